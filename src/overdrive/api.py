@@ -38,7 +38,7 @@ def tune(
         contract: "exact", "rounding" or "statistical": how much may change.
         budget: seconds to spend at most; None: as long as it pays over `runs` runs, and ten minutes at most.
         techniques: try these alone; empty: all.
-        objective: "time", "memory" or "time-under-memory=SIZE".
+        objective: "time", "memory", "time-under-memory=SIZE", "latency" or "p99=20ms".
 
     Raises:
         CannotTune: the program failed, or could not be tuned.

@@ -1,6 +1,7 @@
-"""python -m tests.adversarial made|looks|matrix|programs|models: runs such plainly and under plans, and compares.
+"""python -m tests.adversarial made|leaves|looks|matrix|programs|models: runs such plainly and under plans, and compares.
 
 made      programs that are made here, from idioms and a seed
+leaves    two programs for each leaf: one draws random numbers
 looks     the same programs, which are not run: whether the guard sees what they write
 matrix    the cases of shared/adversarial/matrix.py
 programs  the programs of shared/adversarial/programs that change their data, with their arguments
@@ -63,7 +64,7 @@ ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.adversarial", description=__doc__)
-    parser.add_argument("kind", choices=("made", "looks", "matrix", "programs", "models"))
+    parser.add_argument("kind", choices=("made", "leaves", "looks", "matrix", "programs", "models"))
     parser.add_argument("--shared", type=Path, default=SHARED, help="where matrix and programs are")
     parser.add_argument("--plans", help="some of those of the kind; with + at the end: with what another run kept")
     parser.add_argument("--count", type=int, default=300, help="programs to make")
@@ -82,7 +83,7 @@ def main() -> int:
         if options.kind == "looks":
             from tests.adversarial.looks import looked
 
-            found = looked(options.count, options.seed, folder, options.all)
+            found = looked(_made(options), folder, options.all)
             print(", ".join(f"{number} {verdict}" for verdict, number in found.most_common()))
             return 1 if found["MISSED"] else 0
         wanted = options.only.split(",")
@@ -100,11 +101,18 @@ def main() -> int:
     return 1 if counts.different else 0
 
 
-def _programs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
-    if options.kind == "made":
-        from tests.adversarial.made import programs
+def _made(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, str]]]:
+    from tests.adversarial.made import each_leaf, programs
 
-        for name, files in programs(options.count, options.seed):
+    if options.kind != "made":
+        yield from each_leaf()
+    if options.kind != "leaves":
+        yield from programs(options.count, options.seed)
+
+
+def _programs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
+    if options.kind in ("made", "leaves"):
+        for name, files in _made(options):
             place = folder / "made" / name
             place.mkdir(parents=True)
             for file, text in files.items():

@@ -30,7 +30,11 @@ OF_MODELS: dict[str, Plan | None] = {
     ITSELF: None,
     "checkpointing": {"activation_checkpointing": {"budget": 0.5}},
     "fast_max_pool": {"fast_max_pool": {}},
-    "model_all": {"activation_checkpointing": {"budget": 0.5}, "fast_max_pool": {}, "sample_cache": {"memory_share": 0.5}},
+    "model_all": {
+        "activation_checkpointing": {"budget": 0.5},
+        "fast_max_pool": {},
+        "sample_cache": {"memory_share": 0.5},
+    },
 }
 
 

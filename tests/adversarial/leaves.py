@@ -179,7 +179,7 @@ LEAVES: dict[str, Leaf] = {
     "conjugate": Leaf(
         "BASE{n}.conj()",
         "int({e}[i].imag)",
-        ("BASE{n}[{j}] = -{v}j",),
+        ("BASE{n}[{j}] = complex(0, -{v})",),
         "BASE{n} = torch.zeros(N, dtype=torch.complex64)",
     ),
     "buffer of a module": Leaf(

@@ -12,12 +12,10 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
-
-from tests.adversarial.made import programs
 
 _SEEN, _MISSED, _ALARM, _SAME, _REFUSED, _FAILED = "seen", "MISSED", "false alarm", "no effect", "refused", "failed"
 _HUNG = "HUNG"
@@ -25,8 +23,8 @@ _PATIENCE = 60.0  # seconds; then a program is ended, and says where each of its
 _ATTEMPTS = 3  # writes of one program
 
 
-def looked(count: int, seed: int, folder: Path, told: bool) -> Counter[str]:
-    """How many were refused, and of the writes to others how many were seen; those that were not are printed.
+def looked(made: Iterable[tuple[str, dict[str, str]]], folder: Path, told: bool) -> Counter[str]:
+    """How many of these programs were refused, and of the writes to others how many were seen; those that were not are printed.
 
     Args:
         told: print why programs failed, too.
@@ -35,7 +33,7 @@ def looked(count: int, seed: int, folder: Path, told: bool) -> Counter[str]:
 
     import_all()
     found: Counter[str] = Counter()
-    for name, files in programs(count, seed):
+    for name, files in made:
         place = folder / "look"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -74,6 +72,7 @@ def _in_fork(place: Path) -> list[tuple[str, str]]:
 
 
 def _look() -> Iterator[tuple[str, str]]:
+    from overdrive.changes.called import Calls
     from overdrive.changes.fingerprint import fingerprint
     from overdrive.datacache.opened import Opened
     from overdrive.datacache.unchanged import Unchanged
@@ -83,14 +82,14 @@ def _look() -> Iterator[tuple[str, str]]:
     loader: Any = program.loader.make() if hasattr(program.loader, "make") else program.loader
     roots = (loader.dataset, loader.collate_fn, None, False)
     for write in _writes(program):
-        opened = Opened()
-        with opened:
+        opened, calls = Opened(), Calls()
+        with opened, calls:
             before = _samples(loader)
         seen = fingerprint(*roots)
         if seen.hidden_here or seen.open_file:
             yield _REFUSED, seen.hidden_here or "an open file"
             return
-        unchanged = Unchanged(roots, seen, opened.paths())
+        unchanged = Unchanged(roots, seen, opened.paths(), calls.told())
         if (reason := unchanged.changed()) is not None:
             yield _ALARM, reason
         elif _samples(loader) == before and unchanged.changed() is None:

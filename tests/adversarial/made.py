@@ -6,10 +6,11 @@ from __future__ import annotations
 import random
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tests.adversarial.habits import HABITS
 from tests.adversarial.idioms import ASSIGNABLE, BOXES, ROOTS, SAMPLES
-from tests.adversarial.leaves import LEAVES
+from tests.adversarial.leaves import LEAVES, Leaf
 
 _EPOCHS = 5
 # Whose state cannot be seen, so that nothing is kept from the start: fewer of them.
@@ -24,19 +25,24 @@ _REFUSED = {
     "getattribute",
 }
 _REFUSED |= {"memory map", "shared memory", "memoryview", "mapped for both", "lock", "event", "shared number", "queue"}
+_REFUSED |= {"weak keys", "plain context variable", "raw shared number", "raw shared array", "keys and values", "umask"}
+_REFUSED |= {"state of Python's generator", "state of numpy's generator", "state of torch's generator", "seed of torch"}
 _REFUSED |= {"shared array", "generator", "open file", "text file in memory", "bytes in memory", "iterator", "count"}
 _BATCH = 6
+_LEAVES: dict[str, Leaf] = {**LEAVES, **HABITS}
 
 _HEAD = """
-import array, atexit, builtins, collections, contextvars, ctypes, dataclasses, datetime, decimal, functools, gc, heapq
-import importlib, io, itertools, json, logging, math, mmap, multiprocessing, operator, os, queue, random, re, sqlite3
-import subprocess, sys, threading, time, weakref, zipfile
+import abc, array, atexit, builtins, codecs, collections, contextvars, copy, copyreg, csv, ctypes, dataclasses, datetime
+import decimal, enum, functools, gc, heapq, importlib, io, itertools, json, logging, math, mmap, multiprocessing, operator
+import os, queue, random, re, resource, shlex, signal, sqlite3, statistics, string, subprocess, sys, textwrap, threading
+import time, weakref, zipfile
 from decimal import Decimal
 from fractions import Fraction
 from multiprocessing import shared_memory
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType, MethodType, SimpleNamespace
 import numpy as np, torch
+from PIL import Image, ImageFile
 from torch.utils.data import *
 from torch.utils.data import default_collate, get_worker_info
 import opts
@@ -45,8 +51,11 @@ torch.set_num_threads(1); torch.manual_seed(0); np.random.seed(0); random.seed(0
 """
 
 _IMPORTS_OF_OPTS = """from helpers import *
-import array, collections, ctypes, datetime, decimal, functools, io, itertools, logging, math, mmap, multiprocessing, os
-import random, re, sqlite3, sys, threading, time
+import abc, array, collections, contextvars, copy, csv, ctypes, datetime, decimal, enum, functools, io, itertools, logging
+import math, mmap, multiprocessing, operator, os, queue, random, re, resource, signal, sqlite3, string, sys, threading, time
+import numpy as np, torch
+from PIL import Image
+from torch.utils.data import *
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -56,6 +65,7 @@ from types import *
 HELPERS = f"""
 import os, queue, sqlite3, zipfile
 import numpy as np, torch
+from PIL import Image
 N = {SAMPLES}
 class Thing:
     number = 0
@@ -117,6 +127,18 @@ def read_from(file): file.seek(0); return file.read()
 def zipped(name, text):
     with zipfile.ZipFile(name, 'w') as z: z.writestr(zipfile.ZipInfo('x'), text)
     return name
+def pictured(name): Image.new('L', (40, 40)).save(name); return name
+def truncated(name): written(name, open(pictured(name), 'rb').read()[:-30]); return name
+def attempted(call):
+    try: return call()
+    except Exception: return -1
+def mask_of(name):
+    if os.path.exists(name): os.unlink(name)
+    os.close(os.open(name, os.O_CREAT, 0o777))
+    return os.stat(name).st_mode & 0o777
+class Wrapping:
+    def __init__(self, *_, **__): pass
+    def wrap(self, text): return []
 def counting():
     level = 0
     while True:
@@ -231,10 +253,13 @@ _BY = (
     "exec('{call}')",
     "finalized(lambda: {call})",
     "(lambda: {call})()",
+    "timer(lambda: {call})",
 )
 _HANDS = """
 def thread(work):
     t = threading.Thread(target=work); t.start(); t.join()
+def timer(work):
+    t = threading.Timer(0.0, work); t.start(); t.join()
 class Final:
     def __init__(self, work): self.work = work
     def __del__(self): self.work()
@@ -294,6 +319,16 @@ def programs(count: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
         yield f"made{seed}_{number:03}", _program(random.Random(seed * 100_000 + number))
 
 
+def each_leaf() -> Iterator[tuple[str, dict[str, str]]]:
+    """Two programs for each leaf: their data set holds it, all is written that may be, and one draws random numbers."""
+    for name, leaf in _LEAVES.items():
+        for noise in ("", "draws"):
+            parts, chance = _Parts(told=[name]), random.Random(1)
+            if _put_state(parts, chance, 0, "attribute", [], leaf):
+                words = ("leaf", noise, *name.replace("'", "").split())
+                yield "_".join(filter(None, words)), _files(parts, chance, noise, "", "shuffled", False)
+
+
 def _program(chance: random.Random) -> dict[str, str]:
     parts = _Parts()
     for number in range(chance.choice((1, 1, 2, 3))):
@@ -304,6 +339,10 @@ def _program(chance: random.Random) -> dict[str, str]:
     if noise == "notes rarely" and "workers" in loader:  # one writes to a file while the other asks how long it is
         noise = ""
     slow = chance.random() < 0.12
+    return _files(parts, chance, noise, wrapped, loader, slow)
+
+
+def _files(parts: _Parts, chance: random.Random, noise: str, wrapped: str, loader: str, slow: bool) -> dict[str, str]:
     text = "\n".join(
         (
             '"""' + "; ".join((*parts.told, f"noise: {noise}", f"{loader}, {wrapped}, slow: {slow}")) + '"""',
@@ -330,37 +369,41 @@ def _add_state(parts: _Parts, chance: random.Random, number: int) -> None:
     """One thing that the data set reads and the program writes to."""
     while True:
         root_name = chance.choices(list(ROOTS), [_ODD if name in _REFUSED else 1 for name in ROOTS])[0]
-        root = ROOTS[root_name]
         boxes = [chance.choice(list(BOXES)) for _ in range(chance.choice((0, 0, 1, 2)))]
-        assigned = chance.random() < 0.3
-        if assigned:
-            if not (BOXES[boxes[-1]][2] if boxes else root.holds):
+        if chance.random() < 0.3:
+            if not (BOXES[boxes[-1]][2] if boxes else ROOTS[root_name].holds):
                 continue
             make, read, value = chance.choice(ASSIGNABLE)
-            writes, before, leaf_name = ["{e} = " + value], "", make
+            leaf_name, leaf = make, Leaf(make, read, ("{e} = " + value,))
         else:
-            leaf_name = chance.choices(list(LEAVES), [_ODD if name in _REFUSED else 1 for name in LEAVES])[0]
-            leaf = LEAVES[leaf_name]
-            make, read, before = leaf.make, leaf.read, leaf.before
-            writes = chance.sample(leaf.writes, min(2, len(leaf.writes)))
-        numbers = {"n": number}
-        path = "".join(BOXES[each][1] for each in boxes)
-        made = make.format(**numbers) if "{n}" in make or "{{" in make else make
-        for each in reversed(boxes):
-            made = BOXES[each][0].format(make=made)
-        parts_read = read.format(e=root.read.format(**numbers) + path, n=number)
-        at = root.write.format(**numbers) + path
-        functions = [_write(at, each, number, place, chance) for place, each in enumerate(writes)]
-        if all(map(_compiles, functions)) and _compiles(parts_read):
-            break
-    parts.before += [before.format(**numbers), root.before.format(make=made, **numbers)]
+            leaf_name = chance.choices(list(_LEAVES), [_ODD if name in _REFUSED else 1 for name in _LEAVES])[0]
+            leaf = _LEAVES[leaf_name]
+            leaf = replace(leaf, writes=tuple(chance.sample(leaf.writes, min(2, len(leaf.writes)))))
+        if _put_state(parts, chance, number, root_name, boxes, leaf):
+            parts.told.append(f"{root_name} > {' > '.join([*boxes, leaf_name])}")
+            return
+
+
+def _put_state(parts: _Parts, chance: random.Random, number: int, root_name: str, boxes: list[str], leaf: Leaf) -> bool:
+    """Whether such a thing can be written down."""
+    root, numbers, make = ROOTS[root_name], {"n": number}, leaf.make
+    path = "".join(BOXES[each][1] for each in boxes)
+    made = make.format(**numbers) if "{n}" in make or "{{" in make else make
+    for each in reversed(boxes):
+        made = BOXES[each][0].format(make=made)
+    parts_read = leaf.read.format(e=root.read.format(**numbers) + path, n=number)
+    at = root.write.format(**numbers) + path
+    functions = [_write(at, each, number, place, chance) for place, each in enumerate(leaf.writes)]
+    if not (all(map(_compiles, functions)) and _compiles(parts_read)):
+        return False
+    parts.before += [leaf.before.format(**numbers), root.before.format(make=made, **numbers)]
     if root.opts:
         parts.opts.append(_IMPORTS_OF_OPTS + root.opts.format(make=made, **numbers))
     parts.in_class.append(root.in_class.format(make=made, **numbers))
     parts.in_init.append(root.in_init.format(make=made, **numbers))
     parts.reads.append(parts_read)
     parts.writes += functions
-    parts.told.append(f"{root_name} > {' > '.join([*boxes, leaf_name])}")
+    return True
 
 
 def _write(at: str, statement: str, number: int, place: int, chance: random.Random) -> str:

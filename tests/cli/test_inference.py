@@ -42,6 +42,9 @@ def test_a_tune_counts_its_calls(script: Write, warm_overdrive: Run) -> None:
     found = json.loads(result.read_text())
     assert found["inference"] and found["baseline"]["seconds_per_step"] > 0.002
     assert found["baseline"]["samples_per_s"] > 100
+    half, most = found["baseline"]["half"], found["baseline"]["most"]
+    assert 0 < half["low"] <= half["estimate"] < found["baseline"]["seconds_per_step"], "what it waits for is no call"
+    assert half["estimate"] <= most["estimate"] and "99 of 100 take at most (p99)" in " ".join(done.stdout.split())
     assert "inference = true" in (path.parent / "train.overdrive.toml").read_text()
 
 

@@ -30,6 +30,14 @@ def test_other_settings_are_seen() -> None:
     with np.errstate(divide="raise"):
         assert settings.changed()
     assert not settings.changed()
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert settings.changed()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert settings.changed()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not settings.changed()
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:

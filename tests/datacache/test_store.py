@@ -266,6 +266,9 @@ def test_a_table_takes_in_what_fits_only() -> None:
     other = batch_of(2)
     other["all"][0] = other["all"][0].int()
     assert not table.write(np.arange(2), other)
+    special = batch_of(2)
+    special["image"].requires_grad_()  # of which only the elements would be kept
+    assert not table.write(np.arange(2), special)
     assert table.missing == COUNT
     assert table.write(np.array([3, 4]), batch_of(2)) and table.missing == COUNT - 2
     assert table.absent(np.array([5, 3, 1, 5])).tolist() == [5, 1]

@@ -16,21 +16,26 @@ class Graphs:
 
     Attributes:
         built: the shapes that engines were built for.
+        examples: what the last one was built from.
         asked: how often one was.
     """
 
-    TITLE = TITLE
+    title = TITLE
+    narrow = False
 
-    def __init__(self, spoilt: Callable[[Any], Any] = lambda array: array) -> None:
+    def __init__(self, spoilt: Callable[[Any], Any] = lambda array: array, calibrating: int = 0) -> None:
+        self.calibrating = calibrating
         self.built: list[list[tuple[int, ...]]] = []
+        self.examples: Sequence[Sequence[Any]] = ()
         self.asked = 0
         self._spoilt = spoilt
 
     def missing(self) -> str | None:
         return None
 
-    def build(self, graph: Any, inputs: Sequence[Any], threads: int) -> Any:
-        self.built.append([each.shape for each in inputs])
+    def build(self, graph: Any, examples: Sequence[Sequence[Any]], threads: int) -> Any:
+        self.examples = examples
+        self.built.append([each.shape for each in examples[-1]])
         module = copy.deepcopy(graph).module()
 
         def answer(given: Sequence[Any]) -> list[Any]:

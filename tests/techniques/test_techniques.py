@@ -16,7 +16,7 @@ from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Technique
 from overdrive.worker.session import Session
 
-CARD = ("What it does:", "When it helps:", "When it hurts:", "Contract:", "Source:")
+CARD = ("What it does:", "When it helps:", "When it hurts:", "What it watches:", "Contract:", "Source:")
 FACTS = Facts(
     cores=4,
     threads=4,
@@ -74,6 +74,13 @@ def test_a_card_has_all_its_parts(name: str) -> None:
     assert isinstance(technique.contract, Contract) and technique.targets
     for knob in technique.knobs:
         assert knob.fault(knob.default) is None and knob.fault(object()) is not None
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_a_card_says_what_would_escape(name: str) -> None:
+    """After the proof a program may change anything: what of it is seen, and what is not."""
+    watches = catalogue()[name].card().split("What it watches:")[1].split("Contract:")[0]
+    assert "escape" in watches
 
 
 @pytest.mark.parametrize("name", catalogue())

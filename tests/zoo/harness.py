@@ -138,7 +138,9 @@ class InProcess(Prover):
         also_in(ANSWERING if inference else MODULES)
         zoo, clock = (answering, "inference") if inference else (program, "training")
         self.plain = TrialSpec(Program(zoo.__file__, (name, str(seed))), clock=clock)
-        super().__init__(_Inside(folder), TuneCheckpoint(Ledger(), self.plain.program, "zoo"), Facts())
+        super().__init__(
+            _Inside(folder), TuneCheckpoint(Ledger(), self.plain.program, "zoo"), Facts(inference=inference)
+        )
         self.by_seeds._run_steps = run_steps
 
     def judged(self, technique: str, level: Contract) -> Check:

@@ -16,7 +16,8 @@ from tests.zoo.defects import answers
 from tests.zoo.harness import InProcess
 from tests.zoo.specimen import Specimen
 
-EXACT, ROUNDING = Contract.EXACT, Contract.ROUNDING
+EXACT, ROUNDING, STATISTICAL = Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL
+LEVELS = (EXACT, ROUNDING, STATISTICAL)
 
 
 def specimens(module: Any) -> list[type[Specimen]]:
@@ -42,8 +43,11 @@ def test_there_are_as_many_as_were_promised() -> None:
     assert len(DEFECTS) >= 15
 
 
-@pytest.mark.parametrize("level", [EXACT, ROUNDING], ids=str)
-@pytest.mark.parametrize("kind", DEFECTS, ids=named)
+@pytest.mark.parametrize(
+    ("kind", "level"),
+    [(kind, level) for kind in DEFECTS for level in LEVELS if level.rank <= kind.contract.rank],
+    ids=lambda value: named(value) or str(value),
+)
 @pytest.mark.fault(19)
 def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapping[str, InProcess]) -> None:
     check = provers[kind.program].judged(kind.name, level)
@@ -51,12 +55,28 @@ def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapp
     assert "broke off" not in check.sentence, "it was the test that failed, not the proof that caught it"
 
 
-@pytest.mark.parametrize("level", [EXACT, ROUNDING], ids=str)
+@pytest.mark.parametrize("level", LEVELS, ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_the_same_as_itself(name: str, level: Contract, provers: Mapping[str, InProcess]) -> None:
     prover = provers[name]
-    check = prover.repeats(prover.plain) if level is EXACT else prover.rounding(prover.plain, prover.plain)
+    if level is EXACT:
+        check = prover.repeats(prover.plain)
+    elif level is ROUNDING:
+        check = prover.rounding(prover.plain, prover.plain)
+    else:
+        check = prover.statistical(prover.plain, prover.plain, 1e12)
+    if level is STATISTICAL and name == "feedback":
+        assert check.agreement and check.agreement.holds is None and "149 samples would be enough" in check.sentence
+        return
     assert check.level is level, check.sentence
+
+
+@pytest.mark.parametrize("kind", [each for each in DEFECTS if each.contract is ROUNDING], ids=named)
+def test_what_only_rounding_refuses_is_not_refused_at_statistical(
+    kind: type[Specimen], provers: Mapping[str, InProcess]
+) -> None:
+    check = provers[kind.program].judged(kind.name, STATISTICAL)
+    assert check.agreement and check.agreement.holds is not False, check.sentence
 
 
 @pytest.mark.parametrize("kind", specimens(harmless_answers), ids=named)

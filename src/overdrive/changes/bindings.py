@@ -23,11 +23,12 @@ class Bindings:
         if not self._first:
             self._first = now
         elif any(one is not first for one, first in zip(now, self._first, strict=True)):
-            return [first if _is_ours(one) else one for one, first in zip(now, self._first, strict=True)]
+            return [first if is_ours(one) else one for one, first in zip(now, self._first, strict=True)]
         return now
 
 
-def _is_ours(thing: Any) -> bool:
+def is_ours(thing: Any) -> bool:
+    """Whether it is a function of Overdrive's."""
     if isinstance(thing, property):
         thing = thing.fget
     function = getattr(thing, "__func__", thing)

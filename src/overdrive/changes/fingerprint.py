@@ -25,6 +25,7 @@ class Fingerprint:
     open_file: bool  # an open file was among the attributes
     may_speak: bool  # its code may print, or log
     asks_where: bool  # its code may ask in which process it runs
+    asks_mode: bool  # what it makes may hang on whether gradients are recorded, which is watched
     watch: Watch
     files: Files
 
@@ -60,6 +61,7 @@ def _taken(walk: ObjectWalk, roots: tuple[Any, ...]) -> Fingerprint:
         walk.open_file,
         walk.may_speak,
         walk.asks_where,
+        walk.asks_mode,
         walk.watch,
         walk.files,
     )

@@ -159,9 +159,12 @@ class Watch:
                 self._objects.add(partial(_those_in, absent), space, places)
         for space, names in self._fixed.values():
             self._of_libraries.add(Bindings(names), space, word_places.of_dict(space))
-        self._objects.add(partial(map, type), tuple(self._kinds), word_places.of_types(self._kinds))
-        self._objects.add(partial(map, vars), tuple(self._owners), word_places.of_spaces(self._owners))
-        self._objects.add(partial(map, _content), tuple(self._cells), word_places.of_cells(self._cells))
+        if self._kinds:
+            self._objects.add(partial(map, type), tuple(self._kinds), word_places.of_types(self._kinds))
+        if self._owners:
+            self._objects.add(partial(map, vars), tuple(self._owners), word_places.of_spaces(self._owners))
+        if self._cells:
+            self._objects.add(partial(map, _content), tuple(self._cells), word_places.of_cells(self._cells))
         for each in (self._near, self._objects, self._of_libraries, self._words_near, self._words):
             each.seal()
         self._checks = self._all_checks()

@@ -193,7 +193,8 @@ def _has_something(path: Path) -> bool:
     type=ObjectiveName(),
     default="time",
     show_default=True,
-    help="What to save: time, memory, or time with no more memory at the peak than SIZE (time-under-memory=8GB).",
+    help="What to save: time, memory, time with no more memory at the peak than SIZE (time-under-memory=8GB), or of a "
+    "program that only calls its model the time of a call (latency, or p99=20ms).",
 )
 @click.option(
     "--techniques",

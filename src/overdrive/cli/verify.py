@@ -70,7 +70,8 @@ def verify(
         return 0
     level = _level(plan, full, metric)
     deadline = time.monotonic() + budget
-    what = "the whole program" if full or (metric and not metric.is_loss) else "its first steps"
+    first = "calls" if plan.inference else "steps"
+    what = "the whole program" if full or (metric and not metric.is_loss) else f"its first {first}"
     console.print(f"Verifying {plan_path} at the level {level}, over {what} of {program.command()}.", markup=False)
     with Ledger.open(default_path()) as ledger, TrialPool() as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"verify {_identity(techniques)}")

@@ -1,4 +1,4 @@
-"""What a tune is to save: time, memory, or time within so much memory."""
+"""What a tune is to save: time, memory, time within so much memory, or the time of a model's calls alone."""
 
 from __future__ import annotations
 
@@ -29,31 +29,54 @@ def bytes_in(text: str) -> int:
 
 @dataclass(frozen=True)
 class Objective:
-    """`aim` is "time" or "memory"; `limit` the bytes that a plan found for time may use at its peak."""
+    """What a plan is found for.
+
+    Attributes:
+        aim: "time" or "memory".
+        limit: bytes that a plan found for time may use at its peak.
+        latency: the time is that of the model's calls alone, without what the program does between two.
+        within: seconds that 99 of 100 calls are to be answered in; None: as few as can be.
+    """
 
     aim: str = "time"
     limit: int | None = None
+    latency: bool = False
+    within: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Objective:
         """
         Raises:
-            ObjectiveError: it is none of `time`, `memory`, `time-under-memory=SIZE`.
+            ObjectiveError: it is none of `time`, `throughput` (the same), `memory`, `time-under-memory=SIZE`,
+                `latency`, `p99=DURATION`.
         """
         name, _, size = text.partition("=")
-        if text in ("time", "memory"):
+        if text in ("time", "throughput"):
+            return cls()
+        if text == "memory":
             return cls(text)
+        if text == "latency":
+            return cls(latency=True)
+        if name == "p99" and (parts := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", size.strip())):
+            seconds = float(parts[1]) / (1000 if parts[2] == "ms" else 1)
+            if seconds > 0:
+                return cls(latency=True, within=seconds)
         if name == "time-under-memory" and size:
             limit = bytes_in(size)
             if limit > 0:
                 return cls("time", limit)
-        raise ObjectiveError(f"{text!r} is none of time, memory and time-under-memory=SIZE (for example =8GB)")
+        raise ObjectiveError(
+            f"{text!r} is none of time, throughput, memory, time-under-memory=SIZE (for example =8GB), latency and "
+            "p99=DURATION (=20ms)"
+        )
 
     def allows(self, peak: int) -> bool:
         """Whether a plan may use so many bytes at its peak; 0: not known."""
         return self.limit is None or 0 < peak <= self.limit
 
     def __str__(self) -> str:
+        if self.latency:
+            return "latency" if self.within is None else f"p99={1000 * self.within:g}ms"
         return self.aim if self.limit is None else f"time-under-memory={self.limit}"
 
 

@@ -160,6 +160,28 @@ class StatisticalRecord:
 
 
 @dataclass(frozen=True)
+class AgreementRecord:
+    """How far answers agree, of the output that agrees least. Shares: from 0 to 1; see `evidence.agreement`."""
+
+    tensor: str = text(120)
+    holds: bool | None = None
+    calls: int | None = positive()  # with the same inputs
+    samples: int | None = positive()  # in them, of different calls
+    other: float | None = None  # share of the samples whose answer is another one ...
+    other_at_most: float | None = None  # ... with a confidence of 95 %
+    margin: float | None = positive()
+    lost: float | None = None  # share of the variance over samples that is the error's
+    lost_at_most: float | None = None
+    lost_margin: float | None = positive()
+    worst: float | None = None  # the sample that is farthest off, in standard deviations over samples
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The share of other answers, and what it is at most, where both are told."""
+        return None if self.other is None or self.other_at_most is None else (self.other, self.other_at_most)
+
+
+@dataclass(frozen=True)
 class ProofRecord:
     """A proof of sameness. `level`: what was shown; None where nothing was. By level, what was compared."""
 
@@ -170,3 +192,4 @@ class ProofRecord:
     exact: ExactRecord | None = None
     rounding: RoundingRecord | None = None
     statistical: StatisticalRecord | None = None
+    agreement: AgreementRecord | None = None  # of answers, at this level

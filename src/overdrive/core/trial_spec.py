@@ -17,7 +17,8 @@ class ReplayRole:
 
     # "reference", "careful reference" (in the program's own precision), "candidate" or "disturbed" (a candidate whose
     # parameters are a little off); where the reference run's targets are made in fp64 by another run (Keras),
-    # "targets" or "careful targets"
+    # "targets" or "careful targets"; where samples of answers are compared, "answers" (the program as it is) and
+    # "agreement" (a candidate)
     role: str
     folder: str  # of the saved states and targets
     steps: tuple[int, ...]  # the chosen ones, from 1
@@ -40,6 +41,7 @@ class TrialSpec:
     threads: int = 0  # that parallel operations may use; 0: as the program has it
     clock: str = "training"  # what counts as a step (see `worker.clock`)
     folder: str = ""  # where its observers leave files for the parent: what is written there stays
+    timed: str = "step"  # what a block's seconds are of: "step" (all between two steps), or "call" (of the model alone)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process
     hyperparameters: Hyperparameters | None = None  # to be set and looked at (see `worker.hyperparameter_watch`)

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from overdrive.changes.called import Called
 from overdrive.changes.fingerprint import Fingerprint
 from overdrive.changes.spoken import Spoken
 from overdrive.core.progress import log
@@ -45,6 +46,7 @@ class CachedDataset:
         key: str = "",
         as_in_forks: bool | None = None,
         settles: bool = False,
+        called: Called | None = None,
     ) -> None:
         """
         Args:
@@ -52,6 +54,7 @@ class CachedDataset:
             seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
             key: under which the table is stored, or is being written, here or by another process.
             settles: whether a worker's first fetch changes the data set: it opens a file, say.
+            called: what the tried samples came to in libraries.
         """
         self.source = source
         self.table = table
@@ -62,7 +65,8 @@ class CachedDataset:
         self.valid = SharedFlag()  # off once it is dropped: for processes that were forked before
         self.audit: Audit | None = None
         self.as_in_forks = as_in_forks
-        self._unchanged = Unchanged(source.roots, seen, opened)
+        self._called = called
+        self._unchanged = Unchanged(source.roots, seen, opened, called)
         self.filler = Filler(
             source, table, self._unchanged, partial, besides, opened, seconds_each, weakref.proxy(self)
         )
@@ -75,7 +79,7 @@ class CachedDataset:
         self.filler.end_beside()
         opened = self.filler.opened_so_far()
         how = (self.table, None, self._besides, opened, 0.0, self.key, self.as_in_forks)
-        kept = CachedDataset(source, seen, *how)
+        kept = CachedDataset(source, seen, *how, called=self._called)
         kept.audit = self.audit
         kept.filler.go_on(self.filler)
         return kept

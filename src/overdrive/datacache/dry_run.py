@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.called import Called, Calls
 from overdrive.changes.files import stats_of
 from overdrive.changes.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.core.progress import progress
@@ -39,6 +40,7 @@ class DryRunResult:
     seconds: float  # to fetch one sample here
     opened: list[str]  # files that the tried samples were read from
     settles: bool  # its first fetch changed the data set, later ones did not: it opens a file, say
+    called: Called  # what the tried samples came to in libraries
     checks: dict[int, int]  # crc32 of some samples, fetched in the forked process
 
 
@@ -54,7 +56,7 @@ def prove(source: Source, before: Fingerprint) -> DryRunResult:
     answer = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
     checks = {int(index): crc for index, crc in answer["checks"].items()}
     layout = Layout.from_json(answer["layout"])
-    return DryRunResult(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
+    return DryRunResult(layout, answer["seconds"], answer["opened"], answer["settles"], answer["called"], checks)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Fetched:
     """What fetching in a worker came to."""
 
     opened: list[str]  # files
+    called: Called  # what they came to in libraries
     settles: bool  # a first fetch changes the data set, whatever sample it is of; later ones do not
 
 
@@ -87,9 +90,9 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
         other = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices[::-1][:1], tick))
         if other["settled"] != told["settled"]:
             raise Unfit("fetching a sample changes the data set")
-        return Fetched(told["opened"], settles)
+        return Fetched(told["opened"], told["called"], settles)
     if source.workers:
-        return Fetched(told["opened"], settles)
+        return Fetched(told["opened"], told["called"], settles)
     states = States.now()
     try:
         for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
@@ -98,19 +101,19 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
                 raise Unfit("a sample comes out otherwise in a worker")
     finally:
         states.restore()
-    return Fetched(told["opened"], settles)
+    return Fetched(told["opened"], told["called"], settles)
 
 
 @only_reading()
 def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[int], tick: Tick) -> dict[str, Any]:
     """Runs in a forked process."""
     become_worker(source.dataset, 0, workers, source.prepare_worker)
-    sums, opened, drew = [], Opened(), False
+    sums, opened, calls, drew = [], Opened(), Calls(), False
     settled: Fingerprint | None = None
     for index in [indices[0], *indices]:
         reseed(index)
         before = States.now(with_cuda=False)
-        with opened:
+        with opened, calls:
             sums.append(_sum_of(source, index))
         drew = drew or not before.same(States.now(with_cuda=False))
         settled = settled or objects_again(*source.roots)
@@ -120,7 +123,8 @@ def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[in
     assert settled is not None
     if of_objects(*source.roots) != settled.of_objects or settled.watch.replaced():
         raise Unfit("fetching a sample changes the data set")
-    return {"opened": sorted(opened.paths()), "settled": settled.of_objects, "sums": sums[1:]}
+    found = {"opened": sorted(opened.paths()), "called": calls.told()}
+    return {**found, "settled": settled.of_objects, "sums": sums[1:]}
 
 
 def _sum_of(source: Source, index: int) -> int | None:
@@ -141,31 +145,42 @@ def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:
         return all(_crc(source.fetch([index]), layout) == crc for index, crc in checks.items())
 
 
-def still_true(source: Source, table: Table, wanted: int) -> bool:
-    """Whether some samples, fetched now, are what the table holds. Here, or as in a worker if it has some."""
+def still_true(source: Source, table: Table, wanted: int) -> Called | None:
+    """What some samples, fetched now, come to in libraries; None where they are not what the table holds.
+
+    Here, or as in a worker if it has some.
+    """
     there = np.flatnonzero(table.present).tolist()
     rows = random.Random().sample(there, min(wanted, len(there)))
 
-    def compare(tick: Tick) -> bool:
+    def compare(tick: Tick) -> dict[str, Called | None]:
         source.enter_worker(0)
+        calls = Calls()
         for row in rows:
-            if not same_bits(source.fetch([row]), table.gather(_rows(table, [row])), table.layout):
-                return False
+            with calls:
+                fetched = source.fetch([row])
+            if not same_bits(fetched, table.gather(_rows(table, [row])), table.layout):
+                return {"called": None}
             tick(1)
-        return True
+        return {"called": calls.told()}
 
     if source.workers:
-        return bool(in_child(compare))
+        called: Called | None = in_child(compare)["called"]
+        return called
     with left_alone():
-        return compare(lambda count: None)
+        return compare(lambda count: None)["called"]
 
 
 @only_reading()
 def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
-    """The whole examination; runs in the forked process. What comes out with a gradient is not to go unseen."""
+    """The whole examination; runs in the forked process.
+
+    What comes out with a gradient is not to go unseen, unless nothing is kept from one mode to the other.
+    """
     import torch
 
-    torch.set_grad_enabled(True)
+    if not before.asks_mode:
+        torch.set_grad_enabled(True)
     # Those that are named singly: a database, say, which is written to where no audit event tells of it.
     named = before.files.named()[:_NAMED]
     stats = stats_of(named)
@@ -187,7 +202,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     source.enter_worker(source.workers - 1)
     reseed(3)
     states = States.now(with_cuda=False)
-    with opened:
+    with opened, Calls() as calls:
         again = list(reversed(_each(source, indices[::-1], tick)))
         picks = _picks(len(indices), source.batch_size)
         batches = [(each, source.fetch([indices[k] for k in each])) for each in picks]
@@ -202,6 +217,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
         "layout": layout.to_json(),
         "seconds": seconds,
         "opened": sorted(opened.paths()),
+        "called": calls.told(),
         "settles": settled.of_objects != before.of_objects,
         "checks": {indices[k]: _crc(singles[k], layout) for k in range(0, len(indices), 4)},
     }

@@ -253,9 +253,10 @@ class CacheManager:
         if seen.hidden_here:
             raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
         key = key_of(seen, source.count) if self.store and seen.hidden is None else None
-        table = self._places.stored(source, key, seen.hidden)
-        if table is not None:
-            how: dict[str, Any] = {"besides": besides, "opened": table.made_from, "key": key or ""}
+        stored = self._places.stored(source, key, seen.hidden)
+        if stored is not None:
+            table, called = stored
+            how: dict[str, Any] = {"besides": besides, "opened": table.made_from, "called": called, "key": key or ""}
             return self._add(CachedDataset(source, seen, table, as_in_forks=bool(source.workers) or None, **how))
 
         proof = prove(source, seen)
@@ -265,7 +266,7 @@ class CacheManager:
         in_forks = bool(source.workers) or alike
         table, partial = self._places.place(source, proof, key, seen.hidden)
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        how = {"key": key or "", "as_in_forks": in_forks, "settles": proof.settles}
+        how = {"called": proof.called, "key": key or "", "as_in_forks": in_forks, "settles": proof.settles}
         kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, **how)
         seconds = proof.seconds * source.batch_size
         if not source.workers and kept.seconds_a_look > max(_LITTLE, _MOST_LOOKING * seconds):

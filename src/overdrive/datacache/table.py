@@ -160,6 +160,7 @@ def same_bits(one: Any, other: Any, layout: Layout) -> bool:
         a.dtype == b.dtype
         and a.shape == b.shape
         and a.stride() == b.stride()
+        and a.requires_grad == b.requires_grad
         and np.array_equal(bytes_of(a), bytes_of(b))
         for a, b in zip(mine, others, strict=True)
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 
+from overdrive.changes.called import Called
 from overdrive.datacache.dry_run import DryRunResult, still_true
 from overdrive.datacache.early import this_program
 from overdrive.datacache.partial_table import PartialTable
@@ -39,8 +40,9 @@ class TablePlaces:
         self._memory_share = memory_share
         self._at_once = at_once
 
-    def stored(self, source: Source, key: str | None, hidden: str | None) -> Table | None:
-        """The finished table under this key, if some of its samples are what the source gives now.
+    def stored(self, source: Source, key: str | None, hidden: str | None) -> tuple[Table, Called] | None:
+        """The finished table under this key, if some of its samples are what the source gives now, and what these
+        come to in libraries.
 
         Raises:
             Unfit: there is none, and no other samples are to be kept than those that were packed.
@@ -49,9 +51,10 @@ class TablePlaces:
             return None
         table = self._store.open(key) if key else None
         if key and table is not None:
-            if table.count == source.count and still_true(source, table, _LOOKED_AT):
+            called = still_true(source, table, _LOOKED_AT) if table.count == source.count else None
+            if called is not None:
                 self._store.remember_user(key, this_program())
-                return table
+                return table, called
             self._store.remove(key)
         if self._store.packed:
             raise Unfit(hidden or _NOT_PACKED.format(self._store.folder))
@@ -85,7 +88,7 @@ class TablePlaces:
                 partial = self._store.join(key, source.filled)
                 table = partial.table if partial is not None else self._store.open(key)
                 fitting = table is not None and table.layout == proof.layout and table.count == count
-                if table is not None and fitting and still_true(source, table, _LOOKED_AT):
+                if table is not None and fitting and still_true(source, table, _LOOKED_AT) is not None:
                     return table, partial
                 if partial is not None:
                     partial.finish([], 0.0)  # no row is ours

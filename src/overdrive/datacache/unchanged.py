@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
+from overdrive.changes.called import Called, watch_called
 from overdrive.changes.fingerprint import Fingerprint, objects_again
 from overdrive.changes.watch import Watch
 from overdrive.changes.written_files import WrittenFiles
@@ -15,6 +16,7 @@ from overdrive.forks.layout import Unfit
 
 # Attributes set anew to what they were; each such alarm costs a fingerprint.
 _MOST_FALSE_ALARMS = 5
+_REPLACED = "something of a library's was replaced that samples may depend on"
 
 
 class Unchanged:
@@ -23,16 +25,20 @@ class Unchanged:
         roots: all that samples depend on.
         seen: of these, as they were.
         opened: files that samples were read from, beside those that are named there.
+        called: what samples came to in libraries.
 
     Attributes:
         seconds: that a look takes.
         false_alarms: how often the watch saw something that turned out to be no change.
     """
 
-    def __init__(self, roots: tuple[Any, ...], seen: Fingerprint, opened: Collection[str] = ()) -> None:
+    def __init__(
+        self, roots: tuple[Any, ...], seen: Fingerprint, opened: Collection[str] = (), called: Called | None = None
+    ) -> None:
         self.seen = seen
         self._roots = roots
         self._settings = Settings()
+        self._libraries = watch_called(called) if called else None
         self._files = WrittenFiles()
         self._files.add(seen.files.all())
         if seen.files.looked_for:
@@ -83,10 +89,12 @@ class Unchanged:
             return "a setting was changed that samples may depend on"
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
+        if self._libraries is not None and self._libraries.changed():
+            return _REPLACED
         if not self.seen.watch.changed():
             return None
         if self.seen.watch.replaced():
-            return "something of a library's was replaced that samples may depend on"
+            return _REPLACED
         now = objects_again(*self._roots)
         self.false_alarms += 1
         if self.false_alarms > _MOST_FALSE_ALARMS:

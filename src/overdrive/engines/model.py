@@ -35,6 +35,8 @@ _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time
 # more.
 _CLOSE = 1e-4
 _CLOSE_EACH = 1e-2  # any single element's
+_CLOSE_NARROW = 0.3  # in fewer bits, where a plan's proof says how much is lost: what is worse is no rounding at all
+_MOST_GATHERED = 256 << 20  # bytes of the inputs that an engine is calibrated by
 
 BY_BOTH = "made by both and compared"
 
@@ -59,6 +61,9 @@ class ServedModel:
         self._changes = 0
         self._engines: dict[tuple[str, Any], _Proved] = {}
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
+        self._gathered: dict[
+            Any, list[list[Any]]
+        ] = {}  # inputs, by signature, as far as engines are calibrated by them
 
     def answer(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Answer:
         """The call's result, by an engine or by the model; an error of the model's own call passes."""
@@ -98,6 +103,7 @@ class ServedModel:
         self._state = State([model])
         reach = self._state.reach
         self._seen.clear()
+        self._gathered.clear()
         if reach.hidden or reach.outward:
             self._refused = f"the model's code can reach {reach.hidden or reach.outward}"
             return False
@@ -128,16 +134,27 @@ class ServedModel:
         result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
         if self._refused or (seen < _BUILT_AT and not first):
             return Answer(result, self._refused or "a shape of inputs that is new")
+        if not self._has_gathered(given):
+            return Answer(result, "its inputs were gathered, for the ranges of values in the model")
         try:
             proved = self._built(model, given, args, kwargs, result)
         except NoEngine as error:
             proved = _Proved(None, None, [], [], str(error))
         except Exception as error:  # of the library's: it takes no such model
             proved = _Proved(
-                None, None, [], [], f"{self._runtime.TITLE} takes no such model ({reason_of(error)[:200]})"
+                None, None, [], [], f"{self._runtime.title} takes no such model ({reason_of(error)[:200]})"
             )
         self._engines[self._digest, given.key] = proved
         return Answer(result, proved.refused or BY_BOTH)
+
+    def _has_gathered(self, given: Signature) -> bool:
+        """Whether so many calls of this signature were seen as an engine is calibrated by; this one is counted."""
+        if not self._runtime.calibrating:
+            return True
+        gathered = self._gathered.setdefault(given.key, [])
+        gathered.append([_array(each).copy() for each in given.tensors])
+        size = sum(each.nbytes for each in gathered[-1]) * (len(gathered) + 1)
+        return len(gathered) >= self._runtime.calibrating or size > _MOST_GATHERED
 
     def _watched(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The model's own call; what it does besides computing leaves the model alone for good."""
@@ -168,10 +185,11 @@ class ServedModel:
         if share_memory(tensors, [*given.tensors, *model.parameters(), *model.buffers()]):
             raise NoEngine("its results share memory with each other, its inputs or its weights")
         graph = exported(model, args, kwargs, self._state)
+        examples = self._gathered.pop(given.key, None) or [[_array(each) for each in given.tensors]]
         with warnings.catch_warnings(), quiet():
             warnings.simplefilter("ignore")
-            engine = self._runtime.build(graph, [_array(each) for each in given.tensors], torch.get_num_threads())
-        proved = _Proved(engine, spec, _plain(leaves), tensors)
+            engine = self._runtime.build(graph, examples, torch.get_num_threads())
+        proved = _Proved(engine, spec, _plain(leaves), tensors, narrow=self._runtime.narrow)
         proved.compare(result, given)
         return proved
 
@@ -180,9 +198,16 @@ class _Proved:
     """An engine, with the form of the results that the model gave. `refused`: why it does not answer."""
 
     def __init__(
-        self, engine: Engine | None, spec: Any, leaves: list[Any], tensors: list[torch.Tensor], refused: str = ""
+        self,
+        engine: Engine | None,
+        spec: Any,
+        leaves: list[Any],
+        tensors: list[torch.Tensor],
+        refused: str = "",
+        narrow: bool = False,
     ) -> None:
         self.refused = refused
+        self._close = _near if narrow else close
         self._compared = 0
         self._answered = 0
         self._engine = engine
@@ -201,14 +226,14 @@ class _Proved:
         return tree_unflatten([next(made) if each is _TENSOR else each for each in self._constants], self._spec)
 
     def compare(self, result: Any, given: Signature) -> None:
-        """With what the model came to; it is refused where they differ by more than rounding."""
+        """With what the model came to; it is refused where they differ by more than its number format does."""
         leaves, spec = tree_flatten(result)
         tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
         if spec != self._spec or _plain(leaves) != self._constants or len(tensors) != len(self._forms):
             self.refused = "the form of its results is not always the same"
             return
         for one, other in zip(tensors, self._results(given), strict=True):
-            if one.shape != other.shape or not close(one, other):
+            if one.shape != other.shape or not self._close(one, other):
                 self.refused = "an engine's answer was another one"
                 return
         self._compared += 1
@@ -254,6 +279,18 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
         return True
     errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
     return bool(errors.square().mean().sqrt() <= _CLOSE * size) and bool(errors.abs().max() <= _CLOSE_EACH * size)
+
+
+def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """The same for an engine in fewer bits. Labels fall another way now and then: they are the proof's."""
+    if not one.is_floating_point():
+        return True
+    mine, its = one.detach().double(), other.double()
+    finite = mine.isfinite()
+    if not torch.equal(finite, its.isfinite()):
+        return False
+    errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
+    return not errors.numel() or bool(errors.square().mean().sqrt() <= _CLOSE_NARROW * size)
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -2,58 +2,60 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from overdrive.engines.runtime import Array, Engine
+from overdrive.engines.runtime import Array, Engine, unlogged
 
-TITLE = "ONNX Runtime"
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 _LARGEST = 1 << 31  # bytes of a model that is handed over in one piece
 
 
-def missing() -> str | None:
-    lacking = [name for name in _NEEDED if not find_spec(name)]
-    if not lacking:
-        return None
-    what = "is not installed" if "onnxruntime" in lacking else f"cannot export without {' and '.join(lacking)}"
-    return f"ONNX Runtime {what}: `pip install {' '.join(lacking)}` brings it"
+class OnnxRuntime:
+    title = "ONNX Runtime"
+    calibrating = 0
+    narrow = False
 
+    def missing(self) -> str | None:
+        lacking = [name for name in _NEEDED if not find_spec(name)]
+        if not lacking:
+            return None
+        what = "is not installed" if "onnxruntime" in lacking else f"cannot export without {' and '.join(lacking)}"
+        return f"ONNX Runtime {what}: `pip install {' '.join(lacking)}` brings it"
 
-def build(graph: Any, inputs: Sequence[Array], threads: int) -> Engine:
-    with _telling_nobody():
-        import onnxruntime
+    def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
+        with _telling_nobody():
+            import onnxruntime
 
-    if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
-        raise ValueError("it has 2 GB of weights or more")
-    model = converted(graph)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4  # fatal errors: what is said is no line of the program's
-    # Threads that spin for work take the cores from those of PyTorch, which are at work between two calls.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(
-        model.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = [each.name for each in session.get_inputs()]
+        if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
+            raise ValueError("it has 2 GB of weights or more")
+        model = converted(graph)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 4  # fatal errors: what is said is no line of the program's
+        # Threads that spin for work take the cores from those of PyTorch, which are at work between two calls.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session = onnxruntime.InferenceSession(
+            model.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        names = [each.name for each in session.get_inputs()]
 
-    def answer(given: Sequence[Array]) -> Sequence[Array]:
-        results: Sequence[Array] = session.run(None, dict(zip(names, given, strict=True)))
-        return results
+        def answer(given: Sequence[Array]) -> Sequence[Array]:
+            results: Sequence[Array] = session.run(None, dict(zip(names, given, strict=True)))
+            return results
 
-    return answer
+        return answer
 
 
 def converted(graph: Any, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> Any:
     """The `torch.onnx.ONNXProgram` of an exported graph. `inputs`, `outputs`: their names; its own where not given."""
     import torch
 
-    with _unlogged():
+    with unlogged():
         model = torch.onnx.export(graph, dynamo=True, verbose=False, input_names=inputs, output_names=outputs)
     assert model is not None
     return model
@@ -71,14 +73,3 @@ def _telling_nobody() -> Iterator[None]:
             del os.environ[_NO_TELEMETRY]
         else:
             os.environ[_NO_TELEMETRY] = before
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """The exporter tells of its passes, as warnings of loggers."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

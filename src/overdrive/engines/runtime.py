@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,12 +15,33 @@ Engine = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 class Runtime(Protocol):
-    """A module of `overdrive.engines`."""
+    """A library, in one number format."""
 
-    TITLE: str  # as people write it
+    @property
+    def title(self) -> str:
+        """As people write it."""
+
+    @property
+    def calibrating(self) -> int:
+        """Calls whose inputs an engine is built from, for the ranges of values in it; 0: those of one, for shapes."""
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it computes in fewer bits than the graph says: its answers are none that differ by rounding alone."""
 
     def missing(self) -> str | None:
         """What has to be installed, as the reason for people; None where all is there. Imports nothing."""
 
-    def build(self, graph: Any, inputs: Sequence[Array], threads: int) -> Engine:
-        """An engine for inputs of these shapes and types, which computes in the number formats of the graph."""
+    def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
+        """An engine for inputs of these shapes and types. `examples`: what one call or several were given."""
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """What the libraries tell of their work is no line of the program's."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

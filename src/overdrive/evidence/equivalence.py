@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from overdrive.core.contract import Contract
-from overdrive.core.proof_record import ExactRecord, Invariant, ProofRecord, RoundingRecord, StatisticalRecord
+from overdrive.core.proof_record import (
+    AgreementRecord,
+    ExactRecord,
+    Invariant,
+    ProofRecord,
+    RoundingRecord,
+    StatisticalRecord,
+)
 from overdrive.core.records import StepRecord, Trace
 from overdrive.core.units import unit_of
 
@@ -36,6 +43,7 @@ class Check:
     exact: ExactRecord | None = None  # what was compared at this level; so with the next two
     rounding: RoundingRecord | None = None
     statistical: StatisticalRecord | None = None
+    agreement: AgreementRecord | None = None  # of answers, at the same level
     late: bool = False  # there was no time for it: nothing is said of the plan
     pending: bool = False  # only what its duel ran was compared: the proof of the whole plan is to come
 
@@ -291,5 +299,5 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
 
 def proof_record(check: Check) -> ProofRecord:
     level = str(check.level) if check.level else None
-    compared = check.exact, check.rounding, check.statistical
+    compared = check.exact, check.rounding, check.statistical, check.agreement
     return ProofRecord(level, check.sentence, check.proxy, check.invariants, *compared)

@@ -52,7 +52,7 @@ class Leaf:
         return tuple(self.sizes[dimension - 1] for dimension in self.order[1:])
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        return str(tensor.dtype)[6:] == self.dtype and tuple(tensor.shape[1:]) == self.sizes
+        return _is_plain(tensor) and str(tensor.dtype)[6:] == self.dtype and tuple(tensor.shape[1:]) == self.sizes
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,17 @@ def _structure(thing: Any, tensors: list[torch.Tensor]) -> Shape:
     raise Unfit(f"its batches hold other things than tensors ({kind.__name__})")
 
 
-def _leaf(tensor: torch.Tensor) -> Leaf:
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether there is nothing to it but its elements: a gradient, say, would be lost."""
     import torch
 
+    lies_here = tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return lies_here and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+
+
+def _leaf(tensor: torch.Tensor) -> Leaf:
     dtype = str(tensor.dtype)[6:]
-    strange = tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg()
-    if strange or tensor.device.type != "cpu" or tensor.requires_grad or dtype not in _DTYPES:
+    if not _is_plain(tensor) or dtype not in _DTYPES:
         raise Unfit(f"its batches hold a special tensor ({dtype}, {tensor.layout}, {tensor.device})")
     if tensor.dim() == 0 or tensor.numel() == 0:
         raise Unfit("its batches hold a tensor without samples")

@@ -46,6 +46,7 @@ class _Made:
         self._generators = States.now()
         self._buffers = [(each, each.detach().clone()) for each in model.buffers()] if model.training else []
         self._versions = [version_of(each) for each in parameters]
+        self._modes = [(each, each.training) for each in model.modules()]
 
     def results(self) -> list[torch.Tensor]:
         self.leaves, self.spec = tree_flatten(self.call())
@@ -58,12 +59,15 @@ class _Made:
                 "one of the variables needed for gradient computation has been modified by an inplace operation"
             )
         now, buffers = States.now(), [(each, each.detach().clone()) for each, _ in self._buffers]
+        modes = [(each, each.training) for each, _ in self._modes]
         self._generators.restore()
         _put(self._buffers)
+        _set_modes(self._modes)
         try:
             with torch.enable_grad():
                 leaves = tree_flatten(self.again())[0]
         finally:
+            _set_modes(modes)
             _put(buffers)
             now.restore()
         tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
@@ -75,6 +79,11 @@ class _Made:
 def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     for tensor, held in contents:
         tensor.data.copy_(held)
+
+
+def _set_modes(modes: list[tuple[torch.nn.Module, bool]]) -> None:
+    for module, training in modes:
+        module.training = training
 
 
 class _Later(torch.autograd.Function):

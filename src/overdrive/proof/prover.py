@@ -12,6 +12,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.proof.agreement import AgreementProof
 from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.rounding import RoundingProof
@@ -39,19 +40,24 @@ class Prover:
         self._exact = ExactProof(self._runs)
         self._rounding = RoundingProof(self._runs)
         self.by_seeds = StatisticalProof(self._runs, checkpoint, metric or Metric(), whole)
+        self._statistical = AgreementProof(self._runs) if facts.inference else self.by_seeds
         self.repeats = self._exact.repeats
         self.exact = self._exact.compare
         self.rounding = self._rounding.compare
         self.few_states = self._rounding.few_states
         self.error_against_fp64 = self._rounding.error_against_fp64
-        self.statistical = self.by_seeds.compare
-        self.screened = self.by_seeds.screened
-        self.seed_curves = self.by_seeds.seed_curves
+        self.statistical = self._statistical.compare
+        self.screened = self._statistical.screened
+        self.seed_curves = self._statistical.seed_curves
 
     @property
     def restricted(self) -> bool:
         """Whether bits can be compared only with deterministic operations: of what computes, nothing is proved."""
         return self._exact.restricted
+
+    def steps_take(self, seconds: float) -> None:
+        """From now on a step of the original takes so long: sooner, under what was proved exact."""
+        self._statistical.step_seconds = seconds
 
     def end_by(self, moment: float) -> None:
         """A proof that is not done then (time.monotonic()) has established nothing."""
@@ -60,7 +66,7 @@ class Prover:
     def seconds_needed(self, level: Contract, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
         """An estimate for the proof of a whole plan at this level; `plain`, `gain`: see `StatisticalProof`."""
         if level is Contract.STATISTICAL:
-            return self.by_seeds.seconds_needed(plain, gain)
+            return self._statistical.seconds_needed(plain, gain)
         runs = self._runs
         steps = min(runs.steps, runs.budget.length or runs.steps, MOST_STEPS)
         needed = max(runs.budget.start + steps * runs.facts.step_seconds, runs.untimed.seconds)

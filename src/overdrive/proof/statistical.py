@@ -36,7 +36,7 @@ class StatisticalProof:
 
     def __init__(self, runs: ProofRuns, checkpoint: TuneCheckpoint, metric: Metric, whole: bool) -> None:
         self.run_seconds = 0.0  # of the longest run under a seed so far
-        self.step_seconds = runs.facts.step_seconds  # of the original as run here: sooner, under what was proved exact
+        self.step_seconds = runs.facts.step_seconds
         self._metric = metric
         self._runs = runs
         self._checkpoint = checkpoint

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from overdrive.core.facts import ITEM_PARTS
+from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.tune_result import Figures, Loader, TuneResult
 from overdrive.core.units import count, duration
 
 _LONGEST = 1e6  # seconds that an item may take: more is a broken clock
+_PERCENTILES = ("half of the calls take (p50)", "99 of 100 take at most (p99)")
 DEVICES_HEAD = ("the same script on", "samples per second", "time per step", "setup", "peak memory")
 
 
 def before_after(result: TuneResult) -> list[tuple[str, str, str]]:
     """Name, before and after of the absolute numbers; "" where one is missing."""
     rows = zip(figure_names(result.unit), figures(result.baseline), figures(result.tuned), strict=True)
-    return [(name, before, after) for name, before, after in rows if before or after]
+    of_calls = zip(_PERCENTILES, _percentiles(result.baseline), _percentiles(result.tuned), strict=True)
+    return [(name, before, after) for name, before, after in (*rows, *of_calls) if before or after]
 
 
 def devices(result: TuneResult) -> list[tuple[str, ...]]:
@@ -45,6 +48,23 @@ def item_times(loader: Loader) -> tuple[list[tuple[str, float]], float | None]:
     data = loader.seconds_per_item
     known = [(part, data[part]) for part in ITEM_PARTS if 0 < data.get(part, 0.0) < _LONGEST]
     return known, data["wait"] if 0 < data.get("wait", 0.0) < _LONGEST else None
+
+
+def _percentiles(side: Figures | None) -> tuple[str, str]:
+    half, most = (side.half, side.most) if side else (None, None)
+    return _between(half), _between(most)
+
+
+def _between(seconds: Interval | None) -> str:
+    """`12.3 ms [11.9, 13.1]`, in the unit of the estimate; "" where it is not known, or no time."""
+    if seconds is None or not 0 < seconds.low <= seconds.estimate <= seconds.high < _LONGEST:
+        return ""
+    number, unit = duration(seconds.estimate).rsplit(" ", 1)
+    try:
+        scale = float(number) / seconds.estimate
+    except ValueError:  # minutes and seconds
+        return duration(seconds.estimate)
+    return f"{number} {unit} [{scale * seconds.low:.3g}, {scale * seconds.high:.3g}]"
 
 
 def items(result: TuneResult) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overdrive.core.contract import Contract
-from overdrive.core.proof_record import ExactRecord, RoundingRecord, StatisticalRecord
+from overdrive.core.proof_record import AgreementRecord, ExactRecord, RoundingRecord, StatisticalRecord
 from overdrive.core.tune_result import TuneResult
 from overdrive.report.ratio import rounded
 
@@ -65,7 +65,11 @@ def proof(result: TuneResult) -> Proof | None:
     return Proof(
         shown or contract(result),
         shown is not None,
-        (_exact(found.exact), _rounding(found.rounding, shown is Contract.ROUNDING), _statistical(found.statistical)),
+        (
+            _exact(found.exact),
+            _rounding(found.rounding, shown is Contract.ROUNDING),
+            _agreement(found.agreement) if found.agreement else _statistical(found.statistical),
+        ),
         tuple((each.what, each.told, each.same) for each in found.invariants),
         found.sentence.rstrip("."),
         found.proxy,
@@ -123,6 +127,21 @@ def _rounding(found: RoundingRecord | None, shown: bool) -> Level:
         f"{f' (no fp64: {found.flag})' if found.flag else ''}: the errors are {estimate} [{low}, {high}] times the "
         f"original’s own{lost}, and {beyond} outside what is allowed.",
     )
+
+
+def _agreement(found: AgreementRecord) -> Level:
+    text = f"{found.samples or 0:,} samples in {found.calls or 0:,} calls with the same inputs"
+    if found.interval and found.margin is not None:
+        other, at_most = (decimal(100 * each) for each in found.interval)
+        text += (
+            f": {other} % are answered otherwise, at most {at_most} %, margin {decimal(100 * found.margin)} %, fixed "
+        )
+        text += "beforehand"
+    if found.lost is not None:
+        text += f"; the error is {decimal(100 * found.lost)} % of the variance over samples"
+    if found.worst is not None:
+        text += f", of the worst sample {decimal(found.worst)} standard deviations"
+    return Level(Contract.STATISTICAL, found.holds, text + ".")
 
 
 def _statistical(found: StatisticalRecord | None) -> Level:

@@ -14,7 +14,8 @@ from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.engines import onnx_runtime, openvino
+from overdrive.engines.onnx_runtime import OnnxRuntime
+from overdrive.engines.openvino import OpenVino
 from overdrive.kernels.build import cpp_compiler
 from overdrive.targets.fpga.verdict import MARGIN, Designed, readme, verdict
 from overdrive.targets.order import (
@@ -65,7 +66,7 @@ def _no_hls4ml() -> str | None:
     return None if shutil.which("g++") else "hls4ml's emulation needs g++, and this machine has none"
 
 
-MISSING = {"onnx": onnx_runtime.missing, "openvino": openvino.missing, "aoti": _no_compiler, FPGA: _no_hls4ml}
+MISSING = {"onnx": OnnxRuntime().missing, "openvino": OpenVino().missing, "aoti": _no_compiler, FPGA: _no_hls4ml}
 
 
 def missing(target: str) -> str | None:

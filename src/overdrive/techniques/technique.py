@@ -50,7 +50,8 @@ def _article(name: str) -> str:
 class Technique:
     """One known way to go faster. A subclass is a file of its own; its docstring is its card.
 
-    The card has the parts *What it does*, *When it helps*, *When it hurts*, *Contract* and *Source*.
+    The card has the parts *What it does*, *When it helps*, *When it hurts*, *What it watches* (of what may change
+    after the proof, and what would escape), *Contract* and *Source*.
     """
 
     name: ClassVar[str]

@@ -65,6 +65,9 @@ class Control:
                 "which takes longer and leaves wider intervals."
             )
         found.controlled(duel.old_facts)
+        if found.objective.latency and not found.inference:
+            found.refuse(f"The objective {found.objective} is for programs that only call their model; this one trains")
+            return None
         self._shorten()
         prover = self._prover(duel)
         if not self._repeats(duel, prover):
@@ -79,12 +82,6 @@ class Control:
         found.controlled(inference=failure.kind == "answers")
         what = "an inference program: its steps are the calls of its model" if found.inference else "a training program"
         self._duels.progress.outcome(f"{what} ({failure.detail})")
-        if found.inference and found.contract is Contract.STATISTICAL:
-            found.refuse(
-                "At the level statistical, answers cannot be compared yet: try --contract rounding for this program, "
-                "which trains nothing."
-            )
-            return None
         return self.run()
 
     def _prover(self, duel: Duel) -> Prover:

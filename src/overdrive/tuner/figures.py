@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from overdrive.core.tune_result import Figures
+from overdrive.evidence.latency import percentiles
 from overdrive.evidence.speed import seconds_per_step
 from overdrive.trials.duel import Duel, changes_training
 
@@ -20,7 +21,8 @@ def figures(duel: Duel, new: bool) -> Figures | None:
     seconds = seconds_per_step(kept)[new]
     # Only of batches that a loader made: an input's first dimension may be anything, such as the length of a sequence.
     samples = old.samples / old.steps if old.samples else 0.0
-    rate = samples / seconds if samples else None
+    rate = samples / seconds if samples and duel.old.timed == "step" else None  # else of the calls alone
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
-    return Figures(rate, seconds, side.setup_seconds, side.peak_memory or None)
+    half, most = percentiles([(pair.process, pair.calls[new]) for pair in kept])
+    return Figures(rate, seconds, side.setup_seconds, side.peak_memory or None, half, most)

@@ -201,7 +201,8 @@ class Findings:
 
     def spec(self, techniques: Iterable[Chosen] = ()) -> TrialSpec:
         """A trial of the program under these techniques."""
-        return TrialSpec(self.program, tuple(techniques), clock="inference" if self.inference else "training")
+        clock, timed = "inference" if self.inference else "training", "call" if self.objective.latency else "step"
+        return TrialSpec(self.program, tuple(techniques), clock=clock, timed=timed if self.inference else "step")
 
     def reference(self) -> TrialSpec:
         """What everything is compared with: the untouched program, with what it needs to run at all."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from overdrive.core.contract import Contract
 from overdrive.core.tune_result import Figures
-from overdrive.core.units import unit_of, whole_unit_of
+from overdrive.core.units import duration, unit_of, whole_unit_of
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.findings import Findings
@@ -19,13 +19,32 @@ _CROWDED = 0.5  # share of the free shared memory; measured while the program's 
 def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> Iterator[str]:
     if found.refusal:
         yield found.refusal
-    if before and after:
+    if found.objective.latency:
+        yield from _of_calls(found, after or before)
+    elif before and after:
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in LENGTHS)
         of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"
         yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {units}: {gains}."
     yield from _crowded(found)
     yield from _noise_scale(found)
     yield from found.notes
+
+
+def _of_calls(found: Findings, side: Figures | None) -> Iterator[str]:
+    """Times are of calls alone; whether they are as short as was asked for."""
+    yield "All times are those of the model's calls, without what the program does between two of them."
+    within = found.objective.within
+    if within is None:
+        return
+    if side is None or side.most is None:
+        yield f"Too few calls were measured to tell whether 99 of 100 are answered within {duration(within)}."
+        return
+    said = f"99 of 100 calls are answered in {duration(side.most.estimate)}, {duration(side.most.high)} at most"
+    asked = f"the {duration(within)} that were asked for"
+    if side.most.high <= within:
+        yield f"{said}: within {asked}."
+    else:
+        yield f"{said}: {'not within' if side.most.low > within else 'not surely within'} {asked}."
 
 
 def _noise_scale(found: Findings) -> list[str]:

@@ -26,6 +26,7 @@ from overdrive.core.tune_result import (
     TuneResult,
 )
 from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
+from overdrive.evidence.speed import Pair
 from overdrive.machine.inventory import summary, versions
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, new_names
@@ -244,10 +245,15 @@ def _duels(found: Findings) -> tuple[DuelRecord, ...]:
             verdict=duel.verdict.value,
             speedup=duel.interval,
             peak_memory=(duel.old_side.peak_memory or None, duel.new_side.peak_memory or None),
-            pairs=tuple(PairRecord(**vars(pair)) for pair in duel.pairs),
+            pairs=tuple(map(_pair, duel.pairs)),
         )
         for name, duel in named
     )
+
+
+def _pair(pair: Pair) -> PairRecord:
+    """Without the times of calls one by one, of which the percentiles are told."""
+    return PairRecord(**{name: value for name, value in vars(pair).items() if name != "calls"})
 
 
 def _losses(found: Findings) -> Losses:

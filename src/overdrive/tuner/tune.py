@@ -59,7 +59,7 @@ def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> N
     while (candidate := asked.ask()) is not None:
         asked.tell(candidate, judge.judge(candidate))
         if found.adopted and found.quick_plain().techniques == found.best():
-            prover.by_seeds.step_seconds = found.adopted[-1].duel.new_side.seconds_per_step
+            prover.steps_take(found.adopted[-1].duel.new_side.seconds_per_step)
 
 
 def _errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> dict[str, float]:

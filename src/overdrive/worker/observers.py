@@ -70,10 +70,12 @@ def make_digests(framework: str, kind: str, inference: bool = False) -> DigestLo
 
 def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path, inference: bool = False) -> Replay:
     """`inference`: as for `make_digests`."""
+    from overdrive.worker.agreement import Agreement
     from overdrive.worker.replay import ROLES
 
     room = "answer_replay" if inference else "replay"
-    return ROLES[role](_room(framework, room).steps_for(role), steps, folder)
+    roles: dict[str, type[Replay]] = {**ROLES, "agreement": Agreement}
+    return roles[role](_room(framework, room).steps_for(role), steps, folder)
 
 
 def make_products(framework: str) -> ProductsWatch | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from dataclasses import replace
@@ -20,6 +21,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import AnsweringObserver
+from overdrive.worker.call_timer import CallTimer
 from overdrive.worker.clock import CLOCKS, WHOLE_RUN
 from overdrive.worker.failures import kind_of
 from overdrive.worker.instruments import HASHED_STEPS, Instruments
@@ -61,6 +63,7 @@ class Worker:
         self._whole_run = self.spec.clock == WHOLE_RUN
         found = self._enough if self._whole_run else self._answers
         self._answering = None if self.clock.inference else AnsweringObserver(found)
+        self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
         self.rank: Rank | None = None  # where the trial is a group of ranks
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it
@@ -88,6 +91,8 @@ class Worker:
     def observe(self, seams: Seams) -> None:
         """The worker's own observer of the program."""
         spec = self.spec
+        if self._calls:
+            self._calls.watch(seams)
         self.recorder(seams)
         if self._answering and not spec.profiling:  # it has every call of a module looked at
             self._answering(seams)
@@ -190,15 +195,17 @@ class Worker:
         instruments.probe.end_profile()  # here: until the next command this process stands still
         if instruments.profiler:
             instruments.profiler.end(steps - self._block_steps)
+        calls = self._calls.taken() if self._calls else ()
         self.report(
             Block(
                 steps,
                 steps - self._block_steps,
-                now - self._block_began,
+                math.fsum(calls) if self.spec.timed == "call" else now - self._block_began,
                 self.recorder.samples - self._block_samples,
                 self._of_framework().peak_memory() or peak_resident(),
                 self._call_steps,
                 dict(self.session.seams.left_out) if self.session else {},
+                calls,
             )
         )
         self._begin_block(steps)
@@ -207,6 +214,8 @@ class Worker:
 
     def _begin_block(self, steps: int) -> None:
         self._block_steps, self._block_samples = steps, self.recorder.samples
+        if self._calls:
+            self._calls.taken()  # of before
         self._block_began = time.perf_counter()
 
     def _obey(self) -> bool:
@@ -256,6 +265,10 @@ class Worker:
             if report is not None:
                 reports[name] = report
         return reports
+
+    def _wait_for_answers(self) -> None:
+        if self.spec.timed == "call":
+            self._of_framework().synchronize()
 
     def _of_framework(self) -> frameworks.FrameworkSeams:
         return frameworks.seams_of(self.recorder.framework)

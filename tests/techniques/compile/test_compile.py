@@ -95,6 +95,20 @@ def test_the_blocks_of_a_model_are_compiled_once_for_all(graphs: list[bool]) -> 
     assert losses == pytest.approx(train(None)[0], rel=1e-6)
 
 
+@pytest.mark.parametrize("regional", [False, True])
+def test_a_hook_that_is_put_on_a_module_late_is_called(graphs: list[bool], regional: bool) -> None:
+    """PyTorch's compiler by itself goes on without it."""
+
+    def hook(model: nn.Module) -> None:
+        model.blocks[1].inner.register_forward_hook(lambda module, given, made: made * 2)  # type: ignore[index, union-attr]
+
+    settings = {"regional": regional}
+    losses, left_out, _ = train(settings, each_step=hook)
+    assert not left_out and graphs
+    assert losses == pytest.approx(train(None, each_step=hook)[0], rel=1e-5)
+    assert losses != pytest.approx(train(None)[0], rel=1e-5)
+
+
 def test_a_model_without_repeated_blocks_has_no_regions() -> None:
     _, left_out, model = train({"regional": True}, make=lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)))
     assert left_out == {"compile": "the model repeats no block"}

@@ -435,6 +435,22 @@ def test_each_kind_is_compared_by_itself() -> None:
         assert session.handles[NAME].decoded == 0
 
 
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+@pytest.mark.parametrize("kind", [Image.Image, ImageFile.ImageFile])
+def test_what_the_program_puts_in_the_place_of_a_method_of_pillows_is_called(
+    monkeypatch: pytest.MonkeyPatch, format: str, kind: Any
+) -> None:
+    data, name = saved(format), "convert" if kind is Image.Image else "load"
+    real, called = getattr(kind, name), []
+    monkeypatch.setattr(fast_decode, "_COMPARED", 0)
+    with Session([(NAME, {})]) as session:
+        Image.open(io.BytesIO(data)).convert("RGB")
+        before = session.handles[NAME].decoded
+        monkeypatch.setattr(kind, name, lambda *args, **kwargs: called.append(name) or real(*args, **kwargs))
+        Image.open(io.BytesIO(data)).convert("RGB")
+        assert before == session.handles[NAME].decoded == 1 and called
+
+
 @pytest.mark.parametrize("file", [JpegImageFile, PngImageFile])
 def test_it_leaves_no_trace(file: type) -> None:
     before = dict(vars(file))

@@ -228,6 +228,39 @@ def test_the_program_gets_what_it_gets_without(state: str, moment: tuple[int, in
         assert trained(state, moment, techniques)[0] == expected, plan
 
 
+class Scored(Dataset[Any]):
+    """One of its samples has a gradient, where gradients are recorded."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.score = torch.nn.Linear(1, 1)
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        sample = torch.full((4,), float(index))
+        return sample * self.score(torch.ones(1)) if index == 41 else sample
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_gradient_is_there_in_the_mode_that_a_batch_is_asked_for_in(first: bool) -> None:
+    def seen(plan: dict[str, dict[str, Any]]) -> list[Any]:
+        torch.manual_seed(0)
+        with Session(list(plan.items())):
+            loader = DataLoader(Scored(), batch_size=8, shuffle=True)
+            found = []
+            for mode in (first, first, not first, first):
+                with torch.set_grad_enabled(mode):
+                    found += [(batch.sum().item(), batch.requires_grad) for batch in loader]
+        return found
+
+    expected = seen({})
+    assert {gradient for _, gradient in expected} == {False, True}
+    for plan, techniques in PLANS.items():
+        assert seen(techniques) == expected, plan
+
+
 @pytest.mark.parametrize("state", ["attribute", "list of dicts", "large array", "rows swapped", "global"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_what_does_not_change_is_served_to_the_end(plan: str, state: str) -> None:

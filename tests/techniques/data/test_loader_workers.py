@@ -51,7 +51,10 @@ class Telling(Numbers):
 
     def __getitem__(self, index: int) -> Any:
         self.opened = True
-        cores = sorted(os.sched_getaffinity(0))
+        with open("/proc/self/status") as status:  # who asks `os` gets no workers
+            listed = next(line.split()[1] for line in status if line.startswith("Cpus_allowed_list"))
+        ranges = [[int(each) for each in part.split("-")] for part in listed.split(",")]
+        cores = [core for each in ranges for core in range(each[0], each[-1] + 1)]
         told = int(os.environ.get("PROGRAMS_OWN", "-1"))
         return int(os.readlink("/proc/self")), torch.get_num_threads(), len(cores), cores[0], told
 

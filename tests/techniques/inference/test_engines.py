@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from overdrive.core.facts import Facts
-from overdrive.engines import onnx_runtime, openvino
+from overdrive.engines.onnx_runtime import OnnxRuntime
+from overdrive.engines.openvino import OpenVino
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 
-RUNTIMES: dict[str, Any] = {"openvino": openvino, "onnxruntime": onnx_runtime}
+RUNTIMES: dict[str, Any] = {"openvino": OpenVino(), "onnxruntime": OnnxRuntime()}
 
 
 class Convolutions(nn.Module):
@@ -78,8 +79,36 @@ def test_the_library_answers_as_the_model(name: str, program: str, capfd: Any) -
     assert capfd.readouterr() == ("", ""), "nothing is printed that the program did not print"
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_in_int8_it_answers_nearly_as_the_model_after_the_calls_that_it_is_calibrated_by(
+    program: str, capfd: Any
+) -> None:
+    runtime = OpenVino("int8")
+    if reason := runtime.missing():
+        pytest.skip(reason)
+    torch.manual_seed(0)
+    kind, make = PROGRAMS[program]
+    model = kind().eval()
+    given = [make() for _ in range(30)]
+    with torch.no_grad():
+        expected = [model(*each) for each in given]
+        with Session([("openvino_narrow", {"format": "int8"})], inference=True) as session:
+            found = [model(*each) for each in given]
+    assert not session.seams.left_out
+    answers = session.handles["openvino_narrow"].notes.answers
+    assert answers.answered >= 6, answers.told()
+    assert answers.left["its inputs were gathered, for the ranges of values in the model"] == runtime.calibrating - 1
+    leaves = [
+        [each for each in torch.utils._pytree.tree_leaves(one) if each.is_floating_point()] for one in (found, expected)
+    ]
+    errors = [float((one - other).norm() / other.norm()) for one, other in zip(*leaves, strict=True)]
+    assert max(errors[: runtime.calibrating]) < 1e-6, "the model itself"
+    assert 1e-6 < max(errors) < 0.3, "in eight bits, and no other answer"
+    assert capfd.readouterr() == ("", ""), "nothing is printed that the program did not print"
+
+
 def test_openvino_tells_nobody() -> None:
-    if reason := openvino.missing():
+    if reason := OpenVino().missing():
         pytest.skip(reason)
     import openvino as _  # noqa: F401
 
@@ -88,7 +117,7 @@ def test_openvino_tells_nobody() -> None:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_what_is_missing_is_said_with_what_brings_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"overdrive.engines.{RUNTIMES[name].__name__.split('.')[-1]}.find_spec", lambda module: None)
+    monkeypatch.setattr(f"{type(RUNTIMES[name]).__module__}.find_spec", lambda module: None)
     technique = catalogue()[name]
     reason = technique.applies(Facts(inference=True))
     assert reason is not None and "`pip install " in reason

@@ -130,6 +130,25 @@ def test_an_input_that_is_handed_on_gets_no_gradient() -> None:
     assert torch.equal(made, x) and not x.requires_grad and x.grad_fn is None
 
 
+@pytest.mark.parametrize("mode", [False, True], ids=["eval", "train"])
+def test_a_mode_that_is_set_between_a_call_and_its_backward_pass_counts_for_neither(mode: bool) -> None:
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+
+    def once() -> tuple[list[Any], list[bool]]:
+        model = net(mode)
+        torch.manual_seed(7)
+        made = model(x)
+        model.train(not mode)
+        made["scores"].square().sum().backward()
+        return [each.grad for each in model.parameters()], [each.training for each in model.modules()]
+
+    expected, modes = once()
+    with Session(PLAN, inference=True) as session:
+        found, left = once()
+    assert not session.seams.left_out and left == modes == [not mode] * len(modes)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
 def test_a_model_that_takes_gradients_itself_leaves_it_out() -> None:
     class Forces(nn.Module):
         def __init__(self) -> None:

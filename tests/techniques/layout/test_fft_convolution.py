@@ -99,6 +99,20 @@ def test_each_shape_is_decided_once_by_time_or_where_time_may_not_decide_by_arit
     assert not fft_convolution._less_arithmetic(shallow, torch.Size((16, 1, 7)), [(3, 3)], 16)
 
 
+def test_what_time_has_decided_does_not_hold_for_a_program_that_becomes_deterministic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(fft_convolution, "_is_faster", lambda *_: True)
+    monkeypatch.setattr(fft_convolution, "_less_arithmetic", lambda *of: counted.append(of[0]))
+    with Session([("fft_convolution", {})]):
+        model = nn.Conv1d(4, 4, 1025, padding=512, groups=4)
+        for deterministic in (False, True, True):
+            monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda now=deterministic: now)
+            model(torch.randn(1, 4, 64))
+    assert counted == [(1, 4, 64)]
+
+
 def test_timing_leaves_parameters_gradients_and_random_numbers_alone() -> None:
     def call() -> list[torch.Tensor]:
         torch.manual_seed(0)

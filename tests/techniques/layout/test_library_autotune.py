@@ -41,6 +41,21 @@ def test_a_deterministic_program_is_left_alone() -> None:
     assert session.seams.left_out == {"library_autotune": "the program asks for deterministic algorithms"}
 
 
+def test_a_program_that_becomes_deterministic_is_left_alone_from_then_on() -> None:
+    with Session(FLUSH) as session:
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            try:
+                torch.use_deterministic_algorithms(step == 1)
+                optimizer.step()
+            finally:
+                torch.use_deterministic_algorithms(False)
+            assert denormals_are_kept() == (step > 0)
+    assert session.seams.left_out == {"library_autotune": "the program asks for deterministic algorithms"}
+
+
 def test_settings_of_the_gpu_do_nothing_on_a_cpu_and_say_so() -> None:
     before = torch.backends.cudnn.benchmark
     with Session([("library_autotune", {"blas": "cublaslt"})]) as session:

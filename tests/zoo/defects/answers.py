@@ -16,8 +16,9 @@ from tests.zoo import answering
 from tests.zoo.specimen import Specimen, Swap, specimen
 
 
-def defect(program: str) -> Callable[[Callable[[Seams], None]], type[Specimen]]:
-    return specimen(program, Contract.ROUNDING)
+def defect(program: str, level: Contract = Contract.STATISTICAL) -> Callable[[Callable[[Seams], None]], type[Specimen]]:
+    """`level`: the loosest that catches it."""
+    return specimen(program, level)
 
 
 @defect("images")
@@ -69,12 +70,12 @@ def one_label_too_far(seams: Seams) -> None:
     _answered(seams, lambda result: (result[0], result[1] + 1))
 
 
-@defect("images")
+@defect("images", Contract.ROUNDING)
 def outputs_in_bf16(seams: Seams) -> None:
     _answered(seams, lambda result: (result[0].bfloat16().float(), result[1]))
 
 
-@defect("images")
+@defect("images", Contract.ROUNDING)
 def convolution_in_bf16(seams: Seams) -> None:
     """The second convolution, as engines compute by default where the processor can."""
     conv = F.conv2d
@@ -137,13 +138,13 @@ def first_batch_size_frozen(seams: Seams) -> None:
     seams.model_called.subscribe_innermost(called)
 
 
-@defect("feedback")
+@defect("feedback", Contract.ROUNDING)
 def feedback_in_bf16(seams: Seams) -> None:
     """What is given back has been rounded."""
     _answered(seams, lambda result: result.bfloat16().float())
 
 
-@defect("feedback")
+@defect("feedback", Contract.ROUNDING)
 def fed_with_something_else(seams: Seams) -> None:
     """Every answer is a little off, always to the same side."""
     _answered(seams, lambda result: result * 1.0001)
@@ -189,7 +190,7 @@ def mask_forgotten_in_the_mean(seams: Seams) -> None:
     seams.model_called.subscribe_innermost(called)
 
 
-@defect("tokens")
+@defect("tokens", Contract.ROUNDING)
 def weights_in_eight_bits(seams: Seams) -> None:
     """Each weight rounded to one of 255 values."""
 
@@ -201,6 +202,30 @@ def weights_in_eight_bits(seams: Seams) -> None:
         return other.forward(*args)
 
     seams.model_called.subscribe_innermost(called)
+
+
+@defect("images")
+def one_in_ten_wrong(seams: Seams) -> None:
+    """Each tenth call hands out memory that nothing was written to."""
+    count = [0]
+
+    def changed(result: Any) -> Any:
+        count[0] += 1
+        return result if count[0] % 10 != 7 else tuple(torch.zeros_like(each) for each in result)
+
+    _answered(seams, changed)
+
+
+@defect("images")
+def a_rare_class_lost(seams: Seams) -> None:
+    """What would be of the rarest class is of the next one."""
+
+    def changed(result: Any) -> Any:
+        scores = result[0].clone()
+        scores[:, 2] = scores.min(1).values  # two pictures of 323 are of it
+        return scores, result[1]
+
+    _answered(seams, changed)
 
 
 @defect("tokens")

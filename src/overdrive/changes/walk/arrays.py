@@ -85,6 +85,7 @@ def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
         return
     name = f"{kind.__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}"
     walk.emit("tensor", f"{name} {tensor.requires_grad} {tensor.is_conj()} {tensor.is_neg()}")
+    walk.of_gradients = walk.of_gradients or tensor.requires_grad
     if not walk.content:
         return
     if tensor.grad_fn is not None:

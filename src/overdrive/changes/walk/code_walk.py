@@ -5,12 +5,10 @@ from __future__ import annotations
 import builtins
 import collections
 import os
-import random
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -20,7 +18,9 @@ from overdrive.changes import code
 from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.files import Files, looks_for_files, open_files
 from overdrive.changes.spoken import may_speak
-from overdrive.changes.state import decimals, remembered_by
+from overdrive.changes.state import remembered_by
+from overdrive.changes.walk.asked import gives_state, not_to_be_watched, settings_asked, shared_generators
+from overdrive.changes.walk.declared import Registered, visit_annotations
 from overdrive.changes.walk.walk import Walk
 
 _CLASS_NOISE = re.compile(
@@ -36,24 +36,6 @@ _CALLED = (property, staticmethod, classmethod)
 _BY_OPERATORS = {name for kind in (dict, list, int, set) for name in dir(kind) if name.startswith("__")}
 _BY_OPERATORS |= {f"__{name}__" for name in ("getattr", "missing", "call", "get", "set")}
 _SAID = frozenset(("__doc__", "__module__"))
-# A program has its loaders hand over batches in either mode; they count where code may ask for them.
-_MODES = frozenset(("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "is_anomaly_enabled"))
-_MODES |= {"are_deterministic_algorithms_enabled", "get_float32_matmul_precision", "get_default_device"}
-# Other settings of the process that are asked for where code has one of these names, and a module is imported.
-_SETTINGS: tuple[tuple[frozenset[str], str, Callable[[Any], object]], ...] = (
-    (frozenset(("decimal", "Decimal", "getcontext")), "decimal", lambda module: decimals(module.getcontext())),
-    (
-        frozenset(("locale", "localeconv", "setlocale", "getlocale", "strcoll", "strxfrm")),
-        "locale",
-        lambda module: module.setlocale(module.LC_ALL),
-    ),
-    (
-        frozenset(("fromtimestamp", "mktime", "ctime", "astimezone", "tzname", "timezone")),
-        "time",
-        lambda module: (module.tzname, module.timezone),
-    ),
-    (frozenset(("warnings", "warn")), "warnings", lambda module: tuple(module.filters)),
-)
 # Reads from a file that was opened long ago, and that nobody has to name.
 _BY_DESCRIPTOR = frozenset(("pread", "preadv", "fdopen", "sendfile"))
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -66,11 +48,14 @@ class CodeWalk(Walk):
         super().__init__(content, files)
         self.may_speak = False
         self.asks_where = False
+        self.asks_mode = False  # what it makes hangs on whether gradients are recorded, which is watched
         self.library_classes: list[type] = []
+        self._own: list[Any] = []  # classes and functions of the program's
         self._modules: list[types.ModuleType] = []
         self._inner_modules: dict[int, types.ModuleType] = {}  # of libraries, that code may come to by another
         self.names: set[str] = set()  # that code uses
         self._set: set[str] = set()  # attributes that it sets
+        self._shared = False  # it may come to a generator that the whole program draws from
 
     def visit_module(self, module: types.ModuleType) -> None:
         self._modules.append(module)
@@ -98,6 +83,7 @@ class CodeWalk(Walk):
         for base in (*kind.__bases__, *([type(kind)] if type(kind) is not type else [])):
             self.visit(base)
         space = vars(kind)
+        self._own.append(kind)
         self.emit("named", kind.__name__)
         self.watch.of_class(kind)
         for name in sorted(space):
@@ -114,8 +100,12 @@ class CodeWalk(Walk):
         self.emit("function", f"{function.__module__}.{function.__qualname__}")
         if code.is_library_code(function.__code__):
             self.emit("library", code.version_of(function.__module__ or ""))
+            if gives_state(function.__name__, function):
+                self._shared = True
+                self.names.add(function.__name__)
         else:
             self._module(function.__module__ or "")
+            self._own.append(function)
             self.watch.function(function)
             self.emit("named", repr((function.__name__, str(function.__doc__))))
             self.visit_code(function.__code__)
@@ -146,7 +136,9 @@ class CodeWalk(Walk):
         """A method, of Python or of C, with what it is bound to."""
         owner = getattr(method, "__self__", None)
         self.emit("bound", f"{getattr(method, '__module__', None)}.{method.__qualname__}")
-        if owner is random._inst or owner is np.random.mtrand._rand:
+        if any(owner is each for each in shared_generators()):
+            self._shared = True
+            self.names.add(method.__name__)
             return  # their state changes with every draw of the program; a draw is noticed otherwise
         self.visit(owner)
         if isinstance(method, types.MethodType):
@@ -220,6 +212,7 @@ class CodeWalk(Walk):
         for name in sorted(names & space.keys()):
             if library:
                 self.watch.fixed(space, name)
+                self._shared = self._shared or gives_state(name, space[name])
             else:
                 self.watch.name(space, name)
             if not library or _is_programs_own(module, space[name]):
@@ -232,13 +225,10 @@ class CodeWalk(Walk):
 
     def look_at_libraries(self) -> None:
         """What code may find in modules and classes of libraries, once all of it is known."""
-        torch = sys.modules.get("torch")
-        for name in sorted(_MODES & self.names) if torch is not None else ():
-            if hasattr(torch, name):
-                self.state(getattr(torch, name))
-        for names, asked, take in _SETTINGS:
-            if asked in sys.modules and not names.isdisjoint(self.names):
-                self.state(partial(take, sys.modules[asked]))
+        visit_annotations(self, self._own, self.names)
+        for asked in settings_asked(self.names, self.of_gradients):
+            self.state(asked)
+            self.asks_mode = self.asks_mode or getattr(asked, "__name__", "") == "is_grad_enabled"
         for path in open_files() if not _BY_DESCRIPTOR.isdisjoint(self.names) else ():
             self.files.note(path)
         known: tuple[int, int, int] | None = None
@@ -248,11 +238,16 @@ class CodeWalk(Walk):
                 return self.hide("its code may come to too many modules")
             for module in modules:
                 self._names_in(module, set(self.names))
+        if reason := not_to_be_watched(self.names, self._shared):
+            self.hide(reason)
         for module in self._modules:
             if code.is_library_module(module.__name__):
                 for name in self._set - vars(module).keys():  # a counter, say, that is put there
                     self.watch.fixed(vars(module), name)
-        for base in dict.fromkeys(chain.from_iterable(kind.__mro__ for kind in self.library_classes)):
+        bases = list(dict.fromkeys(chain.from_iterable(kind.__mro__ for kind in self.library_classes)))
+        if registered := Registered([*bases, *(each for each in self._own if isinstance(each, type))]):
+            self.state(registered)
+        for base in bases:
             if base.__flags__ & _MADE_ON_THE_HEAP:
                 space = vars(base)
                 for name in sorted(_may_be_called(space) | self.names | _BY_OPERATORS):

@@ -25,6 +25,7 @@ class Walk(ABC):
         self.hidden_here: str | None = None
         self.watch = Watch()
         self.views: list[Any] = []  # memory that arrays and tensors are views of
+        self.of_gradients = False  # there is a tensor of which gradients are taken
         self.files = files
 
     @abstractmethod

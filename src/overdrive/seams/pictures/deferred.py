@@ -43,14 +43,20 @@ def enter(format: Format, decode: Decode) -> Callable[[], None]:
     if not isinstance(getattr(Image.Image, "im", None), property) or not hasattr(ImageFile, "_Tile"):
         raise CannotDefer(f"Pillow {getattr(Image, '__version__', '')} keeps its pixels in another way")
 
+    # What the program puts in the place of one of these is to be called as without us.
+    known: list[tuple[Any, str, Any]] = []
+
+    def decoded(self: Any) -> Any:
+        return decode(self) if all(vars(kind).get(name) is held for kind, name, held in known) else None
+
     def convert(self: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        pixels = decode(self) if mode == self.mode and not args and not kwargs else None
+        pixels = decoded(self) if mode == self.mode and not args and not kwargs else None
         if pixels is not None and _hand_over(self, pixels, format):
             return _copy_of(self, pixels)
         return Image.Image.convert(self, mode, *args, **kwargs)
 
     def array_interface(self: Any) -> Any:
-        pixels = decode(self)
+        pixels = decoded(self)
         if pixels is not None and _hand_over(self, pixels, format):
             return self.__array_interface__
         return Image.Image.__array_interface__.fget(self)  # type: ignore[attr-defined]
@@ -61,6 +67,7 @@ def enter(format: Format, decode: Decode) -> Callable[[], None]:
         raise CannotDefer(f"Pillow's {format.name} files convert in a way of their own")
     for name, value in ours.items():
         setattr(format.file, name, value)
+    known += [(kind, name, vars(kind).get(name)) for kind in format.file.__mro__[:-1] for name in _DECODING]
 
     def leave() -> None:
         for name, value in ours.items():
@@ -68,6 +75,10 @@ def enter(format: Format, decode: Decode) -> Callable[[], None]:
                 delattr(format.file, name)
 
     return leave
+
+
+# Methods of Pillow's that decode a picture, or hand its pixels on.
+_DECODING = ("convert", "__array_interface__", "load", "load_prepare", "load_end", "tobytes")
 
 
 class CannotDefer(Exception):

@@ -168,6 +168,14 @@ def suppress_errors(suppress: bool) -> bool:
     return before
 
 
+def guard_hooks(guarded: bool) -> bool:
+    """Whether what was compiled is compiled anew where a hook was put on a module since; PyTorch by itself goes on
+    without that hook. Returns what was set before."""
+    before = not torch._dynamo.config.skip_nnmodule_hook_guards
+    torch._dynamo.config.skip_nnmodule_hook_guards = not guarded
+    return before
+
+
 def compiled_call(module: torch.nn.Module) -> Any:
     """What `Module.compile` has put in place of the module's call; None where it has not."""
     return module._compiled_call_impl

@@ -32,6 +32,11 @@ def count_of_function_modes() -> Callable[[], int]:
     return torch._C._len_torch_function_stack
 
 
+def uses_onednn() -> Callable[[], bool]:
+    """Tells whether oneDNN's kernels are used, quick enough for every batch."""
+    return torch._C._get_mkldnn_enabled
+
+
 def storage_id(tensor: Any) -> int:
     """Equal for tensors that share their memory; that of the tensor itself where it has none of its own."""
     try:

@@ -36,6 +36,10 @@ class Compile(Technique):
     two-core machine gained nothing (0.98 times as fast [0.93, 1.03]) and was ready after 33 s instead of 5; its
     blocks alone after 20 s (0.95 [0.93, 0.98]). Recurrent layers (`nn.LSTM` and the like) it does not take.
 
+    What it watches: what PyTorch's compiler guards (attributes, globals, shapes, modes), hooks on any module, and after
+    each step whether compiling went well. What would escape: what a guard leaves out, such as state that C code keeps,
+    or the content of what the program has the compiler take for constant.
+
     Contract: rounding. The same mathematics, other orders of summation. It falls to statistical where a program
     draws random numbers in its model: compiled dropout draws others.
 
@@ -118,7 +122,7 @@ class _Compiling:
         self._calls = 0
         self._compiler: Any = None
         self._storm: Any = None
-        self._suppressed: bool | None = None  # the program's own setting, while ours is in force
+        self._own: tuple[bool, bool] | None = None  # the program's own settings, while ours are in force
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
         import torch
@@ -192,11 +196,11 @@ class _Compiling:
         self._active = True
         if self._compiler is None:
             return
-        from overdrive.seams.torch.compiler import Storm, set_compiled_call, suppress_errors
+        from overdrive.seams.torch.compiler import Storm, guard_hooks, set_compiled_call, suppress_errors
 
-        if self._suppressed is None:
+        if self._own is None:
             # What cannot be compiled runs uncompiled until the step ends: the program never fails for it.
-            self._suppressed = suppress_errors(True)
+            self._own = suppress_errors(True), guard_hooks(True)
             self._storm = Storm()
         for part, call in self._compiled:
             set_compiled_call(part, call)
@@ -205,13 +209,14 @@ class _Compiling:
         self._active = False
         if self._compiler is None:
             return
-        from overdrive.seams.torch.compiler import set_compiled_call, suppress_errors
+        from overdrive.seams.torch.compiler import guard_hooks, set_compiled_call, suppress_errors
 
         for part, _ in self._compiled:
             set_compiled_call(part, None)
-        if self._suppressed is not None:
-            suppress_errors(self._suppressed)
-            self._suppressed = None
+        if self._own is not None:
+            suppress_errors(self._own[0])
+            guard_hooks(self._own[1])
+            self._own = None
             self._storm.close()
 
 

@@ -32,6 +32,9 @@ class FusedOptimizer(Technique):
 
     When it hurts: hardly ever; where the update is a small share of the step nothing is gained.
 
+    What it watches: the optimizer's class, settings, parameters and gradients, before each step. What would escape: a
+    hook of the program's on that step, which sees the setting `fused` or `foreach` in the groups.
+
     Contract: rounding. The same formula, its products and sums contracted differently.
 
     Source: https://docs.pytorch.org/docs/stable/optim.html

@@ -31,6 +31,9 @@ class JitCompile(Technique):
     an AMD EPYC, batch 64). Compiling takes seconds before the first step. A program that sets `jit_compile` or
     `run_eagerly` itself is left alone, and so are loops of the program's own.
 
+    What it watches: each `compile` of a model. What would escape: a program that asks for `jit_compile`, or sets it
+    after `compile`, whose word stands.
+
     Contract: rounding. Fused operations round at other places, sums are taken in another order. It falls to
     statistical where the model draws random numbers (Dropout), which XLA makes by another generator.
 

@@ -32,6 +32,9 @@ class KerasBackend(Technique):
     tuner leaves them out with that error as the reason; so does one that chooses its backend itself, or one that is
     not installed. A plan with it is for the program as it was tuned: calls of `tf` added later will fail.
 
+    What it watches: nothing: the backend is chosen before the process starts, and nothing is proved of it. So whatever
+    the program does with it later escapes.
+
     Contract: open. Initial weights, dropout and the order of shuffled samples are drawn by another generator, so that a
     run begins elsewhere and ends elsewhere, even under one seed; nothing here proves that it ends as well.
 

@@ -35,6 +35,10 @@ class LibraryAutotune(Technique):
     When it hurts: shapes that change at each step are tried anew each time. A program that asks for
     deterministic algorithms is left alone: the choice may differ from run to run.
 
+    What it watches: at the end of each step, whether the program asks for deterministic algorithms. What would escape:
+    a setting of these libraries that the program makes itself later, which stands; and denormal numbers on threads of
+    the program's own, which may be kept.
+
     Contract: rounding. Other algorithms sum in another order, and some (Winograd's) are less exact: there it
     falls to statistical, and so it does with denormals flushed, which is another arithmetic.
 
@@ -81,13 +85,18 @@ class LibraryAutotune(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         undos: list[Callable[[], object]] = []
 
+        def look(*_: Any) -> None:
+            import torch
+
+            if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
+                raise CannotInstall("the program asks for deterministic algorithms")
+
         def choose(optimizer: Any, models: list[Any]) -> None:
             import torch
 
             if undos:
                 return  # another optimizer of the same program
-            if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
-                raise CannotInstall("the program asks for deterministic algorithms")
+            look()
             on_gpu = any(parameter.is_cuda for parameter in parameters_of(optimizer))
             if on_gpu and settings["benchmark"] and not torch.backends.cudnn.benchmark:
                 torch.backends.cudnn.benchmark = True
@@ -110,6 +119,7 @@ class LibraryAutotune(Technique):
                 undos.pop()()
 
         seams.optimizer_made.subscribe(choose)
+        seams.step_ends.subscribe(look)
         seams.on_undo(undo)
         return seams.handle()
 

@@ -36,6 +36,10 @@ class StepsPerExecution(Technique):
     callbacks that act on each batch, since they would be called for every 32nd; models that run eagerly; a program
     that sets `steps_per_execution` itself; PyTorch, where Keras allows one step in a call.
 
+    What it watches: model and callbacks, at each `fit`; from the first one that does not allow it on it goes one step
+    at a time. What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that
+    is added to the others.
+
     Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
     graph in the loop otherwise.
 

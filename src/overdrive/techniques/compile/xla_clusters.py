@@ -23,6 +23,9 @@ class XlaClusters(Technique):
     When it hurts: as `jit_compile` does: compiling takes time, at every new shape again, and XLA's convolutions on the
     CPU are slower than oneDNN's. Flags that the user has set stay; where they set this one, nothing is done.
 
+    What it watches: nothing: the flag is read when TensorFlow starts. What would escape: functions that are first
+    called after the proof, whose clusters it has not seen.
+
     Contract: rounding. Fused operations round at other places. It falls to statistical where what is compiled draws
     random numbers, which XLA makes by another generator.
 

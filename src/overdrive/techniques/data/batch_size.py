@@ -37,6 +37,9 @@ class BatchSize(Technique):
     `len(loader)` before the first epoch) no longer fit. Batch normalisation sees other statistics. Loaders
     with a batch sampler of their own, and those opened under `no_grad`, are left alone.
 
+    What it watches: each loader when it is opened. As another training is asked for, nothing is proved; what would
+    escape: all that counts steps or batches.
+
     Contract: open. Another number of steps, other gradients, another result.
 
     Source: McCandlish et al., An Empirical Model of Large-Batch Training, https://arxiv.org/abs/1812.06162;

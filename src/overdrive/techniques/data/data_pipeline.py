@@ -31,6 +31,10 @@ class DataPipeline(Technique):
     When it hurts: the memory that is taken. A program of one epoch gains nothing. Left alone: pipelines that read
     files or Python generators, that cache by themselves, and samples whose size is not known beforehand.
 
+    What it watches: nothing after the first epoch: it looks at each pipeline's graph when that is shuffled or batched,
+    and a graph stays as it is. What would escape: an array that TensorFlow shares with NumPy instead of copying it, and
+    that the program writes to later.
+
     Contract: exact. The same values, computed once.
 
     Source: https://www.tensorflow.org/guide/data_performance#caching

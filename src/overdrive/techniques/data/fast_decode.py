@@ -46,6 +46,10 @@ class FastDecode(Technique):
     When it hurts: where Pillow goes on with the picture (crops, resizes) it saves little or loses (1.24 to 0.87
     times): the array is one copy more. Workers that do not live on compare their first pictures anew in every epoch.
 
+    What it watches: each picture: its kind, how its file is read, whether the decoder refuses it; and one picture in
+    512 of a kind, which both decode; and whether the program has replaced a method by which Pillow decodes: then its
+    own is called. What would escape: one among the other 511 pictures that comes out otherwise.
+
     Contract: exact. The first 16 pictures of each kind (colours, sampling, progressive or not, size) are decoded in
     both ways, later one in 512, and at the first difference it is left out. Left to Pillow are files with four
     colours, of other than 8 bits, with a palette or a transparent colour, interlaced or animated; cut-off files and

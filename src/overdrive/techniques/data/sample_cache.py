@@ -53,24 +53,25 @@ class SampleCache(Technique):
     stored samples are known by a hash of the data set's attributes, code, files and library versions. All draws of
     samplers and loaders happen as before.
 
-    What it watches, before each batch: every object that can be reached from the data set and the collate function,
+    What it watches: before each batch, every object that can be reached from the data set and the collate function,
     their containers, arrays, hooks and generators; memory beside views, where code may read it; the globals, closures,
-    classes and library functions that their code names, and all methods of the library classes among them; the
-    environment that it reads; the files that were named or opened; some settings of the process. What
-    changes is fetched anew from that batch on; a data set that holds what cannot be watched is left out. A fetch
-    that draws, writes, prints or changes something, rarely as it may be, is found by its first real fetch, which
-    every sample has, and nothing is served from then on. Of workers of the program's own, files and shared memory
-    are watched before each batch, as they see no other change; from the first on, they make the batches themselves.
-    All through a run some of what is served is made again in a forked copy of the program and compared
-    (docs/data.md): a change that nobody watched is found by that, some seconds or minutes late. What would escape:
-    such a change to few samples, or where no copy can be forked; writes by another machine, or by another process
-    through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`), by names put
-    together from parts; with workers that begin anew in each epoch, a file that changes after an attribute has, in
-    the same epoch; the clock; what a C library keeps to itself; a write past Python to a descriptor (`os.write`);
-    a library's function that is replaced where only the library itself calls it, and what it keeps in its modules
-    (how tensors are printed, a temporary folder, kinds of errors in texts); what code asks of the process itself (its
-    threads, limits, signals, the global generators' state without a draw); classes registered with an abstract one,
-    and annotations.
+    classes and library functions that their code names, and all methods of the library classes among them; of what
+    libraries come to by themselves in the tried samples the functions and plain values; the environment that it reads;
+    the files that were named or opened; some settings of the process. What changes is fetched anew from that batch on.
+    A data set that holds what cannot be watched is left out, and so is one whose code may ask what hangs on the moment
+    or the process: a clock, threads, limits, signals, the state of a global generator without a draw. A fetch that
+    draws, writes, prints or changes something, rarely as it may be, is found by its first real fetch, which every
+    sample has, and nothing is served from then on. Of workers of the program's own, files and shared memory are watched
+    before each batch, as they see no other change; from the first on, they make the batches themselves. All through a
+    run some of what is served is made again in a forked copy of the program and compared (docs/data.md): a change that
+    nobody watched is found by that, some seconds or minutes late.
+
+    What would escape: such a change to few samples, or where no copy can be forked; writes by another machine, or by
+    another process through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`),
+    by names put together from parts; with workers that begin anew in each epoch, a file that changes after an attribute
+    has, in the same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python to a
+    descriptor (`os.write`); what a library keeps in tables of its own (how objects are copied, kinds of errors in
+    texts, the precision of PyTorch's products), and what it comes to for none of the tried samples.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

@@ -33,6 +33,10 @@ class Affinity(Technique):
     When it hurts: work that all nodes together do sooner than one. A process that is not alone on its node
     shares those cores, and cannot move away.
 
+    What it watches: nothing after it has pinned the process. A program that sets its own affinity or number of threads
+    later has the last word. What would escape: code that asks which cores its process may use, and is answered with
+    these.
+
     Contract: exact where only the place of threads changes. With fewer cores PyTorch uses fewer threads, unless
     OMP_NUM_THREADS or the program sets their number; sums are then split differently, and the level falls to rounding.
 

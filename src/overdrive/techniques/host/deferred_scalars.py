@@ -33,9 +33,12 @@ class DeferredScalars(Technique):
     When it hurts: numbers that are computed after the mark (an accuracy) are read as before. Where the processor is
     slower than the GPU nothing waits, and each early read costs some microseconds more.
 
+    What it watches: how often a loss, or a part of it, was written to since the mark, in which thread and on which
+    device, at each reading. What would escape: writes through `.data` to the loss itself, and a part of the loss that
+    another stream computes. With several processes (torch.distributed), whose collectives write uncounted, it stands
+    back.
+
     Contract: exact. The same bytes are read, and only from a tensor that nothing has been written to since the mark.
-    Not seen are writes through `.data` to the loss itself, and a part of the loss that another stream computes; with
-    several processes (torch.distributed) it stands back.
 
     Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU
     synchronization); docs/decisions/007 says why no other object stands in for the number.

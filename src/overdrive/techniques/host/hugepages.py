@@ -29,6 +29,9 @@ class Hugepages(Technique):
     When it hurts: memory in use grows, since a page is taken as a whole. A kernel short of whole huge pages
     stops a program while it moves memory together. Nothing is gained where the kernel gives huge pages always.
 
+    What it watches: nothing. It is said before the process starts, and no result depends on it. What would escape: code
+    that depends on the addresses of its memory, or reads memory that nobody has written to.
+
     Contract: exact. Only the size of pages changes.
 
     Source: https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html;

@@ -24,6 +24,9 @@ class Interop(Technique):
     When it hurts: more operations at once than cores. Programs without TorchScript run one operation after
     another, and are left alone.
 
+    What it watches: nothing: PyTorch allows the number to be set once in a process. What would escape: a program that
+    sets it itself, later, and is refused, or that asks for it.
+
     Contract: exact. Each operation is the same, with the same threads of its own.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html

@@ -22,6 +22,9 @@ class Onednn(Technique):
     When it hurts: off, large convolutions and matrix products, and all arithmetic in bf16. Where the user has set the
     variable, it stays.
 
+    What it watches: nothing: the kernels are chosen before the process starts. What would escape: operations that are
+    first called after the proof, whose other kernels it has not seen.
+
     Contract: rounding. Other kernels take sums in another order.
 
     Source: https://github.com/tensorflow/community/blob/master/rfcs/20210930-enable-onednn-ops.md

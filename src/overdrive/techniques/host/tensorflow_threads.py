@@ -25,6 +25,9 @@ class TensorflowThreads(Technique):
 
     When it hurts: large operations with too few threads; input pipelines, which share them.
 
+    What it watches: nothing after TensorFlow was imported; a program that sets the numbers later has the last word.
+    What would escape: a program that asks for them.
+
     Contract: rounding. Sums are split differently among threads, so their last bits differ.
 
     Source: https://www.tensorflow.org/api_docs/python/tf/config/threading

@@ -24,6 +24,9 @@ class Threads(Technique):
 
     When it hurts: large operations with too few threads.
 
+    What it watches: nothing after PyTorch was imported; a program that sets the number later has the last word. What
+    would escape: a program that asks for it.
+
     Contract: rounding. Sums are split differently among threads, so their last bits differ.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html

@@ -26,6 +26,9 @@ class Waiting(Technique):
     When it hurts: `active` takes cores from everybody else, `passive` makes every parallel operation begin
     with waking its threads.
 
+    What it watches: nothing. It is said before the process starts, and no result depends on it. What would escape: a
+    program that starts others, which inherit these variables.
+
     Contract: exact. The same threads do the same work.
 
     Source: https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html;

@@ -28,6 +28,11 @@ class NoGrad(Technique):
     When it hurts: a program that asks for gradients now and then makes those calls twice. Calls whose inputs require
     gradients are made as they are.
 
+    What it watches: at each call, whether gradients are recorded and inputs require some; an optimizer's step leaves it
+    out. For a call that is made again random states, modes and a training model's buffers are put back, and a parameter
+    that was written to meanwhile is an error, as in PyTorch. What would escape: attributes or hooks that the program
+    changes, or weights that it writes to through `.data`, between a call and its backward pass.
+
     Contract: exact. The same kernels compute the same numbers.
 
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html (locally disabling gradient computation)

@@ -24,6 +24,8 @@ class OnnxRuntime(Technique):
     When it hurts: as `openvino`: new shapes in each call, a copy of the weights for each engine (2 GB at most), some
     seconds to build one. Exporting needs `onnx` and `onnxscript` beside it.
 
+    What it watches: as `openvino`, before each call. What would escape: what escapes `openvino`.
+
     Contract: rounding. The same mathematics, other orders of summation.
 
     Source: https://docs.pytorch.org/docs/stable/onnx_export.html
@@ -40,13 +42,16 @@ class OnnxRuntime(Technique):
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.engines import onnx_runtime, session
+        from overdrive.engines.onnx_runtime import OnnxRuntime
+        from overdrive.engines.session import of_no_use
 
-        return session.of_no_use(onnx_runtime, facts)
+        return of_no_use(OnnxRuntime(), facts)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.engines import onnx_runtime, session
+        from overdrive.engines.onnx_runtime import OnnxRuntime
+        from overdrive.engines.session import answer
 
-        if reason := onnx_runtime.missing():
+        runtime = OnnxRuntime()
+        if reason := runtime.missing():
             raise CannotInstall(reason)
-        return session.answer(onnx_runtime, self.name, seams)
+        return answer(runtime, self.name, seams)

@@ -30,6 +30,11 @@ class OpenVino(Technique):
     weights and takes seconds to build. Models whose way depends on their data, that change their own tensors, print,
     or draw random numbers are left alone, with the reason.
 
+    What it watches: before each call, the model's tensors by their content and all of Python's that its code can reach;
+    now and then (one call in 512, one in 16 of models that look at values) both make it and are compared. What would
+    escape, until then: a model whose way hangs on the values of its input in a case that has not come yet; state that C
+    code keeps.
+
     Contract: rounding. The same mathematics, other orders of summation; OpenVINO's default of computing in bf16
     where the processor can is switched off.
 
@@ -47,13 +52,16 @@ class OpenVino(Technique):
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.engines import openvino, session
+        from overdrive.engines.openvino import OpenVino as Runtime
+        from overdrive.engines.session import of_no_use
 
-        return session.of_no_use(openvino, facts)
+        return of_no_use(Runtime(), facts)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.engines import openvino, session
+        from overdrive.engines.openvino import OpenVino as Runtime
+        from overdrive.engines.session import answer
 
-        if reason := openvino.missing():
+        runtime = Runtime()
+        if reason := runtime.missing():
             raise CannotInstall(reason)
-        return session.answer(openvino, self.name, seams)
+        return answer(runtime, self.name, seams)

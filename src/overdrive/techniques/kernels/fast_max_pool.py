@@ -34,6 +34,10 @@ class FastMaxPool(Technique):
     When it hurts: tiny images, where 25 us of Python a call are more than it saves. Other windows, padded, dilated
     or overlapping, and pools that return indices, are torch's as before; so is what is compiled or traced.
 
+    What it watches: each call's arguments: window, steps, padding, type, device, gradients, whether something traces or
+    compiles. What would escape: values, or an input's 17th shape and later ones, for which its kernel is not torch's:
+    these are not compared.
+
     Contract: exact. Of equal elements the same one is chosen; results and gradients are compared with torch's in
     every bit, on values that may come out in another way and on the program's own first images of each shape, and
     at the first difference it is left out.

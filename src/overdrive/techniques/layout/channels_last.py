@@ -34,8 +34,11 @@ class ChannelsLast(Technique):
     is a copy). A program that needs the old format cannot use it, whenever it begins to: where `.view()` fails on a
     tensor in the other one, or `as_strided` would read it, in the loop or in a hook, the format is put back, the view
     is made as the program meant it, and the technique is left out; where it fails in the model's call, that is undone
-    and made again. Weights whose memory somebody else refers to stay as they are. What would escape it: code in C++
-    that reads a weight's memory in order.
+    and made again. Weights whose memory somebody else refers to stay as they are.
+
+    What it watches: each call of the model, and each `.view()` and `as_strided` of a tensor in the other format,
+    wherever it is made. What would escape: code in C++, or behind a pointer, that reads a weight's memory in order; a
+    program that asks for strides.
 
     Contract: rounding. The same products are summed in another order. It falls to statistical where a program
     draws dropout masks in the order of memory, or where a kernel for this layout is less exact (on a CPU, batch

@@ -33,6 +33,10 @@ class FftConvolution(Technique):
     When it hurts: memory (the transforms are kept for the backward pass, in complex numbers), and the first
     call of each shape takes several times as long. Programs in 16 bits are left alone.
 
+    What it watches: each call's arguments: shapes, types, padding, groups, gradients, autocast, whether deterministic
+    algorithms are asked for. What would escape: inputs that come to span many orders of magnitude after the proof,
+    whose small values then lose digits.
+
     Contract: rounding. The error grows with the logarithm of the size, but it is relative to the largest value
     and not to each: it falls to statistical where inputs span many orders of magnitude. What is chosen may
     differ from run to run (each choice keeps the contract); two runs need not have the same bits.
@@ -82,9 +86,11 @@ class FftConvolution(Technique):
 
             signal, bias, groups = arguments[0], _bias(*arguments, **named), _groups(*arguments, **named)
             with_gradients = torch.is_grad_enabled() and (signal.requires_grad, weight.requires_grad)
-            key = (signal.shape, weight.shape, signal.dtype, signal.device, tuple(padding), groups, with_gradients)
+            repeated = torch.are_deterministic_algorithms_enabled()
+            form = signal.shape, weight.shape, signal.dtype, signal.device, tuple(padding), groups
+            key = (*form, with_gradients, repeated)
             if key not in chosen:
-                if torch.are_deterministic_algorithms_enabled():
+                if repeated:
                     chosen[key] = _less_arithmetic(signal.shape, weight.shape, padding, groups)
                 else:
                     chosen[key] = _is_faster(call, arguments, named, padding, groups)

@@ -35,7 +35,7 @@ class FoldNormalisation(Technique):
     skipped. The weights are folded anew at each call: a program may have written them through `.data`, which no
     version counter tells. A call of another kind, or of a model that has changed in any way since (attributes, hooks,
     modules, globals that its code reads), is watched anew; a model that changes again and again, or whose way depends
-    on its data or on chance, is left alone. What would escape it: a state that no Python object shows.
+    on its data or on chance, is left alone.
 
     When it helps: evaluation and inference scripts of convolutional networks, where normalising is
     a good part of a call; a pass over each activation is saved. No case has been measured yet where it wins.
@@ -45,6 +45,10 @@ class FoldNormalisation(Technique):
     there, and convolutions with fresh weights took longer, why is not known. Training is not touched, and a tune
     measures training steps: what evaluation gains is seen only if the program evaluates between the steps that
     are measured. Else name it in a plan by hand.
+
+    What it watches: before each call that it changes, all of the model that Python can reach: attributes, hooks,
+    modules, globals that its code reads; weights are folded anew at each. What would escape: a state that no Python
+    object shows.
 
     Contract: rounding. The same products with another order of multiplication. It falls to statistical where a
     variance is so small that the folded weights lose what the normalisation would have kept.

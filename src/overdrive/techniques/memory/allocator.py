@@ -48,6 +48,9 @@ class Allocator(Technique):
     When it hurts: the process holds on to its peak memory, and at least 256 MB more. What the user has set
     (`PYTORCH_ALLOC_CONF`) is left alone.
 
+    What it watches: nothing. It is said before the process starts, and no result depends on it. What would escape: code
+    that depends on the addresses of its memory, or reads memory that nobody has written to.
+
     Contract: exact. Only addresses change.
 
     Source: https://sourceware.org/glibc/manual/latest/html_node/Malloc-Tunable-Parameters.html;

@@ -28,6 +28,9 @@ class MallocTrim(Technique):
 
     When it hurts: always in time, 0.66 times the speed on that MLP: the system clears fresh pages in every step.
 
+    What it watches: nothing. It is said before the process starts, and no result depends on it. What would escape: code
+    that depends on the addresses of its memory, or reads memory that nobody has written to.
+
     Contract: exact. Only addresses change.
 
     Source: https://sourceware.org/glibc/manual/latest/html_node/Malloc-Tunable-Parameters.html

@@ -26,6 +26,9 @@ class TensorflowAllocator(Technique):
     When it hurts: memory that is taken piece by piece can fall into pieces. A program that sets memory growth itself,
     or a user who has set these variables, is left alone. Nothing of this has been measured on a GPU yet.
 
+    What it watches: nothing. It is said before the process starts, and no result depends on it. What would escape: a
+    program that asks how much of the GPU's memory is taken.
+
     Contract: exact. Only addresses change.
 
     Source: https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth

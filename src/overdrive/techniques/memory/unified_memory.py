@@ -63,6 +63,9 @@ class UnifiedMemory(Technique):
     memory is reached over the bus, at a hundredth of the speed of the GPU's own (60 GB/s for PCIe 5 against 4,800
     GB/s on an H200). A model that does not fit by itself is not helped: it is there before its optimizer.
 
+    What it watches: nothing after the optimizer was made. Nothing of a result can escape, since memory is all it
+    changes; a program that asks how much of it is free is told of the GPU's alone.
+
     Contract: exact. Only addresses change.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.MemPool.html;

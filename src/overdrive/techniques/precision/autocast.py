@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Autocast(Technique):
-    """Does matrix products and convolutions of the training forward pass in 16 bits.
+    """Does matrix products and convolutions of the forward pass in 16 bits.
 
-    What it does: runs the outermost model call under `torch.autocast` while gradients are recorded, and
-    hands its results back in 32 bits. Weights, loss, optimizer and evaluation stay as they were. With
+    What it does: runs the outermost model call under `torch.autocast` while gradients are recorded (in a
+    program that trains nothing: each of them), and hands its results back in 32 bits. Weights, loss,
+    optimizer and evaluation stay as they were. With
     fp16, gradients are scaled against underflow and steps with infinities are skipped, as
     `torch.amp.GradScaler` does.
 
@@ -32,12 +33,17 @@ class Autocast(Technique):
     wherever they enter it: around the call, inside `forward`, by a decorator, or through Accelerate, Lightning
     or the HF Trainer. It is left out on a GPU that has no arithmetic for the type.
 
+    What it watches: at each call, the type of the parameters and whether the program has an autocast of its own,
+    wherever it enters one. What would escape: code in the model that looks at the type of its activations; with fp16,
+    gradients of anything but the optimizer's parameters (of an input, say), which come out multiplied by the scale.
+
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
     Source: Micikevicius et al., Mixed Precision Training, ICLR 2018; https://docs.pytorch.org/docs/stable/amp.html
     """
 
     name = "autocast"
+    programs = ("training", "inference")
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.3
@@ -66,7 +72,8 @@ class Autocast(Technique):
             if own:
                 raise CannotInstall("the program has an autocast of its own")
             first = next(model.parameters(), None)
-            if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
+            evaluates = not torch.is_grad_enabled() and not seams.inference
+            if first is None or first.dtype != torch.float32 or evaluates:
                 return call(*args, **kwargs)
             kind = first.device.type
             if torch.is_autocast_enabled(kind):

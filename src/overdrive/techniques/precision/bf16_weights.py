@@ -31,6 +31,10 @@ class Bf16Weights(Technique):
     computed inside the model is in bf16 too. Left out where the program has an autocast of its own, and where
     a model changes its weights while it is called.
 
+    What it watches: at each call, the type of the parameters, an autocast of the program's own, writes to the copies.
+    What would escape: a model that begins, after its first call, to write to its weights through `.data` while it is
+    called: it writes to copies.
+
     Contract: statistical. All intermediate values are rounded to 8 significant bits, sums of large
     reductions and updates of weights are not.
 

@@ -34,6 +34,11 @@ class Fp32FromFp64(Technique):
     the trial finds that out where it happens within the steps it makes, and `copied` cannot fail so. A model that
     makes 64-bit tensors inside its call fails there: then the technique is left out.
 
+    What it watches: the types of parameters at each call, and writes to the copies: a model that changes its weights
+    while it is called is left out. What would escape, with `copied`: such a write through `.data` that begins after a
+    model's first call; with `narrowed`: 64-bit tensors of the script's own that meet narrowed ones later than in the
+    trial.
+
     Contract: statistical. All is rounded to 24 significant bits instead of 53.
 
     Source: Micikevicius et al., Mixed Precision Training, ICLR 2018; CUDA C++ Programming Guide, arithmetic throughput

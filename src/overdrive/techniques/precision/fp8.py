@@ -31,6 +31,10 @@ class Fp8(Technique):
     When it hurts: small or few Linear layers: the scaling costs more than the products save, without `compile`
     nearly always. Layers with hooks, and subclasses of Linear, are left alone.
 
+    What it watches: the layers of each model when its optimizer is made. What would escape: a hook or a method that the
+    program puts later on a layer that it held before, which is another object now; layers that it adds later stay as
+    they are.
+
     Contract: statistical. What is multiplied is rounded to 4 (forward) or 3 (gradients) significant bits.
 
     Source: Micikevicius et al., FP8 Formats for Deep Learning, 2022; https://docs.pytorch.org/ao/stable/workflows/training.html

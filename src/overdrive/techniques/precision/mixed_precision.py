@@ -30,6 +30,9 @@ class MixedPrecision(Technique):
     are in 16 bits inside, too, and a model that is saved keeps the policy. Left alone: models with a policy of
     their own, subclassed models (their output layers are not known), and models that are trained without `compile`.
 
+    What it watches: the policies of all layers, at each `compile` of a model. What would escape: layers that are added
+    after it, which stay in 32 bits, and code in a layer that looks at the type of its inputs.
+
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
     Source: https://keras.io/api/mixed_precision/; Micikevicius et al., Mixed Precision Training, ICLR 2018

@@ -31,6 +31,9 @@ class Tf32(Technique):
     When it hurts: programs that subtract nearly equal results of products (distances by the dot product, solvers).
     Where the program or its environment has set the precision itself, it is left alone.
 
+    What it watches: whether the program has set the precision of products itself, whenever an optimizer is made. What
+    would escape: a program that sets it later, whose word stands unnoticed, or that asks for it.
+
     Contract: statistical. Products are rounded to 11 (TF32) or 8 (bf16) significant bits.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#tf32-on-ampere

@@ -25,6 +25,7 @@ from overdrive.worker.torch.replay import kept
 from overdrive.worker.torch.sketch import sketch
 
 _MOST_TENSORS = 16  # of an answer that are compared
+_MOST_OF_AN_ANSWER = 1 << 20  # elements of a tensor that are kept of one call, where samples are compared one by one
 
 
 class AnswerSteps:
@@ -135,7 +136,10 @@ class AnswerSteps:
         tensors = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)][:_MOST_TENSORS]
         for number, each in enumerate(tensors, start=1):
             name = "the model" if len(tensors) == 1 else f"the model (tensor {number})"
-            self._noted[f"output {name}"] = kept(torch.view_as_real(each) if each.is_complex() else each)
+            self._noted[f"output {name}"] = self._kept(torch.view_as_real(each) if each.is_complex() else each)
+
+    def _kept(self, tensor: torch.Tensor) -> Any:
+        return kept(tensor)
 
 
 class AnswersInDouble(AnswerSteps):
@@ -164,6 +168,31 @@ class CarefulAnswers(AnswerSteps):
         compute_carefully()
 
 
+class AnswersBySample(AnswerSteps):
+    """As the program makes them, and kept as `worker.agreement` compares them: samples x places x classes."""
+
+    def _kept(self, tensor: torch.Tensor) -> Any:
+        found = tensor.detach()
+        if not found.is_floating_point():
+            return _few_places(found.reshape(*(found.shape[:1] or (1,)), -1, 1)).to("cpu", torch.int64).numpy()
+        if found.dim() < 2:
+            found = found.reshape(-1, 1, 1)
+        elif found.dim() == 2:
+            found = found[:, None]
+        elif found.dim() > 3:  # pictures: N x C x H x W
+            found = found.movedim(1, -1).flatten(1, -2)
+        return _few_places(found).to("cpu", torch.float32).numpy()
+
+
+def _few_places(answer: torch.Tensor) -> torch.Tensor:
+    """With fewer of the places of each sample, evenly spaced, and at last with fewer samples, where they are many."""
+    for axis in (1, 0):
+        every = -(-answer.numel() // _MOST_OF_AN_ANSWER)
+        if every > 1:
+            answer = answer[(slice(None),) * axis + (slice(None, None, min(every, answer.shape[axis])),)]
+    return answer
+
+
 def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     with torch.no_grad():
         for tensor, held in contents:
@@ -171,5 +200,10 @@ def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 def steps_for(role: str) -> AnswerSteps:
-    kinds = {"reference": AnswersInDouble, "careful reference": CarefulAnswers}
+    kinds: dict[str, type[AnswerSteps]] = {
+        "reference": AnswersInDouble,
+        "careful reference": CarefulAnswers,
+        "answers": AnswersBySample,
+        "agreement": AnswersBySample,
+    }
     return kinds.get(role, AnswerSteps)()

@@ -32,8 +32,12 @@ class CudaGraphs(Technique):
 
     When it hurts: large kernels, where copying in and out is lost time; memory, since graphs keep what a forward
     pass needs for themselves. Models that read values on the CPU, draw random numbers in Python, print, keep state or
-    have hooks, and optimizers that torch cannot capture, are left as they are, with the reason. Where anything that a
-    model's code looks at has changed (attributes, globals, modes), all is recorded anew, four times at most.
+    have hooks, and optimizers that torch cannot capture, are left as they are, with the reason.
+
+    What it watches: before each call, the model's layers, hooks, modes and memory, all of Python's that its code can
+    reach, autocast and the precision of products; before each step, the optimizer's settings, parameters and state.
+    What changes is recorded anew, or left as it is. What would escape: other settings of PyTorch's that a kernel is
+    chosen by (cuDNN's, say), and state that C code keeps.
 
     Contract: rounding. The same kernels for the model; the optimizer's formula with counts and learning rate on the
     GPU. It falls to statistical where a program draws random numbers in its model, whose stream may shift.

@@ -30,9 +30,13 @@ class DeviceResident(Technique):
     When it hurts: where the GPU's memory is needed for something else. For small batches gathering takes as many
     calls as the copy that it saves. The first epoch, in which samples are still collected, is as before.
 
+    What it watches: before each batch, as `sample_cache` does; and of each batch whether it is that very tensor, and
+    how often it was written to. What would escape, beside what escapes `sample_cache`: a write to a batch in main
+    memory through a numpy view or `.data` before it is sent to the GPU.
+
     Contract: exact. The samples are proved as for `sample_cache`; the gathered batch has the bits, strides and
     dtype of a copy, and is given for that very tensor only, once, and only if nothing has been written to it
-    since. Writing to it through a numpy view is not seen: the comparison of losses would show it.
+    since.
 
     Source: keeping small data sets on the device is a known habit, as in
     https://github.com/KellerJordan/cifar10-airbench.

@@ -174,7 +174,8 @@ class Manager:
         if copied is None or copied.changed() is not None:
             roots = (loader.dataset, loader.collate_fn)
             fetched = self._fetched.get(loader)
-            copied = Unchanged(roots, fingerprint(*roots), fetched.opened if fetched else ())
+            read = (fetched.opened, fetched.called) if fetched else ()
+            copied = Unchanged(roots, fingerprint(*roots), *read)
             self._copied[loader] = copied
             if fetched and isinstance(reading := loader.worker_init_fn, OnlyReading):
                 reading.guard = copied.in_fork if start_method(loader) == "fork" else None

@@ -33,6 +33,11 @@ class Prefetch(Technique):
     When it hurts: where the training itself needs all cores. Without `sample_cache` or `device_resident` in the plan it
     does nothing and leaves itself out: a data set's own fetch may draw random numbers, and is not left to a thread.
 
+    What it watches: before each batch is handed out, what `sample_cache` looks at, and whether the program's own next
+    indices are those that it was gathered for; on a GPU also how often the batch was written to. What would escape:
+    what escapes `sample_cache`; on a GPU, a write to a batch in main memory through a numpy view or `.data` before it
+    is sent there.
+
     Contract: exact. What is gathered from a complete table is a function of the indices alone: no random number is
     drawn, and no code of the program's runs. A batch is handed out only where the program's own next index is the one
     it was gathered for, and the data set is what it was.

@@ -41,13 +41,12 @@ class PrefixCache(Technique):
     read; these, its code and its files are what a kept sample depends on. A sample whose first half draws,
     fails or differs in form is not kept, and is fetched by the method itself each time.
 
-    What it watches, before each batch: as `sample_cache` does, what the first half depends on, and the class; each of
-    the program's workers looks for itself, and this process at what they share with it. All
-    through a run some samples are made again whole in a forked copy of the program and compared with those that are
-    made from what is kept (docs/data.md): a change that nobody watched is found by that, late, if it touches more
-    than a few samples. What would escape, beside what escapes `sample_cache`: a second half that changes what the
-    first halves of other samples of the same batch depend on, where that is neither an attribute of the data set
-    nor of what it holds.
+    What it watches: before each batch, as `sample_cache` does, what the first half depends on, and the class; each of
+    the program's workers looks for itself, and this process at what they share with it. All through a run some samples
+    are made again whole in a forked copy of the program and compared with those that are made from what is kept
+    (docs/data.md): a change that nobody watched is found by that, late, if it touches more than a few samples. What
+    would escape, beside what escapes `sample_cache`: a second half that changes what the first halves of other samples
+    of the same batch depend on, where that is neither an attribute of the data set nor of what it holds.
 
     Source: the split of a pipeline into a cached and a random part is that of tf.data,
     https://www.tensorflow.org/guide/data_performance, and of Plumber, https://arxiv.org/abs/2111.04131.

@@ -28,7 +28,10 @@ class ResidentArrays(Technique):
     TensorFlow batches are fetched one by one, so that the loop of `steps_per_execution` would be in Python again: it is
     one or the other. Left alone: data that are not plain arrays of numbers (data sets, generators, tables, sparse or
     backend tensors), models that are spread over devices, arrays larger than the share of the GPU's memory that the
-    knob allows. Arrays that a callback writes to while `fit` runs would be seen as they were when it began.
+    knob allows.
+
+    What it watches: the arrays' kinds and sizes, at each `fit`, when they are sent anew. What would escape: arrays that
+    a callback, or a thread, writes to while `fit` runs: they are seen as they were when it began.
 
     Contract: exact. The same values in the same batches, by the same random draws.
 

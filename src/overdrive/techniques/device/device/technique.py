@@ -28,9 +28,11 @@ class Device(Technique):
     When it helps: where there is a GPU and a step computes for more than about a millisecond.
 
     When it hurts: small models, for which a GPU's calls take longer than the CPU's arithmetic; every call of a PyTorch
-    function takes 4 to 7 microseconds more (measured on a busy CPU core). Threads of the program's own, and what it
-    has called in a backward pass (hooks, checkpoints that are computed again), are not watched: there a tensor of the
-    CPU and one of the GPU meet in an error, which a trial shows. `tensor.numpy()` of a result is a copy.
+    function takes 4 to 7 microseconds more (measured on a busy CPU core). `tensor.numpy()` of a result is a copy.
+
+    What it watches: every call of a PyTorch function on the program's own thread, at each of which it looks where
+    tensors lie. What would escape: threads of the program's own, what is called in a backward pass, memory that code in
+    C or `numpy()` shares with a tensor and writes to (it writes to a copy), and code that compares devices by itself.
 
     Contract: rounding. The same formulas and the same numbers drawn on the CPU; what is drawn on the GPU (dropout,
     `randn_like` of a result) comes from another generator, which makes it statistical.

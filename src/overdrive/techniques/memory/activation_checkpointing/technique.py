@@ -37,11 +37,13 @@ class ActivationCheckpointing(Technique):
     something, write files, look at the clock, reach what cannot be seen), and models with the program's hooks. On a
     CPU the process may need no less without `malloc_trim`, since glibc keeps freed pieces between those in use.
 
-    Contract: exact. The same arithmetic once more, with the same random numbers. Each call of a block looks whether
-    the block is what it was when it was chosen; if not, it is called plainly and blocks are chosen anew, four times
-    at most. It stands aside where something traces, profiles or counts, or takes what is saved. What would escape it:
-    an activation that the program writes to past autograd's count, a weight written to through another process, a
-    state of a library's own. It falls to rounding where a library's kernels do not repeat themselves.
+    What it watches: at each call of a block, whether the block is what it was when it was chosen; if not, it is called
+    plainly and blocks are chosen anew, four times at most. It stands aside where something traces, profiles or counts,
+    or takes what is saved. What would escape: an activation that the program writes to past autograd's count, a weight
+    written to through another process, a state of a library's own.
+
+    Contract: exact. The same arithmetic once more, with the same random numbers. It falls to rounding where a library's
+    kernels do not repeat themselves.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016;
     https://docs.pytorch.org/docs/stable/checkpoint.html

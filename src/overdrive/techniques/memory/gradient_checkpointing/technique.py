@@ -31,6 +31,10 @@ class GradientCheckpointing(Technique):
     give masks along with their tensors, draw random numbers outside of Keras or keep something on themselves; models
     that run eagerly; loops of the program's own, whose model is not compiled.
 
+    What it watches: blocks, whenever the training step is traced; between two traces a step is a graph, which nothing
+    changes. What would escape: effects of a block's Python code on anything but the block (a global counter, a line
+    printed), which happen more often while a step is traced.
+
     Contract: exact. The same arithmetic once more, with the same random numbers. It falls to rounding where
     TensorFlow fuses the second call's operations otherwise.
 

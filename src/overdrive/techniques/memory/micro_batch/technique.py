@@ -28,9 +28,11 @@ class MicroBatch(Technique):
     the machine less well. Left out, with the reason, for models that do more than make one row a sample: batch
     normalisation in training (which averages over the batch), models that return their loss, that do more than
     compute (keep something, print), or that carry the program's hooks. Whether a sample's result depends on its batch
-    is tried first, on two parts, in calls that leave no trace; and tried anew when anything that the model's code
-    looks at has changed, three times at most. A call that begins to print or to keep something is undone and made as
-    it is. What would escape it: a model that begins to look at its whole batch by its values alone.
+    is tried first, on two parts, in calls that leave no trace.
+
+    What it watches: before each call, anything that the model's code looks at: where it has changed, whether a sample's
+    result depends on its batch is tried anew, three times at most. A call that begins to print or to keep something is
+    undone and made as it is. What would escape: a model that begins to look at its whole batch by its values alone.
 
     Contract: rounding. The same products are summed in another order. It falls to statistical where the model draws
     random numbers: dropout draws other masks for parts than for the whole.

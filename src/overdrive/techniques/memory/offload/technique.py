@@ -32,9 +32,11 @@ class Offload(Technique):
     bus), the GPU waits for them. It needs as much free main memory as the activations are large, and up to twice
     that, since page-locked memory comes in powers of two.
 
-    Contract: exact. Copies there and back change no bit. Where something traces the model, or the program has hooks
-    of its own on what is saved, it stands aside. What would escape it: an activation that is written to between the
-    passes, which PyTorch refuses where it has it itself.
+    What it watches: whether something traces the model, or the program has hooks of its own on what is saved: then it
+    stands aside. What would escape: an activation that is written to between the passes, which PyTorch refuses where it
+    has it itself.
+
+    Contract: exact. Copies there and back change no bit.
 
     Source: Rhu et al., vDNN, MICRO 2016; `torch.autograd.graph.save_on_cpu`,
     https://docs.pytorch.org/docs/stable/autograd.html

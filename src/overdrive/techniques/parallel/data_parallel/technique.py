@@ -29,6 +29,10 @@ class DataParallel(Technique):
     on every rank, and that is said: what a first call on parts does not do as the whole, compared in fp64; a model
     that carries hooks, keeps something of its batch or looks at its values.
 
+    What it watches: before each divided call, anything that the model's code looks at, its hooks among it; after a
+    change it is tried anew. What would escape: a model that begins to look at its whole batch by its values alone, and
+    state that C code keeps.
+
     Contract: rounding. The same products are summed in another order.
 
     Source: Li et al., PyTorch Distributed, VLDB 2020 (averaged gradients, in buckets); Ioffe and Szegedy, Batch

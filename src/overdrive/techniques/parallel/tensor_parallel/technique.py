@@ -30,6 +30,10 @@ class TensorParallel(Technique):
     show to be the same: pairs with something between that looks at several outputs or draws random numbers (dropout),
     weights that are tied, optimizers that look at whole matrices, scaled gradients, models with hooks.
 
+    What it watches: nothing after a model's first call in training, when it is tried and divided. What would escape:
+    whatever the program does later to a divided pair: hooks, other modules or attributes between the two, code that
+    looks at a part as if it were the whole (the calls named above are answered with the whole).
+
     Contract: rounding. The products of a layer are summed in parts.
 
     Source: Shoeybi et al., Megatron-LM, 2019 (column, then row)
