@@ -56,7 +56,6 @@ IN_SEAMS = (
     "torch._dynamo.config.skip_nnmodule_hook_guards",
     "torch._dynamo.config.suppress_errors",
     "torch._dynamo.utils.counters",
-    "torch._inductor",
     "torch._inductor.aoti_compile_and_package",
     "torch._inductor.compile_fx.compile_fx",
     "torch._inductor.compile_fx.compile_fx_inner",
