@@ -54,10 +54,11 @@ test-adversarial: $(VENV)/.test
 	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial matrix
 	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial programs
 
-# What needs OpenVINO and ONNX Runtime: 300 MB, which `make test` does without.
+# What needs OpenVINO, ONNX Runtime and hls4ml: 400 MB, which `make test` does without.
+ENGINES := techniques/inference/test_engines.py targets/test_engines.py targets/fpga
 test-engines: $(VENV)/.test
-	$(PIP) -e '.[engines]'
-	$(BIN)/python -m pytest tests/techniques/inference/test_engines.py
+	$(PIP) -e '.[engines,fpga]'
+	$(BIN)/python -m pytest $(ENGINES:%=tests/%)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -9,7 +9,7 @@ import click
 from overdrive.cli.group import cli
 from tests.conftest import Run
 
-COMMANDS = {"doctor", "pack", "profile", "report", "run", "search", "submit", "techniques", "tune", "verify"}
+COMMANDS = {"doctor", "export", "pack", "profile", "report", "run", "search", "submit", "techniques", "tune", "verify"}
 
 
 def test_help_imports_nothing_that_only_a_command_needs(python: Run, tmp_path: Path) -> None:

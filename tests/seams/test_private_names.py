@@ -56,6 +56,7 @@ IN_SEAMS = (
     "torch._dynamo.config.skip_nnmodule_hook_guards",
     "torch._dynamo.config.suppress_errors",
     "torch._dynamo.utils.counters",
+    "torch._inductor.aoti_compile_and_package",
     "torch._inductor.compile_fx.compile_fx",
     "torch._inductor.compile_fx.compile_fx_inner",
     "torch._inductor.metrics.generated_kernel_count",
@@ -121,7 +122,10 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "argument parser": ("_actions",),
 }
 # `machine` stands below the seams, and PyTorch has no public name for these products.
-ELSEWHERE = {"machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm")}
+ELSEWHERE = {
+    "machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm"),
+    "targets/runners/aoti.py": ("torch._inductor.aoti_load_package",),  # the user's own file
+}
 # Outside of the seams, of objects that are not ours: `core` and `machine` stand below the seams, and Python's, NumPy's
 # and click's are no framework's.
 OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {

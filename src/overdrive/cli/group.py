@@ -25,6 +25,7 @@ COMMANDS = {
     "search": "Search the program's hyperparameters, and compare with its defaults on fresh seeds.",
     "report": "The evidence behind a plan.",
     "techniques": "The catalogue, or one technique's card.",
+    "export": "The program's model for another engine, with a runner and a proof.",
     "pack": "Write the finished samples of a program's data sets into a folder.",
 }
 

@@ -40,6 +40,7 @@ class TrialSpec:
     losses: bool = True  # whether each step's losses and rates are kept, and the optimizers for a hash of their states
     threads: int = 0  # that parallel operations may use; 0: as the program has it
     clock: str = "training"  # what counts as a step (see `worker.clock`)
+    folder: str = ""  # where its observers leave files for the parent: what is written there stays
     timed: str = "step"  # what a block's seconds are of: "step" (all between two steps), or "call" (of the model alone)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process

@@ -18,8 +18,13 @@ class NoEngine(Exception):
     """There can be none for this model, or for these calls; the message is the reason, for people."""
 
 
-def exported(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
+def exported(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], state: State, dynamic: Any = None
+) -> Any:
     """The `torch.export.ExportedProgram` of a call with tensors of these shapes. Of the program nothing is changed.
+
+    Args:
+        dynamic: which dimensions may vary, as `torch.export` takes it; none, where it is not given.
 
     Raises:
         NoEngine: it cannot be exported, or the graph would leave something undone.
@@ -28,7 +33,7 @@ def exported(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     try:
         with warnings.catch_warnings(), quiet(state.reach.loggers) as said, torch.no_grad():
             warnings.simplefilter("ignore")
-            graph = torch.export.export(model, args, kwargs, strict=False)
+            graph = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
             graph = graph.run_decompositions({})
     except Exception as error:
         raise NoEngine(f"it cannot be exported ({reason_of(error)[:200]})") from None

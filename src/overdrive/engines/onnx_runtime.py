@@ -28,16 +28,12 @@ class OnnxRuntime:
         return f"ONNX Runtime {what}: `pip install {' '.join(lacking)}` brings it"
 
     def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
-        import torch
-
         with _telling_nobody():
             import onnxruntime
 
         if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
             raise ValueError("it has 2 GB of weights or more")
-        with unlogged():
-            model = torch.onnx.export(graph, dynamo=True, verbose=False)
-        assert model is not None
+        model = converted(graph)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4  # fatal errors: what is said is no line of the program's
@@ -53,6 +49,16 @@ class OnnxRuntime:
             return results
 
         return answer
+
+
+def converted(graph: Any, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> Any:
+    """The `torch.onnx.ONNXProgram` of an exported graph. `inputs`, `outputs`: their names; its own where not given."""
+    import torch
+
+    with unlogged():
+        model = torch.onnx.export(graph, dynamo=True, verbose=False, input_names=inputs, output_names=outputs)
+    assert model is not None
+    return model
 
 
 @contextmanager

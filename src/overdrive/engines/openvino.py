@@ -46,13 +46,11 @@ class OpenVino:
         return f"OpenVINO {what}: `pip install {' '.join(lacking)}` brings it"
 
     def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
-        with _telling_nobody(), unlogged():
-            import openvino as ov
+        model = converted(graph, [list(given.shape) for given in examples[-1]])
+        import openvino as ov
 
-            model = ov.convert_model(graph)
-            shapes = {port: list(given.shape) for port, given in zip(model.inputs, examples[-1], strict=True)}
-            model.reshape(shapes)
-            if self.precision == "int8":
+        if self.precision == "int8":
+            with _telling_nobody(), unlogged():
                 model = _quantised(model, examples)
         # Where the processor has bf16, the default is to compute in it.
         hint = "bf16" if self.precision == "bf16" else "f32"
@@ -83,6 +81,16 @@ def _attends(model: Any) -> bool:
     """Whether it has attention, some of whose products lose too much in eight bits."""
     kinds = {each.get_type_name() for each in model.get_ops()}
     return "ScaledDotProductAttention" in kinds or ({"Softmax", "MatMul"} <= kinds and "Convolution" not in kinds)
+
+
+def converted(graph: Any, shapes: Sequence[Sequence[int]]) -> Any:
+    """The `openvino.Model` of an exported graph. `shapes`: of its inputs; -1 is a dimension that may vary."""
+    with _telling_nobody(), unlogged():
+        import openvino as ov
+
+        model = ov.convert_model(graph)
+    model.reshape({port: list(shape) for port, shape in zip(model.inputs, shapes, strict=True)})
+    return model
 
 
 @contextmanager

@@ -93,3 +93,18 @@ def is_main(row: TensorRow) -> bool:
 
 def share_of(row: TensorRow) -> str:
     return f"{(row.error or 0.0) / row.size:.2g} of its size" if row.size > 0 else f"{row.error:.2g}"
+
+
+def along(found: Any, expected: Any) -> float:
+    """The error along what was expected, as a share of that; 0 where it is not finite, or nothing is expected."""
+    with np.errstate(all="ignore"):
+        one, other = np.einsum("i,i", found - expected, expected), np.einsum("i,i", expected, expected)
+        share = float(one / other) if expected.size else 0.0
+    return share if np.isfinite(share) else 0.0
+
+
+def rms(values: Any, origin: Any = 0.0) -> float | None:
+    """Root mean square of the distance; None where it is not finite."""
+    with np.errstate(all="ignore"):
+        found = float(np.sqrt(np.mean(np.square(values - origin)))) if values.size else 0.0
+    return found if np.isfinite(found) else None

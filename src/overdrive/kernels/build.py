@@ -24,6 +24,11 @@ class CannotBuild(Exception):
     """The message says why, for people."""
 
 
+def cpp_compiler() -> str | None:
+    """What PyTorch's compiler and others use on a CPU."""
+    return shutil.which("g++") or shutil.which("clang++")
+
+
 def compiler() -> str | None:
     return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
 

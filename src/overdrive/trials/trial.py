@@ -63,6 +63,7 @@ class Trial:
         for pid in self.group.pids:
             pool.reaper.watch(pid)
         keep += [spec.replay.folder] if spec.replay else []
+        keep += [spec.folder] if spec.folder else []
         keep += [str(pool.recordings)] if spec.profiling else []
         self._send(Job(spec, pool.isolate, str(self._folder), tuple(keep), str(pool.recordings), pool.also))
 

@@ -87,8 +87,24 @@ class InferenceClock(TrainingClock):
             self.trains = True
 
 
+class WholeRunClock(TrainingClock):
+    """Counts nothing and never stands still: the program goes on to its end, or answers for long enough."""
+
+    def watch(self, seams: Seams) -> None:
+        pass
+
+    def at_rest(self, seams: Seams, act: Callable[[], None]) -> None:
+        pass
+
+
+WHOLE_RUN = "whole run"
+
 # By the name that a `TrialSpec` gives; a module from outside (`also`) may bring another.
-CLOCKS: dict[str, Callable[[], Clock]] = {"training": TrainingClock, "inference": InferenceClock}
+CLOCKS: dict[str, Callable[[], Clock]] = {
+    "training": TrainingClock,
+    "inference": InferenceClock,
+    WHOLE_RUN: WholeRunClock,
+}
 
 
 def clock_for(inference: bool) -> Clock:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
+from overdrive.evidence.replayed import along, rms
 from overdrive.seams.hub import Seams
 from overdrive.worker.thinning import thinned
 
@@ -195,8 +196,8 @@ class ReplayedCandidate(Targets):
     def _note(self, step: int, kind: str, name: str, found: Any, expected: Any) -> None:
         row: dict[str, Any] = {"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0}
         if found is not None and expected is not None and found.shape == expected.shape:
-            row |= {"error": _rms(found, expected), "size": _rms(expected), "count": expected.size}
-            row["along"] = _along(found, expected)
+            row |= {"error": rms(found, expected), "size": rms(expected), "count": expected.size}
+            row["along"] = along(found, expected)
         self._rows.append(row)
 
     def report(self) -> dict[str, Any]:
@@ -224,21 +225,6 @@ ROLES: Mapping[str, type[Replay]] = {
 
 def alike(one: Sequence[float], other: Sequence[float]) -> bool:
     return len(one) == len(other) and all(abs(a - b) < _SKETCHES for a, b in zip(one, other, strict=True))
-
-
-def _along(found: Any, expected: Any) -> float:
-    """The error along what was expected, as a share of that; 0 where it is not finite, or nothing is expected."""
-    with np.errstate(all="ignore"):
-        one, other = np.einsum("i,i", found - expected, expected), np.einsum("i,i", expected, expected)
-        share = float(one / other) if expected.size else 0.0
-    return share if np.isfinite(share) else 0.0
-
-
-def _rms(values: Any, origin: Any = 0.0) -> float | None:
-    """Root mean square of the distance; None where it is not finite."""
-    with np.errstate(all="ignore"):
-        found = float(np.sqrt(np.mean(np.square(values - origin)))) if values.size else 0.0
-    return found if np.isfinite(found) else None
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

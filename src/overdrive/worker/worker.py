@@ -22,7 +22,7 @@ from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import AnsweringObserver
 from overdrive.worker.call_timer import CallTimer
-from overdrive.worker.clock import CLOCKS
+from overdrive.worker.clock import CLOCKS, WHOLE_RUN
 from overdrive.worker.failures import kind_of
 from overdrive.worker.instruments import HASHED_STEPS, Instruments
 from overdrive.worker.observers import Observer, load_observer
@@ -60,7 +60,9 @@ class Worker:
         self.hyperparameters: hyperparameter_watch.HyperparameterWatch | None = None
         self._own_facts = OwnFacts()
         self.session: Session | None = None
-        self._answering = None if self.clock.inference else AnsweringObserver(self._answers)
+        self._whole_run = self.spec.clock == WHOLE_RUN
+        found = self._enough if self._whole_run else self._answers
+        self._answering = None if self.clock.inference else AnsweringObserver(found)
         self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
         self.rank: Rank | None = None  # where the trial is a group of ranks
         self._environment = dict(os.environ)
@@ -113,7 +115,8 @@ class Worker:
 
     @property
     def _gathers_facts(self) -> bool:
-        return not self.spec.digests and not self.spec.replay and self.spec.profiling in ("", "details")
+        spec = self.spec
+        return not (spec.digests or spec.replay or self._whole_run) and spec.profiling in ("", "details")
 
     def _take_part(self, seams: Seams) -> None:
         """Subscribe what needs the framework, which is here now."""
@@ -127,6 +130,12 @@ class Worker:
         """The program has shown what was to be seen, though it makes no step: it ends here."""
         self.report(self.ended())
         os._exit(0)
+
+    def _enough(self) -> None:
+        """It answers, and perhaps for ever: what was seen is reported as at its end, outside of all seams."""
+        assert self.session is not None
+        self.session.__exit__(None, None, None)
+        self._over()
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
@@ -289,7 +298,7 @@ class Worker:
 
     def ended(self) -> Ended | Failed:
         """Of a program that ended by itself."""
-        if self._answering and self._answering.answers and not self.clock.steps:
+        if self._answering and self._answering.answers and not (self.clock.steps or self._whole_run):
             return self._no_training()
         if self.clock.trains:
             return self._training_after_all()

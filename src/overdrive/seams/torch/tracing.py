@@ -42,3 +42,8 @@ def traced() -> bool:
         or _len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     )
+
+
+def uncompiled(module: Any) -> Any:
+    """The module as its author wrote it, where the program calls it through `torch.compile`."""
+    return getattr(module, "_orig_mod", module)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.kernels.build import cpp_compiler
 from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
@@ -76,7 +76,7 @@ class Compile(Technique):
             return "the program compiles its model itself"
         if not facts.modules:
             return "the trained parameters belong to no nn.Module"
-        if facts.device == "cpu" and not (shutil.which("g++") or shutil.which("clang++")):
+        if facts.device == "cpu" and not cpp_compiler():
             return "there is no C++ compiler for it on this machine"
         return None
 

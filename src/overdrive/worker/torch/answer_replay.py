@@ -19,7 +19,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.step_counter import StepCounter
 from overdrive.seams.torch.control import compute_carefully
 from overdrive.worker.replay import Arrays, Replay
-from overdrive.worker.torch.fp64 import REDUCED, InDouble, widen
+from overdrive.worker.torch.fp64 import computing_in_double, widen
 from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.replay import kept
 from overdrive.worker.torch.sketch import sketch
@@ -151,18 +151,10 @@ class AnswersInDouble(AnswerSteps):
         after, chance_after = [(each, each.detach().clone()) for each, _ in before], States.now()
         chance.restore()
         _put(before)
-        held = [(each, each.data) for each in (*module.parameters(), *module.buffers()) if each.dtype in REDUCED]
-        mkldnn = torch.backends.mkldnn.enabled
-        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # its recurrent layers know no fp64, and fail
         try:
-            for tensor, data in held:
-                tensor.data = data.double()
-            with InDouble():
+            with computing_in_double(module):
                 self._note(call(*tree_map(widen, args), **tree_map(widen, kwargs)))
         finally:
-            torch.backends.mkldnn.enabled = mkldnn
-            for tensor, data in held:
-                tensor.data = data
             _put(after)
             chance_after.restore()
         return result

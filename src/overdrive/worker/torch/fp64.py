@@ -7,7 +7,8 @@ as the program draws them (in fp32) and widened afterwards, because an fp64 draw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -63,6 +64,23 @@ class InDouble(TorchFunctionMode):
         if "out" in kwargs:
             return function(*args, **kwargs)
         return tree_map(widen, function(*tree_map(widen, args), **tree_map(widen, kwargs)))
+
+
+@contextmanager
+def computing_in_double(module: torch.nn.Module) -> Iterator[None]:
+    """PyTorch computes in fp64, and all that this module holds is fp64; afterwards it is what it was."""
+    held = [(each, each.data) for each in (*module.parameters(), *module.buffers()) if each.dtype in REDUCED]
+    mkldnn = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # its recurrent layers know no fp64, and fail
+    try:
+        for tensor, data in held:
+            tensor.data = data.double()
+        with InDouble():
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = mkldnn
+        for tensor, data in held:
+            tensor.data = data
 
 
 def widen(thing: Any) -> Any:

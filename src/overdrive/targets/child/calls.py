@@ -1,0 +1,97 @@
+"""What a program's models are called with: copies of the last calls of each shape."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from overdrive.engines.signature import Signature, signature, takes
+
+_OF_A_SHAPE = 12  # calls that are kept
+_MOST_SHAPES = 8
+_MOST_BYTES = 512 << 20  # of all that is kept
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call was given: a copy, on the CPU."""
+
+    leaves: tuple[Any, ...]
+    spec: Any  # of `torch.utils._pytree`
+
+    @property
+    def size(self) -> int:
+        return sum(each.nbytes for each in self.leaves if hasattr(each, "nbytes"))
+
+
+@dataclass
+class Shape:
+    """Calls with the same structure, shapes, types and plain values."""
+
+    count: int = 0
+    kept: deque[Call] = field(default_factory=lambda: deque(maxlen=_OF_A_SHAPE))
+
+
+@dataclass
+class CalledModel:
+    model: Any
+    count: int = 0
+    evaluated: bool = False  # it has been called in evaluation mode
+    shapes: dict[Any, Shape] = field(default_factory=dict)
+    left: Counter[str] = field(default_factory=Counter)  # calls that no artefact could answer
+
+    def note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.count += 1
+        if self.model.training and self.evaluated:
+            return
+        if not self.model.training and not self.evaluated:
+            self.evaluated = True
+            self.shapes.clear()
+            self.left.clear()
+        call, given = _copied(args, kwargs)
+        if given is None:
+            self.left[f"it is given {_odd(call)}"] += 1
+            return
+        if given.key not in self.shapes and len(self.shapes) >= _MOST_SHAPES:
+            self.left[f"there are more than {_MOST_SHAPES} shapes of inputs"] += 1
+            return
+        shape = self.shapes.setdefault(given.key, Shape())
+        shape.count += 1
+        shape.kept.append(call)
+        while sum(each.size for other in self.shapes.values() for each in other.kept) > _MOST_BYTES:
+            longest = max(self.shapes.values(), key=lambda each: len(each.kept))
+            longest.kept.popleft()
+            if len(longest.kept) <= 1:
+                break
+
+
+def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Signature | None]:
+    leaves, spec = tree_flatten((args, kwargs))
+    call = Call(
+        tuple(
+            each.detach().to("cpu", copy=True).contiguous() if isinstance(each, torch.Tensor) else each
+            for each in leaves
+        ),
+        spec,
+    )
+    return call, signature(*_whole(call))
+
+
+def _whole(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = tree_unflatten(list(call.leaves), call.spec)
+    return args, kwargs
+
+
+def _odd(call: Call) -> str:
+    """What it is of an input that no artefact takes, in words."""
+    for leaf in call.leaves:
+        if isinstance(leaf, torch.Tensor):
+            if not takes(leaf):
+                return f"a tensor of {str(leaf.dtype).removeprefix('torch.')} that NumPy cannot hand over"
+        elif not isinstance(leaf, (bool, int, float, str, type(None))):
+            return f"a {type(leaf).__name__}"
+    return "no tensor"

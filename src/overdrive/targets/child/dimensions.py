@@ -1,0 +1,102 @@
+"""Which dimensions of a model's inputs may vary: those that did, and the batch; and calls of other sizes to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from overdrive.targets.child.calls import Call
+from overdrive.targets.child.flat import tensors_of
+
+Marks = list[set[int]]  # by input tensor, its dimensions that may vary
+
+
+def candidates(calls: Sequence[Call], outputs: Sequence[torch.Tensor], first: Call) -> Marks:
+    """`outputs`: what the model answers to `first`."""
+    tensors = tensors_of(first)
+    marks: Marks = [
+        {place for place in range(each.dim()) if len({tensors_of(call)[number].shape[place] for call in calls}) > 1}
+        for number, each in enumerate(tensors)
+    ]
+    leading = [each.shape[0] for each in outputs if each.dim()]
+    batch = tensors[0].shape[0] if tensors[0].dim() else None
+    if batch is not None and leading and all(each == batch for each in leading):
+        for number, each in enumerate(tensors):
+            if each.dim() and each.shape[0] == batch:
+                marks[number].add(0)
+    return marks
+
+
+def example(first: Call, marks: Marks) -> list[torch.Tensor]:
+    """Zeros of its shapes, which is all that exporting looks at. A size of one would be taken for fixed."""
+    made = []
+    for tensor, places in zip(tensors_of(first), marks, strict=True):
+        shape = [2 if place in places and size == 1 else size for place, size in enumerate(tensor.shape)]
+        made.append(torch.zeros(shape, dtype=tensor.dtype))
+    return made
+
+
+def asked(marks: Marks) -> dict[str, Any]:
+    """What `torch.export` is asked for; where the model does not allow it, a dimension becomes fixed."""
+    automatic = torch.export.Dim.AUTO
+    return {"tensors": tuple(dict.fromkeys(sorted(places), automatic) or None for places in marks)}
+
+
+def found(graph: Any) -> list[list[int | str]]:
+    """The shapes of the inputs of an exported graph: numbers, and names of the dimensions that may vary."""
+    return _named(graph, [node.meta["val"] for node in graph.graph.nodes if _is_input(graph, node)])
+
+
+def _is_input(graph: Any, node: Any) -> bool:
+    return node.op == "placeholder" and node.name in graph.graph_signature.user_inputs
+
+
+def _named(graph: Any, values: Sequence[Any]) -> list[list[int | str]]:
+    names: dict[str, str] = {}
+    shapes: list[list[int | str]] = []
+    for value in values:
+        shape: list[int | str] = []
+        for place, size in enumerate(value.shape):
+            if isinstance(size, int):
+                shape.append(size)
+                continue
+            new = "batch" if place == 0 and not names else f"size_{len(names)}"
+            shape.append(names.setdefault(str(size), new))
+        shapes.append(shape)
+    return shapes
+
+
+def sizes_of(shapes: Sequence[Sequence[int | str]], tensors: Sequence[torch.Tensor]) -> dict[str, int] | None:
+    """What these tensors give the names; None where they are not of these shapes."""
+    sizes: dict[str, int] = {}
+    for shape, tensor in zip(shapes, tensors, strict=True):
+        if len(shape) != tensor.dim():
+            return None
+        for wanted, size in zip(shape, tensor.shape, strict=True):
+            if (sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted) != size:
+                return None
+    return sizes
+
+
+def others(shapes: Sequence[Sequence[int | str]], calls: Sequence[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:
+    """Recorded inputs with another size of each name: rows of theirs, repeated where there are too few."""
+    names = dict.fromkeys(each for shape in shapes for each in shape if isinstance(each, str))
+    number = 0
+    for name in names:
+        for change in (lambda size: 1, lambda size: 2, lambda size: 3, lambda size: size - 1, lambda size: size + 1):
+            tensors = calls[number % len(calls)]
+            number += 1
+            now = (sizes_of(shapes, tensors) or {})[name]
+            size = change(now)
+            if size >= 1 and size != now:
+                yield [_resized(shape, each, name, size) for shape, each in zip(shapes, tensors, strict=True)]
+
+
+def _resized(shape: Sequence[int | str], tensor: torch.Tensor, name: str, size: int) -> torch.Tensor:
+    for place, each in enumerate(shape):
+        if each == name:
+            rows = torch.arange(size) % tensor.shape[place]
+            tensor = tensor.index_select(place, rows)
+    return tensor

@@ -1,0 +1,260 @@
+"""Makes the artefact of one model, with its signature, and leaves what it is to be proved and timed by."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from overdrive.core.rng import States
+from overdrive.engines.exported import NoEngine, exported
+from overdrive.engines.model import close
+from overdrive.engines.weights import Weights
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
+from overdrive.seams.points import reason_of
+from overdrive.seams.torch.tracing import uncompiled
+from overdrive.targets.child import answers, dimensions, formats, runner
+from overdrive.targets.child.calls import Call, CalledModel
+from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
+from overdrive.targets.child.timing import write_times
+from overdrive.targets.order import FPGA, Made, Order, made_in
+
+Tensors = list[torch.Tensor]
+Shapes = list[list[int | str]]
+
+
+@dataclass
+class Subject:
+    """What is exported: the model in evaluation mode on the CPU, and recorded calls of one form, the most usual first.
+
+    Attributes:
+        counts: calls that the program made, by recorded call's shape, in the order of `calls`.
+    """
+
+    name: str
+    flat: FlatModel
+    calls: list[Call]
+    counts: list[int]
+    left: Counter[str]
+    notes: list[str]
+    names: formats.Names
+
+    def inputs(self, shapes: Shapes) -> list[Tensors]:
+        """Of the recorded calls that are of these shapes."""
+        given = [tensors_of(each) for each in self.calls]
+        return [each for each in given if dimensions.sizes_of(shapes, each) is not None]
+
+
+def export(called: CalledModel, name: str, others: Mapping[str, int], order: Order, folder: Path) -> Made:
+    """All of it; what cannot be is refused with the reason."""
+    told = Made(model=name, calls=called.count, others=others)
+    if not called.shapes:
+        reason, count = called.left.most_common(1)[0]
+        return replace(told, refused=f"{name} cannot be exported: {reason} in {count:,} calls")
+    try:
+        subject = _subject(called, name)
+        if order.target == FPGA:
+            return _designed(subject, order, told, folder)
+        made = _made(subject, order.target, made_in(folder))
+    except NoEngine as error:
+        return replace(told, refused=f"{name} cannot be exported: {error}")
+    recorded = answers.write(subject.flat, subject.inputs(made.shapes), made.tried, folder)
+    timed = [
+        (tensors_of(call), count)
+        for call, count in zip(subject.calls, subject.counts, strict=True)
+        if count and _fits(made.shapes, call)
+    ]
+    write_times(subject.flat, subject.names, made.answer, timed, folder)
+    for call, count in zip(subject.calls, subject.counts, strict=True):
+        if count and not _fits(made.shapes, call):
+            subject.left["their shapes are other ones, and its own are fixed"] += count
+    return replace(
+        told,
+        artefact=made.artefact,
+        recorded=recorded,
+        left=subject.left,
+        notes=(*subject.notes, *made.notes),
+        sizes=made.sizes,
+    )
+
+
+def _designed(subject: Subject, order: Order, told: Made, folder: Path) -> Made:
+    from overdrive.targets.fpga.design import design
+
+    calls = [tensors_of(each) for each in subject.calls]
+    if any(len(each) > 1 for each in calls) or any(each is not None for each in subject.flat.constants):
+        raise NoEngine("it is given more than one tensor")
+    shape = calls[0][0].shape[1:]
+    rows = [each for each, *_ in calls if each.dim() > 1 and each.shape[1:] == shape and each.is_floating_point()]
+    if not rows:
+        raise NoEngine("it is given no rows of fractions")
+    design(subject.flat.model, rows, order.margin, folder)
+    recorded = sum(len(each) for each in rows)
+    return replace(
+        told, artefact="project", recorded=recorded, notes=subject.notes, versions=formats.versions(order.target)
+    )
+
+
+def _fits(shapes: Shapes, call: Call) -> bool:
+    return dimensions.sizes_of(shapes, tensors_of(call)) is not None
+
+
+def _subject(called: CalledModel, name: str) -> Subject:
+    model, notes = uncompiled(called.model).cpu(), []
+    if not called.evaluated:
+        notes.append("the program calls the model in training mode alone; this is what it is after eval()")
+    model.eval()
+    forms: dict[Any, list[Any]] = {}
+    for shape in called.shapes.values():
+        first = shape.kept[0]
+        forms.setdefault((first.spec, *map(_kind, first.leaves)), []).append(shape)
+    chosen = max(forms.values(), key=lambda shapes: sum(each.count for each in shapes))
+    left = Counter(called.left)
+    for shapes in forms.values():
+        if shapes is not chosen:
+            left["they have other inputs that are no tensors, or tensors of other types"] += sum(
+                each.count for each in shapes
+            )
+    calls, counts = [], []
+    for shape in sorted(chosen, key=lambda each: -each.count):
+        calls += shape.kept
+        counts += [shape.count, *[0] * (len(shape.kept) - 1)]
+    flat = FlatModel(model, calls[0])
+    chance = States.now()
+    with torch.no_grad(), quiet():
+        args, kwargs = flat.arguments(tensors_of(calls[0]))
+        result = model(*args, **kwargs)
+    if not chance.same(States.now()):
+        raise NoEngine("it draws random numbers in its call, and another engine's would be others")
+    if odd := odd_result(result):
+        raise NoEngine(f"it returns {odd}")
+    names = formats.Names(input_names(model, calls[0]), output_names(result))
+    return Subject(name, flat, calls, counts, left, notes, names)
+
+
+def _kind(leaf: Any) -> tuple[Any, ...]:
+    return (leaf.dim(), leaf.dtype) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
+
+
+@dataclass(frozen=True)
+class _Artefact:
+    artefact: str
+    shapes: Shapes
+    answer: runner.Answer
+    tried: list[Tensors]  # inputs of other sizes than the program's, which it answers as the model does
+    sizes: dict[str, list[int]]
+    notes: list[str]
+
+
+def _made(subject: Subject, target: str, folder: Path) -> _Artefact:
+    """With dimensions that may vary, where it answers other sizes as the model does; else of fixed shapes."""
+    first = subject.calls[0]
+    with torch.no_grad(), quiet():
+        outputs = subject.flat(*tensors_of(first))
+    marks = dimensions.candidates(subject.calls, outputs, first)
+    why = ""
+    if any(marks):
+        try:
+            return _built(subject, target, folder, marks)
+        except Exception as error:
+            why = str(error) if isinstance(error, NoEngine) else reason_of(error)[:200]
+            shutil.rmtree(folder)
+            folder.mkdir()
+    made = _built(subject, target, folder, [set() for _ in marks])
+    return replace(made, notes=[*made.notes, f"all shapes are fixed: with others {why}"]) if why else made
+
+
+def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks) -> _Artefact:
+    example = dimensions.example(subject.calls[0], marks) if any(marks) else tensors_of(subject.calls[0])
+    zeros = tuple(torch.zeros_like(each) for each in example)  # of recorded inputs it sees the shapes alone
+    dynamic = dimensions.asked(marks) if any(marks) else None
+    graph = exported(subject.flat, zeros, {}, State([subject.flat]), dynamic)
+    shapes = dimensions.found(graph)
+    with warnings.catch_warnings(), quiet():
+        warnings.simplefilter("ignore")
+        artefact = formats.write(target, graph, shapes, subject.names, folder)
+    signature = _signature(subject, target, artefact, shapes)
+    answer = runner.placed(target, folder, signature)
+    compared: dict[str, set[int]] = {name: set() for name in signature["dimensions"]}
+    recorded = subject.inputs(shapes)
+    tried = list(dimensions.others(shapes, recorded))
+    kept = []
+    for number, given in enumerate([*recorded, *tried]):
+        sizes = dimensions.sizes_of(shapes, given) or {}
+        wanted = _own(subject.flat, given, own=number < len(recorded))
+        if wanted is None:
+            continue
+        if not _answers_alike(answer, subject, given, wanted):
+            raise NoEngine(f"it answers {_told(sizes)} otherwise than the model")
+        kept += [given] if number >= len(recorded) else []
+        for name, size in sizes.items():
+            compared[name].add(size)
+    if missing := [name for name, sizes in compared.items() if len(sizes) < 2]:
+        raise NoEngine(f"the model itself takes no other {missing[0]}")
+    for name, each in compared.items():
+        signature["dimensions"][name]["min"] = min(each)
+    runner.write_signature(folder, signature)
+    fixed = [] if compared or not any(marks) else ["all shapes are fixed: the model's code asks for them"]
+    return _Artefact(artefact, shapes, answer, kept, {name: sorted(each) for name, each in compared.items()}, fixed)
+
+
+def _told(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "the recorded inputs"
+
+
+def _own(flat: FlatModel, given: Tensors, own: bool) -> tuple[torch.Tensor, ...] | None:
+    """The model's answers; None where it takes no inputs of such sizes. `own`: they are the program's."""
+    try:
+        with torch.no_grad(), quiet():
+            return tuple(flat(*(each.clone() for each in given)))
+    except Exception:
+        if own:
+            raise
+        return None
+
+
+def _answers_alike(answer: runner.Answer, subject: Subject, given: Tensors, wanted: tuple[torch.Tensor, ...]) -> bool:
+    arrays = {name: each.numpy() for name, each in zip(subject.names.inputs, given, strict=True)}
+    found = answer(arrays)
+    for name, own in zip(subject.names.outputs, wanted, strict=True):
+        made = torch.from_numpy(found[name])
+        if made.shape != own.shape or made.dtype != own.dtype or not close(own, made):
+            return False
+    return True
+
+
+def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes) -> dict[str, Any]:
+    with torch.no_grad(), quiet():
+        outputs = subject.flat(*tensors_of(subject.calls[0]))
+    sizes = dimensions.sizes_of(shapes, tensors_of(subject.calls[0])) or {}
+    by_size = {size: name for name, size in reversed(sizes.items())}
+    tensors = [*subject.flat.model.parameters(), *subject.flat.model.buffers()]
+    names = dict.fromkeys(each for shape in shapes for each in shape if isinstance(each, str))
+    return {
+        "format": 1,
+        "model": subject.name,
+        "target": target,
+        "artefact": artefact,
+        "inputs": [
+            {"name": name, "shape": shape, "dtype": _dtype(each)}
+            for name, shape, each in zip(subject.names.inputs, shapes, tensors_of(subject.calls[0]), strict=True)
+        ],
+        "outputs": [
+            {"name": name, "shape": [by_size.get(size, size) for size in each.shape], "dtype": _dtype(each)}
+            for name, each in zip(subject.names.outputs, outputs, strict=True)
+        ],
+        "dimensions": {name: {"min": 1} for name in names},
+        "weights_sha256": Weights(tensors).digest(),
+        "versions": formats.versions(target),
+    }
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

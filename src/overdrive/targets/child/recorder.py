@@ -1,0 +1,75 @@
+"""Records what a program gives its models, and makes the artefact when the program is over. Runs inside a trial.
+
+The last calls of each shape are kept: of a training program those of its last evaluation. Once a model has been called
+in evaluation mode, calls in training mode are counted and no more. Nothing is asked of the program's own answers, which
+come from weights that may have changed since: at the end the model answers all recorded inputs once more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from overdrive.seams.points import reason_of
+from overdrive.targets.order import FOLDER, Made, Order, read_order
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.targets.child.calls import CalledModel
+
+
+def make_observer() -> CallRecorder:
+    folder = Path(os.environ[FOLDER])
+    return CallRecorder(read_order(folder), folder)
+
+
+class CallRecorder:
+    """An observer; its report is what came of the export."""
+
+    def __init__(self, order: Order, folder: Path) -> None:
+        self._order = order
+        self._folder = folder
+        self._models: dict[int, CalledModel] = {}  # by id; each is held, so that it is there at the end
+
+    def __call__(self, seams: Seams) -> None:
+        seams.model_called.subscribe(self._called)
+
+    def report(self) -> dict[str, Any]:
+        from overdrive.core.json_data import to_json
+
+        return dict(to_json(self._made()))
+
+    def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        from overdrive.seams.torch import fetches
+
+        if not fetches.under_way() and next(model.parameters(), None) is not None:
+            from overdrive.targets.child.calls import CalledModel  # imports torch, which is there by now
+
+            self._models.setdefault(id(model), CalledModel(model)).note(args, kwargs)
+        return call(*args, **kwargs)
+
+    def _made(self) -> Made:
+        if not self._models:
+            return Made(refused="the program calls no PyTorch model that has parameters")
+        from overdrive.seams.torch.tracing import uncompiled
+        from overdrive.targets.child.exporting import export
+
+        named = [(type(uncompiled(each.model)).__name__, each) for each in self._models.values()]
+        chosen = [each for each in named if self._order.model in ("", each[0])]
+        if not chosen:
+            names = ", ".join(dict.fromkeys(name for name, _ in named))
+            return Made(refused=f"the program calls no model {self._order.model}, but {names}")
+        name, called = chosen[0]
+        others: Counter[str] = Counter()
+        for other, each in named:
+            if each is not called:
+                others[other] += each.count
+        try:
+            return export(called, name, others, self._order, self._folder)
+        except Exception as error:
+            if os.environ.get("OVERDRIVE_DEBUG"):
+                raise
+            return Made(refused=f"{name} cannot be exported ({reason_of(error)[:300]})", model=name)

@@ -1,0 +1,35 @@
+"""The runner that is put beside an artefact, as who deploys it will use it."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from overdrive.targets import runners
+from overdrive.targets.order import SIGNATURE
+
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+_SOURCES = Path(runners.__file__).parent
+
+
+def placed(target: str, folder: Path, signature: Mapping[str, Any]) -> Answer:
+    """Put it and the signature into the artefact's folder, and load it from there."""
+    shutil.copyfile(_SOURCES / "checks.py", folder / "checks.py")
+    shutil.copyfile(_SOURCES / f"{target}.py", folder / "run.py")
+    write_signature(folder, signature)
+    before, sys.path[:] = sys.path[:], [str(folder), *sys.path]
+    sys.modules.pop("checks", None)  # of a first try
+    try:
+        answer: Answer = runpy.run_path(str(folder / "run.py"), run_name="run")["answer"]
+    finally:
+        sys.path[:] = before
+    return answer
+
+
+def write_signature(folder: Path, signature: Mapping[str, Any]) -> None:
+    (folder / SIGNATURE).write_text(json.dumps(signature, indent=1) + "\n")

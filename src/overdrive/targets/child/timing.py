@@ -1,0 +1,72 @@
+"""How long a call takes, by the artefact through its runner and by the program's own model, in turns."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from overdrive.targets.child.flat import FlatModel
+from overdrive.targets.child.formats import Names
+from overdrive.targets.child.runner import Answer
+from overdrive.targets.order import TIMES
+
+_MOST_SHAPES = 3
+_SECONDS = 4.0  # for each shape
+_BLOCK_SECONDS = 0.05
+_FEWEST_BLOCKS, _MOST_CALLS = 8, 600  # of each side
+_WARM_UP = 3
+
+Tensors = list[torch.Tensor]
+
+
+def write_times(flat: FlatModel, names: Names, answer: Answer, calls: list[tuple[Tensors, int]], folder: Path) -> None:
+    """Seconds of single calls, in blocks, for the shapes that the program sends most. Each block's first is left out.
+
+    Args:
+        calls: one of each shape, and how often the program sent such.
+    """
+    found = []
+    for given, count in sorted(calls, key=lambda each: -each[1])[:_MOST_SHAPES]:
+        arrays = {name: each.numpy() for name, each in zip(names.inputs, given, strict=True)}
+
+        args, kwargs = flat.arguments(given)
+
+        def own(args: Any = args, kwargs: Any = kwargs) -> Any:
+            with torch.no_grad():
+                return flat.model(*args, **kwargs)
+
+        sides: dict[str, Callable[[], Any]] = {"artefact": lambda arrays=arrays: answer(arrays), "eager": own}  # type: ignore[misc]
+        shapes = {name: list(each.shape) for name, each in arrays.items()}
+        found.append({"shapes": shapes, "calls": count, "seconds": _in_turns(sides)})
+    (folder / TIMES).write_text(json.dumps(found))
+
+
+def _in_turns(sides: dict[str, Callable[[], Any]]) -> dict[str, list[list[float]]]:
+    blocks: dict[str, list[list[float]]] = {name: [] for name in sides}
+    longest = 0.0
+    for call in sides.values():
+        for _ in range(_WARM_UP):
+            began = time.perf_counter()
+            call()
+            last = time.perf_counter() - began
+        longest = max(longest, last)
+    size = max(2, min(50, round(_BLOCK_SECONDS / max(longest, 1e-6))))
+    rng, until = random.Random(0), time.monotonic() + _SECONDS
+    while len(blocks["eager"]) < _FEWEST_BLOCKS or (
+        time.monotonic() < until and size * len(blocks["eager"]) < _MOST_CALLS
+    ):
+        for name in rng.sample(list(sides), len(sides)):
+            sides[name]()
+            block = []
+            for _ in range(size):
+                began = time.perf_counter()
+                sides[name]()
+                block.append(time.perf_counter() - began)
+            blocks[name].append(block)
+    return blocks

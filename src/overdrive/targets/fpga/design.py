@@ -1,0 +1,134 @@
+"""Makes the design in the trial: hls4ml's front end, precision, and its bit-accurate emulation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from overdrive.engines.exported import NoEngine
+from overdrive.model_state.quiet import quiet
+from overdrive.seams.points import reason_of
+from overdrive.targets.fpga.graph import Fixed, Layers
+from overdrive.targets.fpga.precision import search, wider
+from overdrive.targets.order import ANSWERS, DESIGN, made_in
+
+BACKEND = "Vitis"
+_PROJECT = "model"
+_TRIES = 4  # emulations: each compiles the whole design
+_SEARCH_SHARE = 0.25  # of the margin is what the search may use: its inputs are not those of the test
+_ERROR = 0.01  # of the answers' size, where they are no classes
+
+Types = Mapping[str, Fixed]
+
+
+def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, folder: Path) -> None:
+    """The project under `made`, its answers beside it, and what is known of it in `DESIGN`.
+
+    Args:
+        calls: what the program gave the model, batches first.
+        margin: share of inputs whose class may be another one.
+
+    Raises:
+        NoEngine: the front end does not take the model, or no precision was enough.
+    """
+    inputs = torch.cat(calls)
+    with torch.no_grad(), quiet():
+        own = model(inputs)
+    if not isinstance(own, torch.Tensor) or own.dim() < 2:
+        raise NoEngine("it answers something else than one tensor of rows")
+    own = own.flatten(1)
+    classes = own.shape[1] if own.shape[1] > 1 else 0
+    config = _read(model, tuple(inputs.shape[1:]))
+    layers = Layers(model)
+    half = torch.arange(len(inputs)) % 2 == 0  # the other half is for the test alone
+
+    def too_far(answers: torch.Tensor, wanted: torch.Tensor = own[half], allowed: float = margin) -> bool:
+        answers = answers.flatten(1)
+        if classes:
+            return float((answers.argmax(1) != wanted.argmax(1)).double().mean()) > allowed * _SEARCH_SHARE
+        return float((answers - wanted).square().mean().sqrt()) > _ERROR / 2 * float(wanted.square().mean().sqrt())
+
+    with torch.no_grad():
+        types = search(layers, inputs[half], too_far)
+    if types is None:
+        raise NoEngine("no precision up to 18 bits after the point answers as it does")
+    for _ in range(_TRIES):
+        emulated, found = _emulated(model, config, layers, types, inputs, made_in(folder) / "project")
+        if not too_far(torch.from_numpy(emulated)[half]):
+            break
+        types = wider(types)
+    else:
+        raise NoEngine("the emulation does not answer as it does, however wide its layers")
+    np.savez(folder / ANSWERS, inputs=inputs.numpy(), own=own.numpy(), emulated=emulated, tested=~half.numpy())
+    told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": found}
+    (folder / DESIGN).write_text(json.dumps(told))
+
+
+def _read(model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
+    """hls4ml's configuration of it, a part for each layer."""
+    import hls4ml
+
+    try:
+        with quiet():
+            config: dict[str, Any] = hls4ml.utils.config_from_pytorch_model(
+                model, shape, granularity="name", backend=BACKEND, default_precision="fixed<32,12>"
+            )
+    except Exception as error:
+        raise NoEngine(_refusal(model, error)) from None
+    return config
+
+
+def _refusal(model: torch.nn.Module, error: Exception) -> str:
+    """hls4ml names the kind of a layer; a model may have it under several names."""
+    said = reason_of(error)[:200]
+    kind = re.search(r"Unsupported layer (\w+)", said)
+    named = [name for name, each in model.named_modules() if kind and type(each).__name__ == kind.group(1)]
+    return f"hls4ml's front end does not take {f'its layer {named[0]} ' if named else 'it '}({said})"
+
+
+def _emulated(
+    model: torch.nn.Module, config: dict[str, Any], layers: Layers, types: Types, inputs: torch.Tensor, place: Path
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The answers of hls4ml's C++, of rows of outputs, and its layers with their types."""
+    import hls4ml
+
+    for name, each in config["LayerName"].items():
+        if name not in types:
+            continue
+        precision = each["Precision"]
+        precision["result"] = types[name].text
+        if name in layers.weighted:
+            bits = layers.weight_bits(name)
+            for part in {"weight", "bias"} & precision.keys():
+                precision[part] = Fixed(bits, types[name].fraction).text
+    try:
+        with quiet():
+            made = hls4ml.converters.convert_from_pytorch_model(
+                model,
+                output_dir=str(place),
+                project_name=_PROJECT,
+                hls_config=config,
+                backend=BACKEND,
+                io_type="io_parallel",
+            )
+            made.compile()
+            found = made.predict(np.ascontiguousarray(inputs.numpy()))
+    except Exception as error:
+        raise NoEngine(_refusal(model, error)) from None
+    told = [
+        {
+            "name": layer.name,
+            "kind": layer.class_name,
+            "result": str(layer.get_output_variable().type.precision),
+            "weights": {name: str(each.type.precision) for name, each in layer.weights.items()},
+            "weights_not_0": int(np.count_nonzero(layer.weights["weight"].data)) if "weight" in layer.weights else 0,
+        }
+        for layer in made.get_layers()
+    ]
+    return np.asarray(found, np.float32).reshape(len(inputs), -1), told

@@ -1,0 +1,96 @@
+"""A model as hls4ml reads it, layer by layer, and what it answers where each layer is in fixed point.
+
+The front end names a layer as `torch.fx` does, so that ranges observed here are those of its layers. The numbers here
+are a search's guide: what is claimed comes from hls4ml's own bit-accurate emulation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A signed fixed-point type: bits before the point, the sign among them, and after it."""
+
+    integer: int
+    fraction: int
+
+    @property
+    def text(self) -> str:
+        """As hls4ml takes it: truncated, and held at the ends of the range."""
+        return f"fixed<{self.integer + self.fraction},{self.integer},TRN,SAT>"
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        step, end = 2.0**-self.fraction, 2.0 ** (self.integer - 1)
+        return torch.clamp(torch.floor(values / step) * step, -end, end - step)
+
+
+def integer_bits(largest: float) -> int:
+    """That hold numbers up to this size, the sign among them."""
+    return 1 + max(0, math.floor(math.log2(largest)) + 1) if largest > 0 else 1
+
+
+class Layers:
+    """Of one model. `names`: its layers with an output of their own, in order; `weighted`: those with weights."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.traced = fx.symbolic_trace(model)
+        modules = dict(self.traced.named_modules())
+        self.names, self.weighted = [], {}
+        for node in self.traced.graph.nodes:
+            if node.op == "output":
+                continue
+            self.names.append(node.name)
+            module = modules.get(str(node.target)) if node.op == "call_module" else None
+            if module is not None and isinstance(getattr(module, "weight", None), torch.Tensor):
+                self.weighted[node.name] = str(node.target)
+
+    def ranges(self, inputs: torch.Tensor) -> dict[str, float]:
+        """The largest size of what each layer gives, weights and all."""
+        seen = _Run(self.traced)
+        seen.run(inputs)
+        return seen.largest
+
+    def answers(self, inputs: torch.Tensor, types: Mapping[str, Fixed]) -> Any:
+        """What it answers where these layers, weights and biases are of these types."""
+        held = {name: self._parameters(place) for name, place in self.weighted.items() if name in types}
+        saved = [(each, each.detach().clone()) for tensors in held.values() for each in tensors]
+        try:
+            for name, tensors in held.items():
+                for each in tensors:
+                    largest = float(each.detach().abs().max())
+                    each.data = Fixed(integer_bits(largest), types[name].fraction).of(each.data)
+            return _Run(self.traced, types).run(inputs)
+        finally:
+            for each, before in saved:
+                each.data = before
+
+    def weight_bits(self, name: str) -> int:
+        """Integer bits that its weights and biases need."""
+        tensors = self._parameters(self.weighted[name])
+        return integer_bits(max(float(each.detach().abs().max()) for each in tensors))
+
+    def _parameters(self, place: str) -> list[torch.nn.Parameter]:
+        return list(self.traced.get_submodule(place).parameters(recurse=False))
+
+
+class _Run(fx.Interpreter):
+    def __init__(self, graph: fx.GraphModule, types: Mapping[str, Fixed] | None = None) -> None:
+        super().__init__(graph)
+        self.largest: dict[str, float] = {}
+        self._types = types or {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel():
+            self.largest[n.name] = float(result.detach().abs().max())
+            if n.name in self._types and n.op != "output":
+                result = self._types[n.name].of(result)
+        return result

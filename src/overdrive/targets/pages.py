@@ -1,0 +1,114 @@
+"""What people read of an export, and its proof and latency as files of the folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overdrive.core.interval import Interval
+from overdrive.core.json_data import finite, to_json
+from overdrive.targets.result import Exported, ShapeLatency, SideLatency
+
+RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino", "aoti": "torch"}
+
+
+def write_pages(result: Exported, folder: Path, command: str) -> None:
+    """`proof.json`, `latency.json`, an example of zeros and `README.md`. `command`: the program's."""
+    for name, data in (("proof.json", result.proof), ("latency.json", result.latency)):
+        (folder / name).write_text(json.dumps(finite(to_json(data)), indent=1, allow_nan=False) + "\n")
+    np.savez(folder / "example.npz", **_example(result.signature))
+    (folder / "README.md").write_text(readme(result, command))
+
+
+def _example(signature: Mapping[str, Any]) -> dict[str, Any]:
+    least = {name: each["min"] for name, each in signature["dimensions"].items()}
+    return {
+        each["name"]: np.zeros([least.get(size, size) for size in each["shape"]], each["dtype"])
+        for each in signature["inputs"]
+    }
+
+
+def readme(result: Exported, command: str) -> str:
+    signature, proof, runtime = result.signature, result.proof, RUNTIMES[result.target]
+    known = signature["versions"][runtime].partition("+")[0]
+    lines = [
+        f"# {result.model}, for {result.target}",
+        "",
+        f"Exported by `overdrive export --to {result.target} {command}`.",
+        "",
+        "```",
+        f"pip install numpy {runtime}=={known}",
+        "python run.py example.npz answers.npz",
+        "```",
+        "",
+        "Or from Python, in this folder: `from run import answer; answer({name: array, ...})`.",
+        "`example.npz` holds zeros.",
+        "",
+        "| | name | shape | type |",
+        "|---|---|---|---|",
+        *(
+            f"| {side} | {each['name']} | {' × '.join(map(str, each['shape'])) or 'a number'} | {each['dtype']} |"
+            for side in ("inputs", "outputs")
+            for each in signature[side]
+        ),
+        "",
+        *_dimensions(result),
+        "## Proof",
+        "",
+        f"At `{proof.level}`: {proof.sentence}.",
+        f"Inputs: {_counted(proof.inputs)}; the exporter saw none of them.",
+        "",
+        "## Latency",
+        "",
+        "A call, in milliseconds, with 95 % intervals; the artefact through `run.answer`, and PyTorch's own, in turns.",
+        "",
+        "| inputs | sent | side | calls | p50 | p99 |",
+        "|---|---|---|---|---|---|",
+        *(row for each in result.latency for row in _rows(each)),
+        "",
+        *(f"- {each}." for each in remarks(result)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def remarks(result: Exported) -> list[str]:
+    """What is to be known of it, sentences without their full stop."""
+    said = list(result.notes)
+    if result.other_models:
+        names = ", ".join(f"{name} ({count:,} calls)" for name, count in result.other_models.items())
+        said.append(f"the program calls other models too: {names}; `--model NAME` exports another")
+    said += [f"{count:,} calls of the program's have no answer here: {why}" for why, count in result.left.items()]
+    return said
+
+
+def _dimensions(result: Exported) -> list[str]:
+    sizes = result.proof.sizes
+    told = [
+        f"`{name}` may vary from {each['min']} on; compared were {', '.join(map(str, sizes.get(name, ())))}."
+        for name, each in result.signature["dimensions"].items()
+    ]
+    return [*(told or ["All shapes are fixed."]), ""]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def _rows(each: ShapeLatency) -> list[str]:
+    shapes = ", ".join(f"{name} {' × '.join(map(str, shape))}" for name, shape in each.shapes.items())
+    sides: tuple[tuple[str, SideLatency], ...] = (("artefact", each.artefact), ("eager", each.eager))
+    return [
+        f"| {shapes} | {each.sent:,} | {name} | {side.calls} | {milliseconds(side.p50)} | {milliseconds(side.p99)} |"
+        for name, side in sides
+    ]
+
+
+def milliseconds(interval: Interval) -> str:
+    """`0.212 [0.208, 0.219]`; an end that is not known is left open."""
+    high = f"{interval.high * 1e3:.3g}" if math.isfinite(interval.high) else "…"
+    return f"{interval.estimate * 1e3:.3g} [{interval.low * 1e3:.3g}, {high}]"

@@ -1,0 +1,65 @@
+"""Holds what a model is given to `signature.json`, which lies beside this file. Needs NumPy alone."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+SIGNATURE = json.loads((HERE / "signature.json").read_text())
+Arrays = dict[str, Any]
+
+
+def checked(inputs: Mapping[str, Any]) -> list[Any]:
+    """The inputs as arrays in order.
+
+    Raises:
+        ValueError: one is missing, or has another type or shape than the signature says.
+    """
+    wanted = {each["name"]: each for each in SIGNATURE["inputs"]}
+    if set(inputs) != set(wanted):
+        raise ValueError(f"the inputs are {', '.join(wanted)}; given are {', '.join(map(str, inputs)) or 'none'}")
+    sizes: dict[str, int] = {}
+    arrays = []
+    for name, each in wanted.items():
+        array = np.ascontiguousarray(inputs[name]) if np.ndim(inputs[name]) else np.asarray(inputs[name])
+        if str(array.dtype) != each["dtype"]:
+            raise ValueError(f"{name} is of type {array.dtype}; {each['dtype']} is wanted")
+        if len(array.shape) != len(each["shape"]) or not all(map(_fits(sizes), each["shape"], array.shape)):
+            raise ValueError(f"{name} has the shape {list(array.shape)}; {_told(each['shape'], sizes)} is wanted")
+        arrays.append(array)
+    return arrays
+
+
+def _fits(sizes: dict[str, int]) -> Callable[[Any, int], bool]:
+    def fits(wanted: Any, size: int) -> bool:
+        if isinstance(wanted, int):
+            return size == wanted
+        return sizes.setdefault(wanted, size) == size and size >= SIGNATURE["dimensions"][wanted]["min"]
+
+    return fits
+
+
+def _told(shape: Sequence[Any], sizes: Mapping[str, int]) -> str:
+    return f"[{', '.join(str(each) for each in shape)}]" + (f" with {sizes}" if sizes else "")
+
+
+def named(outputs: Sequence[Any]) -> Arrays:
+    """The answers by the names of the signature."""
+    return {each["name"]: value for each, value in zip(SIGNATURE["outputs"], outputs, strict=True)}
+
+
+def main(answer: Callable[[Mapping[str, Any]], Arrays]) -> None:
+    """`run.py INPUTS.npz ANSWERS.npz [INPUTS.npz ANSWERS.npz]...`: arrays by name from a file into another."""
+    files = sys.argv[1:]
+    if not files or len(files) % 2:
+        sys.exit("run.py: give a file of inputs and one for the answers: python run.py INPUTS.npz ANSWERS.npz")
+    try:
+        for source, place in zip(files[::2], files[1::2], strict=True):
+            with np.load(source, allow_pickle=False) as inputs:
+                np.savez(place, **answer(dict(inputs)))
+    except (OSError, ValueError) as error:
+        sys.exit(f"run.py: {error}")

@@ -1,0 +1,46 @@
+"""Bits of each layer: from observed ranges, and by a search. PyTorch alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from overdrive.targets.fpga.graph import Fixed, Layers, integer_bits
+from overdrive.targets.fpga.precision import search, wider
+
+
+def test_a_fixed_point_number_is_truncated_and_held_at_its_ends() -> None:
+    kind = Fixed(3, 2)  # from -4 to 3.75 by quarters
+    given = torch.tensor([0.3, -0.3, 9.0, -9.0])
+    assert kind.of(given).tolist() == [0.25, -0.5, 3.75, -4.0] and kind.text == "fixed<5,3,TRN,SAT>"
+
+
+def test_bits_before_the_point_hold_the_largest_number() -> None:
+    for largest in (0.2, 0.99, 1.0, 3.99, 4.0, 100.0):
+        bits = integer_bits(largest)
+        assert abs(Fixed(bits, 20).of(torch.tensor(largest)).item() - largest) < 1e-4
+        assert Fixed(bits - 1, 20).of(torch.tensor(largest)).item() < largest or largest < 1
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+
+
+def test_the_search_finds_the_fewest_bits_that_are_enough() -> None:
+    one, inputs = model(), torch.randn(200, 8)
+    with torch.no_grad():
+        wanted = one(inputs)
+        layers = Layers(one)
+
+        def too_far(answers: torch.Tensor, most: float = 0.02) -> bool:
+            return float((answers - wanted).square().mean().sqrt()) > most
+
+        types = search(layers, inputs, too_far)
+        assert types is not None and set(types) == set(layers.names)
+        assert not too_far(layers.answers(inputs, types))
+        for name, each in types.items():  # none of them could do with a bit less
+            assert too_far(layers.answers(inputs, {**types, name: Fixed(each.integer, each.fraction - 1)})), name
+        assert torch.equal(one(inputs), wanted)  # its weights are what they were
+        assert all(wider(types)[name].fraction == each.fraction + 1 for name, each in types.items())
+        assert search(layers, inputs, lambda answers: True) is None

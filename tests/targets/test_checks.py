@@ -1,0 +1,50 @@
+"""What a runner takes: inputs that its signature describes, and no others."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overdrive.targets import runners
+
+SIGNATURE = {
+    "inputs": [
+        {"name": "rows", "shape": ["batch", 3], "dtype": "float32"},
+        {"name": "mask", "shape": ["batch"], "dtype": "bool"},
+    ],
+    "dimensions": {"batch": {"min": 2}},
+}
+ROWS, MASK = np.zeros((4, 3), np.float32), np.zeros(4, bool)
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Any:
+    (tmp_path / "signature.json").write_text(json.dumps(SIGNATURE))
+    shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
+    return runpy.run_path(str(tmp_path / "checks.py"))["checked"]
+
+
+def test_inputs_come_in_the_order_of_the_signature(checked: Any) -> None:
+    assert [each.shape for each in checked({"mask": MASK, "rows": ROWS})] == [(4, 3), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"rows": ROWS}, "the inputs are rows, mask; given are rows"),
+        ({"rows": ROWS.astype(float), "mask": MASK}, "rows is of type float64; float32 is wanted"),
+        ({"rows": ROWS[:, :2], "mask": MASK}, r"rows has the shape \[4, 2\]; \[batch, 3\]"),
+        ({"rows": ROWS, "mask": MASK[:3]}, r"mask has the shape \[3\]; \[batch\] with {'batch': 4}"),
+        ({"rows": ROWS[:1], "mask": MASK[:1]}, r"rows has the shape \[1, 3\]"),
+        ({"rows": ROWS[0], "mask": MASK}, r"rows has the shape \[3\]"),
+    ],
+)
+def test_others_are_refused(inputs: Any, told: str, checked: Any) -> None:
+    with pytest.raises(ValueError, match=told):
+        checked(inputs)

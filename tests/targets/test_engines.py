@@ -1,0 +1,73 @@
+"""The libraries behind `export`, where they are installed; `make test-engines` brings them."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Run
+from tests.schemas import held
+
+INFER = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 5)
+    def forward(self, images):
+        scores = self.fc(torch.relu(self.norm(self.conv(images))).mean((2, 3)))
+        return {"scores": scores, "best": scores.argmax(1)}
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+    def forward(self, steps, state):
+        hidden, state = self.lstm(steps, state)
+        return self.fc(hidden), state
+with torch.no_grad():
+    WHAT
+"""
+WHAT = {
+    "Convolutions": "model = Convolutions().eval(); [model(torch.randn(n, 3, 9, 9)) for n in (4, 4, 4, 2)]",
+    "Recurrent": "model = Recurrent().eval(); zeros = torch.zeros(1, 3, 8)\n"
+    "    [model(torch.randn(3, 5, 4), (zeros, zeros)) for n in range(4)]",
+}
+
+
+@pytest.mark.parametrize("model", WHAT)
+@pytest.mark.parametrize(("target", "library"), [("onnx", "onnxruntime"), ("openvino", "openvino")])
+def test_a_folder_answers_as_the_program(
+    target: str, library: str, model: str, tmp_path: Path, warm_overdrive: Run, python: Run
+) -> None:
+    pytest.importorskip(library)
+    (tmp_path / "infer.py").write_text(INFER.replace("WHAT", WHAT[model]))
+    done = warm_overdrive("export", "--to", target, "--json", "told.json", "-o", "out", "infer.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "told.json").read_text())
+    held("export", told)
+    assert told["model"] == model and told["proof"]["level"] == "rounding" and told["proof"]["inputs"]["recorded"] == 4
+    ran = python(str(tmp_path / "out" / "run.py"), str(tmp_path / "out" / "example.npz"), "answers.npz", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    answers = np.load(tmp_path / "answers.npz")
+    assert list(answers) == [each["name"] for each in told["signature"]["outputs"]]
+    if model == "Convolutions":
+        assert told["signature"]["inputs"][0]["shape"] == ["batch", 3, 9, 9]
+
+
+@pytest.mark.skipif(not find_spec("onnx"), reason="ONNX is not installed")
+def test_weights_that_were_exchanged_are_not_those_of_the_signature(tmp_path: Path, warm_overdrive: Run) -> None:
+    """Two models of one form differ in the hash that the signature has of them."""
+    hashes = set()
+    for seed in range(2):
+        script = INFER.replace("WHAT", WHAT["Convolutions"]).replace("manual_seed(0)", f"manual_seed({seed})")
+        (tmp_path / "infer.py").write_text(script)
+        done = warm_overdrive("export", "--to", "onnx", "--force", "-o", "out", "infer.py", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        hashes.add(json.loads((tmp_path / "out" / "signature.json").read_text())["weights_sha256"])
+    assert len(hashes) == 2

@@ -1,0 +1,134 @@
+"""What is made of recorded calls: names, dimensions that may vary where that is proved, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from overdrive.targets.order import calls_in
+from tests.targets import fake_target
+from tests.targets.fake_target import called, exported
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc, self.drop = nn.BatchNorm1d(6), nn.Linear(6, 3), nn.Dropout(0.5)
+
+    def forward(self, rows: torch.Tensor, scale: float = 1.0) -> Any:
+        scores = self.fc(self.drop(self.norm(rows))) * scale
+        return {"scores": scores, "best": scores.argmax(1)}
+
+
+def rows(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_batch_may_vary_and_all_has_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_target.install(monkeypatch)
+    made, signature = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(5)), (rows(3),)), tmp_path)
+    assert not made.refused and not made.notes
+    assert signature["inputs"] == [{"name": "rows", "shape": ["batch", 6], "dtype": "float32"}]
+    assert [each["name"] for each in signature["outputs"]] == ["scores", "best"]
+    assert signature["outputs"][0]["shape"] == ["batch", 3] and signature["dimensions"] == {"batch": {"min": 1}}
+    assert {1, 2, 3, 8, 9} <= set(made.sizes["batch"])
+    assert (made.calls, made.recorded) == (6, 6)
+    kinds = {path.stem.partition(" ")[2] for path in calls_in(tmp_path).iterdir()}
+    assert kinds == {"recorded", "of another size"}
+
+
+def test_the_answers_kept_are_those_of_evaluation_mode_and_of_fp64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training script's last calls may be in training mode: batch statistics and dropout are none of the answer."""
+    fake_target.install(monkeypatch)
+    model = Net().train()
+    made, _ = exported(called(model, (rows(8),), (rows(8, 1),), (rows(8, 2),)), tmp_path)
+    assert any("training mode" in note for note in made.notes)
+    with np.load(next(calls_in(tmp_path).glob("001*"))) as kept, torch.no_grad():
+        model.eval()
+        wanted = model(torch.from_numpy(kept["input 0"]))["scores"].numpy()
+        assert np.array_equal(kept["own 0"], wanted)
+        assert kept["exact 0"].dtype == np.float64 and 0 < np.abs(kept["exact 0"] - wanted).max() < 1e-5
+
+
+def test_a_size_that_the_engine_answers_otherwise_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dynamic axis that is frozen inside: right for what the program sends, wrong for all else."""
+
+    def frozen(inputs: dict[str, Any], made: list[Any]) -> list[Any]:
+        return made if len(inputs["rows"]) == 8 else [each * 0 for each in made]
+
+    fake_target.install(monkeypatch, frozen)
+    made, signature = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(4))), tmp_path)
+    assert signature["inputs"][0]["shape"] == [8, 6] and signature["dimensions"] == {}
+    assert "all shapes are fixed: with others it answers batch 1 otherwise" in made.notes[0]
+
+
+def test_calls_of_shapes_that_are_not_in_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fixed(Net):
+        def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+            return self.fc(rows).view(8 if rows.shape[0] > 4 else 3, 3)
+
+    fake_target.install(monkeypatch)
+    calls = [(rows(8, seed),) for seed in range(4)]
+    made, signature = exported(called(Fixed().eval(), *calls, (rows(3),)), tmp_path)
+    assert signature["inputs"][0]["shape"] == [8, 6]
+    assert dict(made.left) == {"their shapes are other ones, and its own are fixed": 1}
+
+
+def test_plain_values_are_part_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_target.install(monkeypatch)
+    kept = called(Net().eval(), *((rows(8, seed),) for seed in range(4)), scale=2.0)
+    kept.note((rows(8),), {"scale": 3.0})
+    made, _ = exported(kept, tmp_path)
+    assert sum(made.left.values()) == 1
+    with np.load(next(calls_in(tmp_path).glob("001*"))) as call, torch.no_grad():
+        wanted = kept.model(torch.from_numpy(call["input 0"]), scale=2.0)["scores"].numpy()
+        assert np.array_equal(call["own 0"], wanted)
+
+
+class Draws(Net):
+    def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.fc(rows + torch.randn_like(rows))
+
+
+class Branches(Net):
+    def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.fc(rows) if rows.sum() > 0 else self.fc(-rows)
+
+
+class Counts(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+        self.seen += 1
+        return self.fc(rows) * self.seen
+
+
+class Returns(Net):
+    def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.fc(rows), object()
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(Draws, "random numbers"), (Branches, "data-dependent"), (Counts, "buffer"), (Returns, "returns a object")],
+)
+def test_what_cannot_be_exported_is_refused_by_name(
+    model: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_target.install(monkeypatch)
+    made, _ = exported(called(model().eval(), (rows(8),)), tmp_path)
+    assert made.refused.startswith(f"{model.__name__} cannot be exported: ") and reason in made.refused.lower()
+
+
+def test_an_input_that_no_engine_takes_is_refused_by_its_type(tmp_path: Path) -> None:
+    made, _ = exported(called(Net().eval(), ({"rows": object()},)), tmp_path)
+    assert made.refused == "Net cannot be exported: it is given a object in 1 calls"
