@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from overdrive.evidence.agreement import at_most, judge, samples_needed
+from overdrive.evidence.agreement import judge
+from overdrive.evidence.binomial import samples_needed
 
 
 def replay(
@@ -30,12 +31,6 @@ def replay(
     return {"rows": rows, "spreads": {"scores": [2.0, 3.0]}, "repeated": [], "other_inputs": []}
 
 
-def test_an_interval_is_clopper_and_pearsons() -> None:
-    assert at_most(0, 100) == pytest.approx(0.0295, abs=1e-4)  # 1 - 0.05 ** (1 / 100)
-    assert at_most(3, 100) == pytest.approx(0.0757, abs=1e-4)
-    assert at_most(10, 10) == 1.0
-
-
 def test_lower_precision_passes_and_its_figures_are_told() -> None:
     agreed = judge(replay(1500, other=0.005))
     assert agreed.holds is True
@@ -51,7 +46,7 @@ def test_at_the_margin_less_than_one_in_twenty_pass() -> None:
 
 def test_half_the_margin_mostly_passes_with_as_many_samples_as_are_asked_for() -> None:
     needed = samples_needed(0.02, 0.01)
-    assert samples_needed() == 149 and 400 < needed <= 1500
+    assert 400 < needed <= 1500
     passed = sum(judge(replay(1500, other=0.01, seed=seed)).holds is True for seed in range(60))
     assert passed >= 0.85 * 60
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
-from overdrive.evidence.latency import percentiles
+import numpy as np
+
+from overdrive.evidence.latency import percentiles, speedup
 
 
 def blocks(seed: int, processes: int = 3, per_process: int = 20, calls: int = 30, together: float = 0.0):
@@ -35,3 +37,11 @@ def test_of_few_calls_there_is_no_99th_percentile() -> None:
     half, most = percentiles(blocks(1, 1, 4, 5))
     assert half is not None and most is None
     assert percentiles([]) == (None, None) == percentiles([(0, [1.0])])
+
+
+def test_a_speedup_is_of_medians_of_blocks_that_were_made_in_turns() -> None:
+    rng = np.random.default_rng(0)
+    drift = np.exp(rng.normal(0, 0.5, 40))  # of the machine: the same for both
+    one, other = ([list(mean * d * rng.gamma(100, 0.01, 20)) for d in drift] for mean in (3e-3, 2e-3))
+    found = speedup(one, other)
+    assert found.low < 1.5 < found.high and found.high - found.low < 0.1

@@ -26,14 +26,13 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from overdrive.core.proof_record import AgreementRecord
+from overdrive.evidence.binomial import at_least, at_most, samples_needed, up_to
 
 MARGIN = 0.02
 _ALPHA = 0.05
@@ -82,51 +81,6 @@ def judge(replay: Mapping[str, Any], margin: float = MARGIN) -> Agreed:
     judged = [_judged(each, calls, margin) for each in outputs]
     # One that is refused tells more than one that is not established, and that more than one that holds.
     return min(judged, key=lambda each: ({False: 0, None: 1, True: 2}[each.holds], -_other(each)))
-
-
-def samples_needed(margin: float = MARGIN, other: float = 0.0) -> int:
-    """So many samples establish the margin where this share of them, below it, is answered differently; to 10 %."""
-    fewest = math.log(_ALPHA) / math.log1p(-margin)
-    normal = NormalDist().inv_cdf(1 - _ALPHA) ** 2 * other * (1 - other) / (margin - other) ** 2
-    count = math.ceil(max(fewest, normal))
-    while at_most(math.ceil(other * count), count) > margin:
-        count += 1 + count // 10
-    return count
-
-
-def at_most(others: int, samples: int, alpha: float = _ALPHA) -> float:
-    """The share that a yes has with a confidence of 1 - alpha at most, after `others` of `samples`."""
-    if others >= samples:
-        return 1.0
-    low, high = others / samples, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        if _up_to(others, samples, middle) > alpha:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _at_least(others: int, samples: int) -> float:
-    """The other end of such an interval."""
-    return 1 - at_most(samples - others, samples)
-
-
-def _up_to(count: int, samples: int, share: float) -> float:
-    """The probability of `count` or fewer of `samples`."""
-    if share <= 0 or share >= 1:
-        return 1.0 if share <= 0 else float(count >= samples)
-    each = np.arange(count + 1)
-    logs = _log_ways(count, samples) + each * math.log(share) + (samples - each) * math.log1p(-share)
-    return min(1.0, float(np.exp(logs).sum()))
-
-
-@lru_cache(maxsize=64)
-def _log_ways(count: int, samples: int) -> NDArray[np.float64]:
-    """Logarithms of how many ways there are to choose 0, 1, … `count` of them."""
-    each = np.arange(1, count + 1)
-    return np.concatenate([[0.0], np.cumsum(np.log(samples - each + 1) - np.log(each))])
 
 
 def _outputs(rows: Sequence[Mapping[str, Any]], spreads: Mapping[str, Sequence[float]]) -> list[_Output]:
@@ -180,7 +134,7 @@ def _verdict(output: _Output, record: AgreementRecord, others: int) -> tuple[boo
         return False, lost
     if record.other_at_most <= record.margin and record.lost_at_most <= _LOST_MARGIN:
         return True, ""
-    if _at_least(others, record.samples) > record.margin or _mean_at_least(output.errors) > _LOST_MARGIN:
+    if at_least(others, record.samples) > record.margin or _meanat_least(output.errors) > _LOST_MARGIN:
         return False, "that is too many" if record.other_at_most > record.margin else "that is too far off"
     other, more = record.other or 0.0, ""
     if other <= _HOPEFUL * record.margin:  # the nearer, the more: millions at last
@@ -194,7 +148,7 @@ def _lost_class(output: _Output, margin: float) -> str:
     least = _OF_A_CLASS * margin
     for kind, others in sorted(output.classes.items()):
         lost = math.floor(sum(others))
-        if lost and 1 - _up_to(lost - 1, len(others), min(0.5, least)) < _CLASS_P / len(output.classes):
+        if lost and 1 - up_to(lost - 1, len(others), min(0.5, least)) < _CLASS_P / len(output.classes):
             return f"of class {kind} {lost:,} of {len(others):,} are answered otherwise"
     return ""
 
@@ -211,7 +165,7 @@ def _mean_at_most(errors: Sequence[float]) -> float:
     return _mean_bound(errors, 1.0)
 
 
-def _mean_at_least(errors: Sequence[float]) -> float:
+def _meanat_least(errors: Sequence[float]) -> float:
     return max(0.0, _mean_bound(errors, -1.0)) if len(errors) >= _FEWEST else 0.0
 
 

@@ -138,13 +138,15 @@ def record(pool: TrialPool, program: Program, folder: Path) -> Made:
 
 
 def _latency(folder: Path) -> tuple[ShapeLatency, ...]:
-    from overdrive.evidence.call_times import latency, speedup
+    from overdrive.evidence.latency import percentiles, speedup
 
     found = []
     for each in json.loads((folder / TIMES).read_text()):
         blocks = each["seconds"]
-        sides = {name: latency(blocks[name]) for name in ("artefact", "eager")}
-        told = {name: SideLatency(side.calls, side.p50, side.p99) for name, side in sides.items()}
+        told = {
+            name: SideLatency(sum(map(len, blocks[name])), *percentiles([(0, block) for block in blocks[name]]))
+            for name in ("artefact", "eager")
+        }
         found.append(
             ShapeLatency(each["shapes"], each["calls"], speedup=speedup(blocks["eager"], blocks["artefact"]), **told)
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,8 @@ def _rows(each: ShapeLatency) -> list[str]:
     ]
 
 
-def milliseconds(interval: Interval) -> str:
-    """`0.212 [0.208, 0.219]`; an end that is not known is left open."""
-    high = f"{interval.high * 1e3:.3g}" if math.isfinite(interval.high) else "…"
-    return f"{interval.estimate * 1e3:.3g} [{interval.low * 1e3:.3g}, {high}]"
+def milliseconds(interval: Interval | None) -> str:
+    """`0.212 [0.208, 0.219]`."""
+    if interval is None:
+        return "too few calls"
+    return f"{interval.estimate * 1e3:.3g} [{interval.low * 1e3:.3g}, {interval.high * 1e3:.3g}]"

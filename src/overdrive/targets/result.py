@@ -28,11 +28,11 @@ class AnswersProof:
 
 @dataclass(frozen=True)
 class SideLatency:
-    """In seconds. The upper end of p99 is null where fewer than 368 calls were timed."""
+    """In seconds; None where too few calls were timed to tell (of p99 fewer than 368)."""
 
     calls: int
-    p50: Interval
-    p99: Interval
+    p50: Interval | None
+    p99: Interval | None
 
 
 @dataclass(frozen=True)

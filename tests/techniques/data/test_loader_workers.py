@@ -355,6 +355,26 @@ def test_loaders_that_the_program_is_done_with_are_let_go() -> None:
         assert gone() is None
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_iterator_that_is_dropped_in_the_middle_is_gone_with_the_last_name_for_it(persistent: bool) -> None:
+    """In a cycle it would wait for the garbage collector, which ends its queues before its workers are told."""
+    import gc
+    import weakref
+
+    with session(persistent=persistent):
+        gc.disable()
+        try:
+            given = loader()
+            begun = iter(given)
+            next(begun)
+            assert begun._workers, "it is one with workers"
+            gone = weakref.ref(begun)
+            del begun, given
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
 def facts(made: float | None, step: float, wait: float, cores: int = 8, **more: Any) -> Facts:
     """A program whose batches of 10 take so many seconds to make and whose steps wait for so many."""
     costs = {"wait": wait / 10} if made is None else {"wait": wait / 10, "decode": made / 20, "collate": made / 20}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.evidence.label_agreement import agreement, fewest
+from overdrive.evidence.binomial import at_most, samples_needed
 from overdrive.evidence.replayed import rms
 from overdrive.targets.order import ANSWERS, DESIGN
 
@@ -61,11 +61,10 @@ def verdict(folder: Path, place: Path, model: str, notes: Sequence[str], version
     differ, bound, margin = 0, 0.0, told["margin"]
     if told["classes"]:
         differ = int((own[tested].argmax(1) != emulated[tested].argmax(1)).sum())
-        found = agreement(count, differ, margin)
-        bound = found.bound
+        bound = at_most(differ, count)
         apart = f"{differ} of {count:,} inputs that took no part in the search have another class"
-        if not found.holds:
-            few = f"; a margin of {margin:.0%} takes {fewest(margin):,} of them and more" if not differ else ""
+        if bound > margin:
+            few = f"; a margin of {margin:.0%} takes {samples_needed(margin):,} of them and more" if not differ else ""
             return f"{apart}, so that up to {bound:.1%} may{few}"
         sentence = f"{apart}: in the long run at most {bound:.2%} may, within the margin of {margin:.0%}"
     else:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Settings
@@ -150,8 +149,15 @@ class Manager:
             return start()
         if before["num_workers"] and not loader.persistent_workers and loader not in self._fetched:
             return start()
-        live, given_up = not before["num_workers"], partial(self._fallen.add, loader)
-        return open_while(loader, start, lambda: self._copied_now(loader), live, given_up)
+        # An iterator that held its loader would be garbage in a cycle. Its queues end before its `__del__` then, its
+        # workers never hear that they are to end, and PyTorch waits 5 s for each.
+        this = ref(loader)
+
+        def given_up() -> None:
+            if (still := this()) is not None:
+                self._fallen.add(still)
+
+        return open_while(loader, start, lambda: self._copied_now(loader), not before["num_workers"], given_up)
 
     def _copied_now(self, loader: Any) -> Callable[[], bool]:
         """Workers are about to get a copy of the data set as it is now. Gives what tells whether it still is so.
