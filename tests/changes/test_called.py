@@ -119,6 +119,7 @@ STATES: dict[str, Callable[[], Any]] = {
 KEPT: dict[str, Callable[[], Any]] = {
     "seeded": lambda: (random.getstate(), random.seed(1), random.random(), random.setstate(())),
     "fork_rng": lambda: (torch.random.fork_rng(), torch.manual_seed(1)),
+    "as PyTorch's recipe for workers": lambda: np.random.seed(torch.initial_seed() % 2**32),
     "a method of its own": lambda: Calling(lambda: 1).get_state(),  # type: ignore[attr-defined]
 }
 

@@ -170,7 +170,7 @@ def test_never_writes_over_the_plan(plan: Path, report: Report, how: str) -> Non
 
 
 BAD = {
-    "no such file": (lambda path: path.unlink(), "cannot be read"),
+    "no such file": (lambda path: path.unlink(), "there is no such plan"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
     "not TOML": (lambda path: path.write_text("import torch\n"), "line 1"),
     "not text": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "UTF-8"),

@@ -161,9 +161,9 @@ def test_a_budget_that_is_no_duration_is_refused(budget: str, script: Write, ove
     [
         ("--techniques", "sample_cash", "is no technique"),
         ("--techniques", "sample_cache,batch_fetch", "'batch_fetch' is no technique any more: removed on"),
-        ("--objective", "beauty", "none of time, memory"),
+        ("--objective", "beauty", "none of time, throughput, memory"),
         ("--objective", "time-under-memory=much", "is not a size"),
-        ("--objective", "time-under-memory=", "none of time, memory"),
+        ("--objective", "time-under-memory=", "none of time, throughput, memory"),
     ],
 )
 def test_a_wish_that_means_nothing_is_refused(

@@ -11,6 +11,7 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.json_data import from_json, to_json
+from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
 from overdrive.core.tune_result import TuneResult
 from overdrive.evidence.speed import Verdict
@@ -72,11 +73,48 @@ def test_what_gives_other_answers_is_not_taken(offer: Offer, monkeypatch: pytest
     assert any("further from fp64" in reason for reason in reasons)
 
 
-def test_at_statistical_it_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answering({}).enter(monkeypatch)
+@pytest.mark.parametrize(("error", "taken"), [(0.003, True), (0.1, False)])
+def test_at_statistical_answers_are_compared_sample_by_sample(
+    error: float, taken: bool, offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offer(narrow={**SAVES, "contract": Contract.STATISTICAL})
+    narrow = answering(
+        {"narrow": 0.01},
+        result=lambda names: str("narrow" in names),
+        error=lambda names: error if "narrow" in names else 0.0,
+    )
+    narrow.enter(monkeypatch)
     found = searched(tmp_path, Contract.STATISTICAL)
-    assert found.refusal is not None and "--contract rounding" in found.refusal
-    assert not found.refusal_is_failure
+    assert [each.name for each in found.chosen] == (["narrow"] if taken else [])
+    if taken:
+        assert found.proof is not None and found.proof.level is Contract.STATISTICAL
+        assert found.proof.agreement is not None and "samples in" in found.proof.sentence
+        told = result_of(found, "infer.overdrive.toml")
+        assert from_json(TuneResult, to_json(told)).proof == told.proof
+        assert "calls with the same inputs" in re.sub(r"<[^>]*>", " ", page(told))
+    else:
+        reasons = " ".join(each.reason for each in [*found.rejected, *found.dropped])
+        assert "answered otherwise" in reasons
+
+
+def test_times_of_calls_are_no_aim_of_a_program_that_trains(
+    offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offer(helps={"switchable": True})
+    Simulated(seconds=lambda names: 0.01).enter(monkeypatch)
+    found = searched(tmp_path, objective=Objective.parse("latency"))
+    assert found.refusal is not None and "this one trains" in found.refusal and not found.refusal_is_failure
+
+
+def test_times_of_calls_are_what_trials_measure_where_they_are_the_aim(
+    offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offer(engine=SAVES)
+    program = answering({"engine": 0.01}).enter(monkeypatch)
+    found = searched(tmp_path, objective=Objective.parse("p99=20ms"))
+    assert {each.timed for each in program.started[2:]} == {"call"}
+    told = " ".join(result_of(found, "infer.overdrive.toml").notes)
+    assert "without what the program does between two" in told and "99 of 100" in told
 
 
 def test_training_programs_are_tuned_as_before(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

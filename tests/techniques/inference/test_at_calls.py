@@ -49,8 +49,10 @@ def test_the_answers_stay(name: str) -> None:
             pytest.skip(session.seams.left_out[name])
         found = program()
     exact = str(catalogue()[name].contract) == "exact"
+    narrow = str(catalogue()[name].contract) == "statistical"  # in 16 bits or fewer
+    near = {"rtol": 0.05, "atol": 0.02} if narrow else {"rtol": 1e-4, "atol": 1e-5}
     for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one, other) if exact else torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+        assert torch.equal(one, other) if exact else torch.allclose(one, other, **near)
 
 
 SWITCHED = [name for name in USED if catalogue()[name].switchable and catalogue()[name].programs == ("inference",)]

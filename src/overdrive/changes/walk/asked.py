@@ -46,6 +46,8 @@ _STATES |= {"get_bit_generator"}
 # Who seeds in between and puts a state back depends on the seed alone, as a trial under other states shows.
 _PUT_BACK = frozenset(("setstate", "set_state", "set_rng_state", "set_rng_state_all", "fork_rng"))
 _SEEDS = frozenset(("seed", "manual_seed", "manual_seed_all"))
+# Each worker of PyTorch's own recipe seeds other generators by its seed; who then draws is seen by trying.
+_TO_SEED_BY = frozenset(("initial_seed",))
 # What a result says of gradients hangs on the mode that it was made in.
 _OF_GRADIENTS = frozenset(("requires_grad", "requires_grad_", "grad_fn", "is_leaf", "Parameter", "enable_grad"))
 
@@ -77,8 +79,10 @@ def not_to_be_watched(names: set[str], shared: bool) -> str | None:
         return "its code may ask for rights, limits or threads of its process"
     if not _MEASURED.isdisjoint(names):
         return "its code may ask what the machine is doing"
-    puts_back = not (_PUT_BACK.isdisjoint(names) or _SEEDS.isdisjoint(names))
-    if shared and not _STATES.isdisjoint(names) and not puts_back:
+    seeds = not _SEEDS.isdisjoint(names)
+    puts_back = seeds and not _PUT_BACK.isdisjoint(names)
+    read = _STATES & names - (_TO_SEED_BY if seeds else frozenset())
+    if shared and read and not puts_back:
         return "its code may read the state of a generator that the whole program draws from"
     return None
 
