@@ -1,10 +1,13 @@
 """Answers by model.onnx: `python run.py INPUTS.npz ANSWERS.npz`. Needs onnxruntime and NumPy alone."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import checks
-import onnxruntime
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or it keeps a file of what it sends to its makers
+import onnxruntime  # noqa: E402
 
 session = onnxruntime.InferenceSession(str(checks.HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 names = [each.name for each in session.get_inputs()]
