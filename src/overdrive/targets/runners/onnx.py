@@ -7,7 +7,7 @@ from typing import Any
 import checks
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or it keeps a file of what it sends to its makers
-import onnxruntime  # noqa: E402
+import onnxruntime
 
 session = onnxruntime.InferenceSession(str(checks.HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 names = [each.name for each in session.get_inputs()]
