@@ -13,7 +13,7 @@ things have to hold for each tensor of an answer:
   whatever the labels.
 - **Values.** The mean squared error is no more than 1 % of the variance of the output over samples, with the same
   confidence: 99 % of what tells answers apart stays.
-- **No single sample** is off by more than half a standard deviation, and no class loses more than five times the
+- **No single sample** is off by more than a standard deviation, and no class loses more than five times the
   margin: a rare kind of sample that is answered wrongly moves no mean.
 
 A share in [0, 1] spreads at most as far as yes and no do (Hoeffding, 1963, for its means), so the exact binomial
@@ -37,7 +37,7 @@ from overdrive.evidence.binomial import at_least, at_most, samples_needed, up_to
 MARGIN = 0.02
 _ALPHA = 0.05
 _LOST_MARGIN = 0.01
-_FARTHEST = 0.5  # standard deviations over samples
+_FARTHEST = 1.0  # standard deviations over samples: the answer to another sample is 1.4 off
 _APART, _NEAR = 30.0, 0.05  # times the median sample's error; standard deviations
 _HOPEFUL = 0.5  # of the margin
 _OF_A_CLASS = 5.0  # margins; a class may be small, and is told by few
