@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.sandbox import overlay
 from overdrive.sandbox.isolation import discard_scratch, isolate
 from overdrive.sandbox.landlock import allow_writes_only
 from overdrive.sandbox.mirror import Mirror
@@ -430,6 +431,21 @@ def test_sockets_of_running_services_answer(desk: Desk, tier: str) -> None:
         server.listen()
         ended = desk.run(tier, f"import socket; socket.socket(socket.AF_UNIX).connect({address!r})")
     assert "script ended" in ended.stdout, ended.stderr
+
+
+def test_where_many_dead_sockets_lie_about_those_that_answer_are_put_back_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overlay, "MOST_ENDPOINTS", 1)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as server:
+        for number in range(3):
+            with socket.socket(socket.AF_UNIX) as dead:
+                dead.bind(os.path.join(folder, f"dead{number}"))
+        server.bind(os.path.join(folder, "service"))
+        for name in ("dead8", "dead9"):
+            with socket.socket(socket.AF_UNIX) as dead:
+                dead.bind(os.path.join(folder, name))
+        assert overlay._endpoints(folder) == [os.path.join(folder, "service")]
 
 
 def test_files_of_others_are_left_to_redirection(desk: Desk) -> None:

@@ -241,7 +241,7 @@ def _subfolders(folder: str) -> list[str]:
 
 
 def _endpoints(folder: str) -> list[str]:
-    """Sockets and pipes up to one level down, such as those of the CUDA MPS server.
+    """Sockets and pipes up to one level down, such as those of the CUDA MPS server; first those that are listened at.
 
     Through an overlay nobody would be listening at them: the kernel finds the other end by the
     file itself, and an overlay shows another one.
@@ -253,7 +253,17 @@ def _endpoints(folder: str) -> list[str]:
                 mode = entry.stat(follow_symlinks=False).st_mode
                 if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
                     found.append(entry.path)
+    # Of ended processes many may be left: a /tmp was seen with 1,002 of workers that PyTorch had killed.
+    bound = _bound()
+    found.sort(key=lambda path: path not in bound)
     return found[:MOST_ENDPOINTS]
+
+
+def _bound() -> set[str]:
+    """Paths of sockets that a process of this network namespace holds."""
+    with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as lines:
+        return {line.split(maxsplit=7)[7].rstrip("\n") for line in lines if len(line.split(maxsplit=7)) == 8}
+    return set()
 
 
 def bridge_renames() -> Patches:
