@@ -61,9 +61,8 @@ class ServedModel:
         self._changes = 0
         self._engines: dict[tuple[str, Any], _Proved] = {}
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
-        self._gathered: dict[
-            Any, list[list[Any]]
-        ] = {}  # inputs, by signature, as far as engines are calibrated by them
+        # Inputs that engines are calibrated by, by signature.
+        self._gathered: dict[Any, list[list[Any]]] = {}
 
     def answer(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Answer:
         """The call's result, by an engine or by the model; an error of the model's own call passes."""
@@ -207,7 +206,7 @@ class _Proved:
         narrow: bool = False,
     ) -> None:
         self.refused = refused
-        self._close = _near if narrow else close
+        self._narrow = narrow
         self._compared = 0
         self._answered = 0
         self._engine = engine
@@ -233,7 +232,7 @@ class _Proved:
             self.refused = "the form of its results is not always the same"
             return
         for one, other in zip(tensors, self._results(given), strict=True):
-            if one.shape != other.shape or not self._close(one, other):
+            if one.shape != other.shape or not close(one, other, self._narrow):
                 self.refused = "an engine's answer was another one"
                 return
         self._compared += 1
@@ -265,10 +264,14 @@ def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
 
 
-def close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether they differ by rounding. Where the model's has no finite number, the engine's has the same there."""
+def close(one: torch.Tensor, other: torch.Tensor, narrow: bool = False) -> bool:
+    """Whether they differ by rounding. Where the model's has no finite number, the engine's has the same there.
+
+    Args:
+        narrow: of an engine in fewer bits, whose labels fall another way now and then: they are the proof's.
+    """
     if not one.is_floating_point():
-        return torch.equal(one, other)
+        return narrow or torch.equal(one, other)
     mine, its = one.detach().double(), other.double()
     finite = mine.isfinite()
     if not torch.equal(finite, its.isfinite()) or not torch.equal(
@@ -278,19 +281,10 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not bool(finite.any()):
         return True
     errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
-    return bool(errors.square().mean().sqrt() <= _CLOSE * size) and bool(errors.abs().max() <= _CLOSE_EACH * size)
-
-
-def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """The same for an engine in fewer bits. Labels fall another way now and then: they are the proof's."""
-    if not one.is_floating_point():
-        return True
-    mine, its = one.detach().double(), other.double()
-    finite = mine.isfinite()
-    if not torch.equal(finite, its.isfinite()):
-        return False
-    errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
-    return not errors.numel() or bool(errors.square().mean().sqrt() <= _CLOSE_NARROW * size)
+    error = errors.square().mean().sqrt()
+    if narrow:
+        return bool(error <= _CLOSE_NARROW * size)
+    return bool(error <= _CLOSE * size) and bool(errors.abs().max() <= _CLOSE_EACH * size)
 
 
 def _version(tensor: torch.Tensor) -> int:

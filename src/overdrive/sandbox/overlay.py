@@ -262,7 +262,7 @@ def _endpoints(folder: str) -> list[str]:
 def _bound() -> set[str]:
     """Paths of sockets that a process of this network namespace holds."""
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as lines:
-        return {line.split(maxsplit=7)[7].rstrip("\n") for line in lines if len(line.split(maxsplit=7)) == 8}
+        return {parts[7].rstrip("\n") for line in lines if len(parts := line.split(maxsplit=7)) == 8}
     return set()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.worker.replay import Steps, Targets, alike, load_arrays
+from overdrive.worker.replay import ReplayedCandidate, Steps
 
 Array = np.ndarray[Any, Any]
 _MOST_CLASSES = 64  # whose samples are looked at one class at a time
@@ -48,27 +48,20 @@ class _Variance:
         return max(0.0, (self.squares - about) / elements) ** 0.5, (self.squares / elements) ** 0.5
 
 
-class Agreement(Targets):
+class Agreement(ReplayedCandidate):
     """The program under a plan, given the inputs that a run of the program as it is was given (role "answers")."""
-
-    _wanted = "target"
 
     def __init__(self, program: Steps, steps: Sequence[int], folder: Path) -> None:
         super().__init__(program, steps, folder)
-        self._rows: list[dict[str, Any]] = []
-        self._other_inputs: list[int] = []
         self._inputs: dict[int, list[float]] = {}
         self._variances: dict[str, _Variance] = defaultdict(_Variance)
 
     def _finish(self, step: int, results: dict[str, Array], inputs: list[float]) -> None:
-        target = load_arrays(self._path("target", step))
-        self._inputs[step] = target.pop("inputs").tolist()
-        if not alike(self._inputs[step], inputs):
-            self._other_inputs.append(step)
-        for key in sorted(target.keys() | results.keys()):
-            name = key.split(" ", 1)[1]
-            compared = self._compared(name, target.get(key), results.get(key))
-            self._rows.append({"step": step, "tensor": name, **compared})
+        self._inputs[step] = inputs
+        super()._finish(step, results, inputs)
+
+    def _note(self, step: int, kind: str, name: str, found: Any, expected: Any) -> None:
+        self._rows.append({"step": step, "tensor": name, **self._compared(name, expected, found)})
 
     def _compared(self, name: str, mine: Array | None, its: Array | None) -> dict[str, Any]:
         if mine is None or its is None or mine.shape != its.shape or mine.dtype.kind != its.dtype.kind:
@@ -92,8 +85,7 @@ class Agreement(Targets):
         # Calls that were given the same say the same.
         known: dict[tuple[float, ...], int] = {}
         repeated = [step for step, inputs in self._inputs.items() if known.setdefault(tuple(inputs), step) != step]
-        told = {"rows": self._rows, "spreads": spreads, "repeated": repeated, "other_inputs": self._other_inputs}
-        return {**super().report(), **told}
+        return {**super().report(), "spreads": spreads, "repeated": repeated}
 
 
 def _chosen(scores: Array, finite: Array) -> Array:

@@ -187,7 +187,7 @@ class ReplayedCandidate(Targets):
 
     def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
         target = load_arrays(self._path("target", step))
-        if not alike(target.pop("inputs").tolist(), inputs):
+        if not _alike(target.pop("inputs").tolist(), inputs):
             self._other_inputs.append(step)
         for key in sorted(target.keys() | results.keys()):
             kind, name = key.split(" ", 1)
@@ -223,7 +223,7 @@ ROLES: Mapping[str, type[Replay]] = {
 }
 
 
-def alike(one: Sequence[float], other: Sequence[float]) -> bool:
+def _alike(one: Sequence[float], other: Sequence[float]) -> bool:
     return len(one) == len(other) and all(abs(a - b) < _SKETCHES for a, b in zip(one, other, strict=True))
 
 

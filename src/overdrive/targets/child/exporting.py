@@ -66,15 +66,16 @@ def export(called: CalledModel, name: str, others: Mapping[str, int], order: Ord
     except NoEngine as error:
         return replace(told, refused=f"{name} cannot be exported: {error}")
     recorded = answers.write(subject.flat, subject.inputs(made.shapes), made.tried, folder)
-    timed = [
-        (tensors_of(call), count)
-        for call, count in zip(subject.calls, subject.counts, strict=True)
-        if count and _fits(made.shapes, call)
-    ]
-    write_times(subject.flat, subject.names, made.answer, timed, folder)
+    timed = []
     for call, count in zip(subject.calls, subject.counts, strict=True):
-        if count and not _fits(made.shapes, call):
+        if not count:
+            continue
+        tensors = tensors_of(call)
+        if dimensions.sizes_of(made.shapes, tensors) is None:
             subject.left["their shapes are other ones, and its own are fixed"] += count
+        else:
+            timed.append((tensors, count))
+    write_times(subject.flat, subject.names, made.answer, timed, folder)
     return replace(
         told,
         artefact=made.artefact,
@@ -100,10 +101,6 @@ def _designed(subject: Subject, order: Order, told: Made, folder: Path) -> Made:
     return replace(
         told, artefact="project", recorded=recorded, notes=subject.notes, versions=formats.versions(order.target)
     )
-
-
-def _fits(shapes: Shapes, call: Call) -> bool:
-    return dimensions.sizes_of(shapes, tensors_of(call)) is not None
 
 
 def _subject(called: CalledModel, name: str) -> Subject:
@@ -172,8 +169,7 @@ def _made(subject: Subject, target: str, folder: Path) -> _Artefact:
 
 
 def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks) -> _Artefact:
-    example = dimensions.example(subject.calls[0], marks) if any(marks) else tensors_of(subject.calls[0])
-    zeros = tuple(torch.zeros_like(each) for each in example)  # of recorded inputs it sees the shapes alone
+    zeros = tuple(dimensions.example(subject.calls[0], marks))  # of recorded inputs it sees the shapes alone
     dynamic = dimensions.asked(marks) if any(marks) else None
     graph = exported(subject.flat, zeros, {}, State([subject.flat]), dynamic)
     shapes = dimensions.found(graph)

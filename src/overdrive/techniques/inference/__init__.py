@@ -1,1 +1,27 @@
 """Techniques for programs that only call their model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overdrive.techniques.technique import CannotInstall
+
+if TYPE_CHECKING:
+    from overdrive.engines.runtime import Runtime
+    from overdrive.seams.hub import Handle, Seams
+
+# What changes a model's own call does nothing for an engine that answers in its place, or keeps it from being built.
+OF_THE_MODEL = ("compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
+
+
+def answered_by(runtime: Runtime, name: str, seams: Seams) -> Handle:
+    """Have engines of this library answer the model's calls, for the technique of this name.
+
+    Raises:
+        CannotInstall: the library is not there.
+    """
+    from overdrive.engines.session import answer
+
+    if reason := runtime.missing():
+        raise CannotInstall(reason)
+    return answer(runtime, name, seams)

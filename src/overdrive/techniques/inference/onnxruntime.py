@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Technique
+from overdrive.techniques.inference import OF_THE_MODEL, answered_by
+from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -38,7 +39,7 @@ class OnnxRuntime(Technique):
     expected_saving = 0.35
     usual_start = 5.0
     switchable = True
-    conflicts = ("openvino", "compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
+    conflicts = ("openvino", *OF_THE_MODEL)
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
@@ -49,9 +50,5 @@ class OnnxRuntime(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.onnx_runtime import OnnxRuntime
-        from overdrive.engines.session import answer
 
-        runtime = OnnxRuntime()
-        if reason := runtime.missing():
-            raise CannotInstall(reason)
-        return answer(runtime, self.name, seams)
+        return answered_by(OnnxRuntime(), self.name, seams)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Technique
+from overdrive.techniques.inference import OF_THE_MODEL, answered_by
+from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -48,7 +49,7 @@ class OpenVino(Technique):
     expected_saving = 0.4
     usual_start = 5.0
     switchable = True
-    conflicts = ("compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
+    conflicts = OF_THE_MODEL
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
@@ -59,9 +60,5 @@ class OpenVino(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino as Runtime
-        from overdrive.engines.session import answer
 
-        runtime = Runtime()
-        if reason := runtime.missing():
-            raise CannotInstall(reason)
-        return answer(runtime, self.name, seams)
+        return answered_by(Runtime(), self.name, seams)

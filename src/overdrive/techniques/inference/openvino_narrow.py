@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import FORMATS, Facts
-from overdrive.techniques.technique import CannotInstall, Knob, Technique
+from overdrive.techniques.inference import OF_THE_MODEL, answered_by
+from overdrive.techniques.technique import Knob, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -48,10 +49,7 @@ class OpenVinoNarrow(Technique):
     usual_start = 15.0
     settles_in = 20  # calls: 16 give the ranges, two are made by both
     switchable = True
-    conflicts = (
-        *("openvino", "onnxruntime", "autocast", "compile", "channels_last", "fold_normalisation", "fft_convolution"),
-        "fast_max_pool",
-    )
+    conflicts = ("openvino", "onnxruntime", "autocast", *OF_THE_MODEL)
     order = 38
     knobs = (Knob("format", "int8", "the number format", choices=tuple(_PRECISIONS)),)
 
@@ -74,9 +72,5 @@ class OpenVinoNarrow(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino
-        from overdrive.engines.session import answer
 
-        runtime = OpenVino(_PRECISIONS[str(settings["format"])])
-        if reason := runtime.missing():
-            raise CannotInstall(reason)
-        return answer(runtime, self.name, seams)
+        return answered_by(OpenVino(_PRECISIONS[str(settings["format"])]), self.name, seams)
