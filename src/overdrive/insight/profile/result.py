@@ -48,7 +48,9 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         phases=dict(phases),
         python_by_phase=within,
         gpu_idle_seconds=_scaled(recorded.get("idle"), recorded, found.step),
-        bottleneck=bottleneck(phases, parts["python"], facts, data, within, {cell["operator"] for cell in every}),
+        bottleneck=bottleneck(
+            phases, parts["python"], facts, data, within, {cell["operator"] for cell in every}, found.inference
+        ),
         operators=tuple(by_operator(every, roof)[:_MOST_ROWS]),
         modules=tuple(by_module(every, roof)[:_MOST_ROWS]),
         operator_seconds=sum(cell["seconds"] for cell in every),
@@ -65,6 +67,7 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         advice=tuple(edits(lines, found.step, facts)) if advise and "lines" not in left_out else None,
         machine=_machine(facts.threads if facts else None),
         versions=versions(),
+        inference=found.inference,
     )
 
 
