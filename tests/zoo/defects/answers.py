@@ -281,6 +281,17 @@ def last_model_in_bf16(seams: Seams) -> None:
     seams.model_called.subscribe_innermost(called)
 
 
+@defect("turns", Contract.ROUNDING)
+def decoder_in_bf16(seams: Seams) -> None:
+    """Some words are others then, and so is what follows them."""
+
+    def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
+        result = call(*args)
+        return result.bfloat16().float() if isinstance(model, answering.Decoder) else result
+
+    seams.model_called.subscribe_innermost(called)
+
+
 def _given(seams: Seams, change: Callable[[Any], Any]) -> None:
     def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
         return call(*tree_map_only(torch.Tensor, change, args))
