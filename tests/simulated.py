@@ -274,7 +274,5 @@ def searched(
     with TrialPool(isolate=False) as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        request = TuneRequest(
-            program, contract, budget, metric=metric, margin=margin, objective=objective, only=only
-        )
+        request = TuneRequest(program, contract, budget, metric=metric, margin=margin, objective=objective, only=only)
         return tune(request, pool, checkpoint, progress or Progress())

@@ -178,6 +178,18 @@ def test_what_is_not_what_was_written_is_built_anew(spoil: Callable[[Path], Any]
     assert len(run(_with(lambda model: None)).built) == 1
 
 
+def test_what_a_link_leads_to_is_neither_read_nor_written() -> None:
+    run(_with(lambda model: None))
+    (path,) = kept()
+    _a_link(path)
+    elsewhere = path.resolve()
+    before = elsewhere.read_bytes()
+    elsewhere.write_bytes(b"the user's own")
+    run(_with(lambda model: None))
+    assert elsewhere.read_bytes() == b"the user's own"
+    assert not path.is_symlink() and len(path.read_bytes()) == len(before)
+
+
 def test_a_wrong_engine_is_not_kept() -> None:
     torch.manual_seed(0)
     model, answers = Net().eval(), EngineAnswers(Graphs(lambda array: array * 1.1), "engine")

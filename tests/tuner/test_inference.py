@@ -141,9 +141,7 @@ def test_its_own_number_is_compared_after_whole_runs(
         assert "accuracy after a whole run is" in reasons and "which is more than" in reasons
 
 
-def test_a_number_that_is_never_printed_is_said(
-    offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_number_that_is_never_printed_is_said(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offer(engine=SAVES)
     answering({"engine": 0.01}, steps=9000).enter(monkeypatch)
     found = searched(tmp_path, metric=Metric("Recall"))

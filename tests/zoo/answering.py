@@ -4,8 +4,8 @@
 labels by argmax, with pixels that are whole numbers, so that ties are real ones. `tokens`: an encoder that answers
 requests of many lengths, padded and masked; half-way its weights are replaced, as a server does that reloads a model.
 `images` forgets to turn gradients off. `feedback` is given what it answered before, and chaotic: two runs of it that
-differ in a bit have nothing in common soon. `turns` has three models in turn: what an encoder makes of a request a decoder
-answers, word by word, and another model grades.
+differ in a bit have nothing in common soon. `turns` has three models in turn: what an encoder makes of a request a
+decoder answers, word by word, and another model grades.
 """
 
 import sys

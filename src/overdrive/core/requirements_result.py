@@ -43,8 +43,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class OnGpu:
-    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits. None: of a call's time nothing is said that
-    was not measured."""
+    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits. None: of the time of a call nothing is
+    said that was not measured."""
 
     name: str
     memory: float

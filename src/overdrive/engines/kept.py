@@ -65,6 +65,7 @@ class KeptEngines:
                 return False
             if not self._make_room(size, self._path(key)):
                 return False
+            self.remove(key)  # a link would be followed
             write_atomically(self._path(key), content)
         except OSError:
             return False
@@ -113,11 +114,15 @@ def _read(path: Path) -> memoryview:
     Raises:
         OSError: it is not there, no plain file, or not this user's alone.
     """
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        status = os.fstat(file.fileno())
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode) or not _is_own(status):
             raise PermissionError(f"{path} is no file of this user's alone")
-        return memoryview(file.read())
+        with open(number, "rb", closefd=False) as file:
+            return memoryview(file.read())
+    finally:
+        os.close(number)
 
 
 def _written(key: str, parts: Parts) -> Sequence[bytes]:

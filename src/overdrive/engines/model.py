@@ -138,9 +138,7 @@ class ServedModel:
         except NoEngine as error:
             proved = Proved(None, None, [], [], str(error))
         except Exception as error:  # of the library's: it takes no such model
-            proved = Proved(
-                None, None, [], [], f"{self._runtime.title} takes no such model ({reason_of(error)[:200]})"
-            )
+            proved = Proved(None, None, [], [], f"{self._runtime.title} takes no such model ({reason_of(error)[:200]})")
         self._engines[self._digest, given.key] = proved
         return Answer(result, proved.refused or BY_BOTH)
 

@@ -12,6 +12,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import Check
 from overdrive.proof.agreement import AgreementProof
 from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
@@ -63,10 +64,8 @@ class Prover:
         """Whether bits can be compared only with deterministic operations: of what computes, nothing is proved."""
         return self._exact.restricted
 
-    def statistical(
-        self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None
-    ) -> Check:
-        """`new` against `old` until `deadline` (time.monotonic()), or until `latest` where it will have told by then."""
+    def statistical(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
+        """`new` against `old` until `deadline` (time.monotonic()); until `latest` where it will have told by then."""
         return self._statistical.compare(old, new, deadline, self._margin, latest)
 
     @property

@@ -22,7 +22,7 @@ class WholeRunsProof:
     """The program's own number of the first program that is given is found once."""
 
     def __init__(self, runs: ProofRuns, metric: Metric, margin: float | None) -> None:
-        """`margin`: the difference that is allowed, in the metric's unit; None: as large a share as of other answers."""
+        """`margin`: the difference that is allowed, in the metric's unit; None: the share that answers are allowed."""
         self._runs = runs
         self._metric = metric
         self._margin = margin

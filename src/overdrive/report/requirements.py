@@ -89,7 +89,8 @@ def _step(result: Requirements, paper: Paper) -> None:
     where = f"{result.threads} thread{'s' if result.threads > 1 else ''}" if result.device == "cpu" else "the GPU"
     waiting = f", {rate(step.data_seconds, 's')} of it waiting for data" if step.data_seconds > 0 else ""
     paper.say(
-        f"A {unit_of(result.inference)} of {several(round(step.samples), 'sample')} takes {rate(step.seconds, 's')} here on {where}{waiting}: "
+        f"A {unit_of(result.inference)} of {several(round(step.samples), 'sample')} takes {rate(step.seconds, 's')} "
+        f"here on {where}{waiting}: "
         f"{step.operators:,} operators, {step.flops / 1e9:,.3g} GFLOP, {size(step.bytes)} moved."
     )
     for each in result.threads_seconds:

@@ -34,9 +34,7 @@ _DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of wh
 class Control:
     """Runs the control; where nothing can be looked for, `found` says why and there is no prover."""
 
-    def __init__(
-        self, found: Findings, duels: DuelRunner, metric: Metric | None, margin: float | None = None
-    ) -> None:
+    def __init__(self, found: Findings, duels: DuelRunner, metric: Metric | None, margin: float | None = None) -> None:
         self._found = found
         self._duels = duels
         self._metric = metric

@@ -203,8 +203,8 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
         )
     if not steps:
         raise CannotProfile(
-            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it, and "
-            "no model of PyTorch is called."
+            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it, "
+            "and no model of PyTorch is called."
         )
     return steps
 

@@ -139,7 +139,8 @@ def notes(profile: Profile) -> list[str]:
     overhead, unit = profile.overhead, profile.unit
     dropped = f" ({overhead.dropped} disturbed from outside and left out)" if overhead.dropped > 0 else ""
     found = [
-        f"{unit.capitalize()} and parts over {profile.steps:,} {unit}s each, {overhead.pairs} pairs of blocks in turns{dropped}; "
+        f"{unit.capitalize()} and parts over {profile.steps:,} {unit}s each, "
+        f"{overhead.pairs} pairs of blocks in turns{dropped}; "
         f"timing the parts costs {overhead.timed:+.1%} (± {overhead.error:.1%}), which is taken off them as far as "
         f"looks at the clock explain it; {_sum_of_parts(profile.parts_off, unit)}."
     ]

@@ -163,7 +163,9 @@ class AnswerSteps:
     def _note(self, module: Any, result: Any) -> None:
         tensors = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)][:_MOST_TENSORS]
         leads = self._call == 1
-        whose, which = ("the model", "") if leads else (f"another model, {type(module).__name__}", f"{CALL}{self._call}")
+        whose, which = (
+            ("the model", "") if leads else (f"another model, {type(module).__name__}", f"{CALL}{self._call}")
+        )
         for number, each in enumerate(tensors, start=1):
             name = whose if len(tensors) == 1 else f"{whose} (tensor {number})"
             self._noted[f"output {name}{which}"] = self._kept(torch.view_as_real(each) if each.is_complex() else each)
