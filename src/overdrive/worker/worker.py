@@ -115,8 +115,8 @@ class Worker:
 
     @property
     def _gathers_facts(self) -> bool:
-        spec = self.spec
-        return not (spec.digests or spec.replay or self._whole_run) and spec.profiling in ("", "details")
+        spec = self.spec  # what an observer counts must be the program's own
+        return not (spec.digests or spec.replay or spec.observers or self._whole_run) and spec.profiling in ("", "details")
 
     def _take_part(self, seams: Seams) -> None:
         """Subscribe what needs the framework, which is here now."""

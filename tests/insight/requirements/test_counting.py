@@ -124,8 +124,8 @@ def test_of_a_program_that_only_calls_its_model_a_call_is_counted(
     assert needs.inference and needs.samples == 64
     assert needs.memory["parameters"] == 4 * (256 * 1024 + 1024 + 1024 * 10 + 10)
     assert needs.memory["gradients"] == needs.memory["optimizer states"] == needs.memory["activations"] == 0
-    # a request and the first layer's result, or that and ReLU's; and a little for the answers
-    assert needs.memory["workspace"] == pytest.approx(4 * 64 * 2 * 1024, rel=0.02)
+    # a request, the first layer's result and ReLU's; and a little for the last answer
+    assert needs.memory["workspace"] == pytest.approx(4 * 64 * (256 + 1024 + 1024), rel=0.01)
     assert needs.flops == 2 * 64 * (256 * 1024 + 1024 * 10)
 
     from rich.console import Console
