@@ -67,7 +67,6 @@ CHANGES: dict[str, Callable[[], Graphs]] = {
     "an attribute": lambda: run(_with(lambda model: setattr(model, "scale", 2.0))),
     "another class": lambda: run(_another()),
     "another layer": lambda: run(_with(lambda model: setattr(model, "conv", nn.Conv2d(3, 4, 3, bias=False)))),
-    "a hook": lambda: run(_with(lambda model: model.fc.register_forward_hook(lambda module, given, made: made + 1))),
     "another shape": lambda: run(given=torch.randn(3, 3, 8, 8)),
     "another type": lambda: run(_with(lambda model: model.double()), given=torch.randn(2, 3, 8, 8).double()),
     "another library": lambda: run(runtime=_of(versions="2")),

@@ -10,6 +10,7 @@ from typing import Any
 from overdrive.core.json_data import from_json
 from overdrive.core.program import Program
 from overdrive.core.tune_result import MachineSummary
+from overdrive.core.units import unit_of
 from overdrive.insight.profile import split
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
@@ -59,7 +60,7 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         roof_missing=roof_missing,
         reads=_reads(lines),
         memory=from_json(MemoryProfile, details.get("memory", {})),
-        flame=from_json(FlameNode, recorded.get("flame", {})),
+        flame=from_json(FlameNode, {**recorded.get("flame", {}), "name": unit_of(found.inference)}),
         overhead=_overhead(found),
         left_out=left_out,
         loaders_not_split=tuple(sorted({each.not_split for each in facts.loaders if each.not_split})) if facts else (),
