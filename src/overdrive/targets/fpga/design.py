@@ -1,9 +1,10 @@
-"""Makes the design in the trial: hls4ml's front end, precision, and its bit-accurate emulation."""
+"""Makes the design in the trial: hls4ml's front end, precision, its bit-accurate emulation, and the same in Verilog."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import torch
 from overdrive.engines.exported import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
+from overdrive.targets.fpga import rtl
 from overdrive.targets.fpga.graph import Fixed, Layers
 from overdrive.targets.fpga.precision import search, wider
-from overdrive.targets.order import ANSWERS, DESIGN, made_in
+from overdrive.targets.order import ANSWERS, DESIGN, RTL, made_in
 
 BACKEND = "Vitis"
 _PROJECT = "model"
@@ -37,7 +39,7 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     Raises:
         NoEngine: the front end does not take the model, or no precision was enough.
     """
-    inputs = torch.cat(calls)
+    inputs = _different(torch.cat(calls))
     with torch.no_grad(), quiet():
         own = model(inputs)
     if not isinstance(own, torch.Tensor) or own.dim() < 2:
@@ -59,15 +61,34 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     if types is None:
         raise NoEngine("no precision up to 18 bits after the point answers as it does")
     for _ in range(_TRIES):
-        emulated, found = _emulated(model, config, layers, types, inputs, made_in(folder) / "project")
+        emulated, graph = _emulated(model, config, layers, types, inputs, made_in(folder) / "project")
         if not too_far(torch.from_numpy(emulated)[half]):
             break
         types = wider(types)
     else:
         raise NoEngine("the emulation does not answer as it does, however wide its layers")
-    np.savez(folder / ANSWERS, inputs=inputs.numpy(), own=own.numpy(), emulated=emulated, tested=~half.numpy())
-    told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": found}
+    np.savez(folder / ANSWERS, own=own.numpy(), emulated=emulated, tested=~half.numpy())
+    told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": _told(graph)}
+    told["rtl"] = _verilog(graph, inputs, emulated, folder)
     (folder / DESIGN).write_text(json.dumps(told))
+
+
+def _different(inputs: torch.Tensor) -> torch.Tensor:
+    """Rows, each once: a program may evaluate on the same data again, and no row of the search may be in the test."""
+    seen = {row.numpy().tobytes(): place for place, row in reversed(list(enumerate(inputs)))}
+    return inputs[sorted(seen.values())]
+
+
+def _verilog(graph: Any, inputs: torch.Tensor, emulated: Any, folder: Path) -> dict[str, Any]:
+    """What `rtl.verilog` tells, or under `left_out` why there is none."""
+    place = made_in(folder) / RTL
+    if lacking := rtl.missing():
+        return {"left_out": lacking}
+    try:
+        return rtl.verilog(graph, inputs.double().numpy(), emulated, place, folder / "simulation")
+    except Exception as error:  # the project for HLS stands without it
+        shutil.rmtree(place, ignore_errors=True)
+        return {"left_out": str(error) if isinstance(error, NoEngine) else reason_of(error)[:200]}
 
 
 def _read(model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -94,8 +115,8 @@ def _refusal(model: torch.nn.Module, error: Exception) -> str:
 
 def _emulated(
     model: torch.nn.Module, config: dict[str, Any], layers: Layers, types: Types, inputs: torch.Tensor, place: Path
-) -> tuple[Any, list[dict[str, Any]]]:
-    """The answers of hls4ml's C++, of rows of outputs, and its layers with their types."""
+) -> tuple[Any, Any]:
+    """The answers of hls4ml's C++, of rows of outputs, and its graph."""
     import hls4ml
 
     for name, each in config["LayerName"].items():
@@ -118,10 +139,15 @@ def _emulated(
                 io_type="io_parallel",
             )
             made.compile()
-            found = made.predict(np.ascontiguousarray(inputs.numpy()))
+            found = made.predict(np.ascontiguousarray(inputs.double().numpy()))  # a float would cut long numbers off
     except Exception as error:
         raise NoEngine(_refusal(model, error)) from None
-    told = [
+    return np.asarray(found).reshape(len(inputs), -1), made
+
+
+def _told(graph: Any) -> list[dict[str, Any]]:
+    """Its layers with their types."""
+    return [
         {
             "name": layer.name,
             "kind": layer.class_name,
@@ -129,6 +155,5 @@ def _emulated(
             "weights": {name: str(each.type.precision) for name, each in layer.weights.items()},
             "weights_not_0": int(np.count_nonzero(layer.weights["weight"].data)) if "weight" in layer.weights else 0,
         }
-        for layer in made.get_layers()
+        for layer in graph.get_layers()
     ]
-    return np.asarray(found, np.float32).reshape(len(inputs), -1), told
