@@ -49,7 +49,7 @@ def test_arrays_may_come_and_go_as_bytes(server: Server) -> None:
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "a shape": (request((1, 2, 3, 4), shape=[2, 2]), "x has the shape [2, 2]; [batch, 4] is wanted"),
+    "a shape": (request((1, 2, 3, 4), shape=[2, 2]), "x has the shape [2, 2]; [batch, 4] with"),
     "a datatype": (request(ROW, datatype="FP64"), "x is of type float64; float32 is wanted"),
     "an unknown datatype": (request(ROW, datatype="BYTES"), "x is of the datatype BYTES"),
     "a name": (request(ROW, name="y"), "the inputs are x; given are y"),
@@ -89,7 +89,7 @@ def test_health_metadata_and_metrics(server: Server) -> None:
 
 
 def test_a_model_that_fails_answers_with_the_reason_and_goes_on(server: Server) -> None:
-    code, answer = server.ask(request((-200, 0, 0, 0)))
+    code, answer = server.ask(request((-1e6, 0, 0, 0)))
     assert code == 500 and "RuntimeError: no such place in the table" in json.loads(answer)["error"]
     assert server.ask(request(ROW))[0] == 200
 
@@ -103,11 +103,10 @@ def waits(server: Server, count: int) -> None:
 
 def test_more_requests_than_may_wait_are_told_so(tmp_path: Path) -> None:
     with serving(exported(tmp_path / "folder", slow=1.0), "--waiting", "2") as server, ThreadPoolExecutor(8) as pool:
-        taken = [pool.submit(server.ask, request(ROW)) for _ in range(3)]
-        waits(server, 2)
-        code, answer = server.ask(request(ROW))
-        assert code == 503 and "2 requests wait already" in json.loads(answer)["error"]
-        assert [each.result()[0] for each in taken] == [200] * 3
+        answers = list(pool.map(server.ask, [request(ROW)] * 6))
+        codes = sorted(code for code, _ in answers)
+        assert codes in ([200] * 2 + [503] * 4, [200] * 3 + [503] * 3), "two wait, and one may be with the model"
+        assert all("2 requests wait already" in json.loads(body)["error"] for code, body in answers if code == 503)
 
 
 @pytest.mark.parametrize(("grace", "codes"), [(30, [200] * 4), (0, [200, 503, 503, 503])])

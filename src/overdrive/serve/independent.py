@@ -33,8 +33,8 @@ def found_together(model: ServedModel, most: int) -> tuple[bool, str]:
                 if not _near(quiet[place], alone[place]):
                     return False, f"of {size} inputs together the answer to one is not the one that it has alone"
                 same = same and _same(quiet[place], alone[place])
-    except ValueError as error:
-        return False, str(error)
+    except Exception as error:
+        return False, f"the model failed on made-up inputs ({type(error).__name__}: {str(error)[:200]})"
     how = "the same in every bit as alone" if same else "the same as alone but for rounding by the size of the batch"
     return True, f"answers to up to {most} inputs together do not depend on each other, and are {how}"
 
