@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -61,18 +62,13 @@ class _Code(Exception):
 class Metrics:
     def __init__(self) -> None:
         self.all = CollectorRegistry()
-        self.requests = Counter(
-            "overdrive_requests", "Requests by the code of their answer", ["code"], registry=self.all
-        )
+        self.requests = Counter("overdrive_requests", "Requests, by code of the answer", ["code"], registry=self.all)
         self.seconds = Histogram(
             "overdrive_request_seconds", "From a request's head to its answer", registry=self.all, buckets=_SECONDS
         )
         self.model = Histogram("overdrive_model_seconds", "Calls of the model", registry=self.all, buckets=_SECONDS)
         self.together = Histogram(
-            "overdrive_batch_rows",
-            "Inputs that were answered together",
-            registry=self.all,
-            buckets=(1, 2, 4, 8, 16, 32),
+            "overdrive_batch_rows", "Inputs answered together", registry=self.all, buckets=(1, 2, 4, 8, 16, 32)
         )
         self.waiting = Gauge("overdrive_waiting", "Requests that wait for the model", registry=self.all)
 
@@ -97,11 +93,11 @@ def serve(model: ServedModel, listener: socket.socket, limits: Limits) -> None:
     server = uvicorn.Server(config)
 
     def stop(number: int, frame: Any) -> None:
-        server.force_exit = server.should_exit  # the second time
+        server.force_exit = server.should_exit and number == signal.SIGINT
         server.should_exit = True
         waiting.stop_after(limits.grace)
 
-    server.handle_exit = stop
+    server.handle_exit = stop  # without the signal that Uvicorn's own raises again at the end
     server.run(sockets=[listener])
     waiting.end()
 

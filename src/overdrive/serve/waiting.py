@@ -14,6 +14,8 @@ import numpy as np
 
 from overdrive.serve.model import Arrays, ServedModel
 
+_LAST = 10.0  # seconds for a call of the model that is under way at the end
+
 
 class Refused(Exception):
     """Not answered, and why: for whoever asked. It may be asked again."""
@@ -71,14 +73,15 @@ class WaitingRequests:
 
     def stop_after(self, seconds: float) -> None:
         """What waits longer than that is refused. Called by a signal's handler: takes no lock."""
-        self._until = time.monotonic() + seconds
+        self._until = self._until or time.monotonic() + seconds
 
     def end(self) -> None:
-        """When nothing waits any more."""
+        """Nothing is answered any more but what the model has just been given."""
         with self._changed:
+            self._refuse_all()
             self._ended = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_LAST)
 
     def _work(self) -> None:
         while batch := self._next():
@@ -92,31 +95,41 @@ class WaitingRequests:
             while True:
                 if self._until is not None and time.monotonic() > self._until:
                     self._refuse_all()
-                if self._waiting:
-                    first = self._waiting[0]
-                    batch = self._with(first)
-                    left = first.came + self._linger - time.monotonic()
-                    if left <= 0 or self._until is not None or sum(each.rows for each in batch) >= self._most:
-                        for each in batch:
-                            self._waiting.remove(each)
-                        return batch
-                    self._changed.wait(left)
+                batch = self._first_batch()
+                left = self._left(batch)
+                if left == 0.0:
+                    for each in batch:
+                        self._waiting.remove(each)
+                    if asked := [each for each in batch if each.answer.set_running_or_notify_cancel()]:
+                        return asked
                 elif self._ended:
                     return []
                 else:
-                    self._changed.wait()
+                    self._changed.wait(left)
 
-    def _with(self, first: _Waiting) -> list[_Waiting]:
-        batch, rows = [first], first.rows
-        for each in list(self._waiting)[1:]:
-            if each.kind == first.kind and rows + each.rows <= self._most:
+    def _first_batch(self) -> list[_Waiting]:
+        """Whoever came first, and others that can be answered with it."""
+        batch: list[_Waiting] = []
+        rows = 0
+        for each in self._waiting:
+            if not batch or (each.kind == batch[0].kind and rows + each.rows <= self._most):
                 batch.append(each)
                 rows += each.rows
         return batch
 
+    def _left(self, batch: list[_Waiting]) -> float | None:
+        """Seconds that it may wait for others; None where nothing waits."""
+        if not batch:
+            return None
+        if self._until is not None or sum(each.rows for each in batch) >= self._most:
+            return 0.0
+        return max(0.0, batch[0].came + self._linger - time.monotonic())
+
     def _refuse_all(self) -> None:
         while self._waiting:
-            self._waiting.popleft().answer.set_exception(Refused("the server is stopping"))
+            answer = self._waiting.popleft().answer
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(Refused("the server is stopping"))
 
     def _answer(self, batch: list[_Waiting]) -> None:
         try:

@@ -16,7 +16,7 @@ from overdrive.engines.exported import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga import rtl
-from overdrive.targets.fpga.graph import Fixed, Layers
+from overdrive.targets.fpga.graph import Fixed, Layers, folded
 from overdrive.targets.fpga.precision import search, wider
 from overdrive.targets.order import ANSWERS, DESIGN, RTL, made_in
 
@@ -46,7 +46,7 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
         raise NoEngine("it answers something else than one tensor of rows")
     own = own.flatten(1)
     classes = own.shape[1] if own.shape[1] > 1 else 0
-    config = _read(model, tuple(inputs.shape[1:]))
+    model, config = _read(model, tuple(inputs.shape[1:]))
     layers = Layers(model)
     half = torch.arange(len(inputs)) % 2 == 0  # the other half is for the test alone
 
@@ -91,18 +91,19 @@ def _verilog(graph: Any, inputs: torch.Tensor, emulated: Any, folder: Path) -> d
         return {"left_out": str(error) if isinstance(error, NoEngine) else reason_of(error)[:200]}
 
 
-def _read(model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
-    """hls4ml's configuration of it, a part for each layer."""
+def _read(model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """The model as hls4ml is given it, and its configuration of it, a part for each layer."""
     import hls4ml
 
     try:
         with quiet():
+            given = folded(model)
             config: dict[str, Any] = hls4ml.utils.config_from_pytorch_model(
-                model, shape, granularity="name", backend=BACKEND, default_precision="fixed<32,12>"
+                given, shape, granularity="name", backend=BACKEND, default_precision="fixed<32,12>"
             )
     except Exception as error:
         raise NoEngine(_refusal(model, error)) from None
-    return config
+    return given, config
 
 
 def _refusal(model: torch.nn.Module, error: Exception) -> str:
