@@ -60,8 +60,8 @@ def folded(model: torch.nn.Module) -> fx.GraphModule:
         layer, name = modules[str(before.target)], str(before.target)
         if not isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Linear)) or calls[name] > 1:
             continue
-        linear = isinstance(layer, nn.Linear)
-        traced.set_submodule(name, fuse_linear_bn_eval(layer, norm) if linear else fuse_conv_bn_eval(layer, norm))
+        fuse: Any = fuse_linear_bn_eval if isinstance(layer, nn.Linear) else fuse_conv_bn_eval
+        traced.set_submodule(name, fuse(layer, norm))
         node.replace_all_uses_with(before)
         traced.graph.erase_node(node)
     traced.delete_all_unused_submodules()
