@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from overdrive.evidence.binomial import at_most, up_to
 from overdrive.targets.fpga.graph import Fixed, Layers, folded, integer_bits
-from overdrive.targets.fpga.precision import search, wider
+from overdrive.targets.fpga.precision import other_classes, passing, search, wider
 
 
 def test_a_fixed_point_number_is_truncated_and_held_at_its_ends() -> None:
@@ -81,3 +83,22 @@ def test_a_layer_that_is_used_elsewhere_keeps_its_normalisation() -> None:
         made = folded(one)
         assert torch.equal(made(inputs), one(inputs))
     assert sum(isinstance(each, nn.BatchNorm1d) for each in made.modules()) == 2
+
+
+@pytest.mark.parametrize(("samples", "most"), [(300, 0), (398, 0), (1000, 4)])
+def test_the_search_aims_at_what_the_test_will_find_enough(samples: int, most: int) -> None:
+    assert at_most(most, samples) <= 0.01 < at_most(most + 1, samples)
+    assert abs(up_to(most, samples, passing(0.01, samples)) - 0.95) < 0.001
+
+
+def test_other_classes_are_expected_before_one_is_seen() -> None:
+    torch.manual_seed(0)
+    wanted = 5 * torch.randn(20_000, 4)
+    answers = wanted + 0.2 * torch.randn(20_000, 4)
+    seen = float((answers.argmax(1) != wanted.argmax(1)).double().mean())
+    few = other_classes(answers[:100], wanted[:100])
+    assert 0.01 < seen < 0.03 and abs(other_classes(answers, wanted) / seen - 1) < 0.2 and few > 0.005
+    assert other_classes(wanted, wanted) == 0.0
+    swapped = wanted.clone()
+    swapped[:50] = wanted[:50].flip(1)
+    assert other_classes(swapped, wanted) > 0.001

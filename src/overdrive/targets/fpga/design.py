@@ -17,13 +17,12 @@ from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga import rtl
 from overdrive.targets.fpga.graph import Fixed, Layers, folded
-from overdrive.targets.fpga.precision import search, wider
+from overdrive.targets.fpga.precision import other_classes, passing, search, wider
 from overdrive.targets.order import ANSWERS, DESIGN, RTL, made_in
 
 BACKEND = "Vitis"
 _PROJECT = "model"
 _TRIES = 4  # emulations: each compiles the whole design
-_SEARCH_SHARE = 0.25  # of the margin is what the search may use: its inputs are not those of the test
 _ERROR = 0.01  # of the answers' size, where they are no classes
 
 Types = Mapping[str, Fixed]
@@ -50,10 +49,12 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     layers = Layers(model)
     half = torch.arange(len(inputs)) % 2 == 0  # the other half is for the test alone
 
-    def too_far(answers: torch.Tensor, wanted: torch.Tensor = own[half], allowed: float = margin) -> bool:
+    allowed = passing(margin, int((~half).sum()))
+
+    def too_far(answers: torch.Tensor, wanted: torch.Tensor = own[half]) -> bool:
         answers = answers.flatten(1)
         if classes:
-            return float((answers.argmax(1) != wanted.argmax(1)).double().mean()) > allowed * _SEARCH_SHARE
+            return other_classes(answers, wanted) > allowed
         return float((answers - wanted).square().mean().sqrt()) > _ERROR / 2 * float(wanted.square().mean().sqrt())
 
     with torch.no_grad():

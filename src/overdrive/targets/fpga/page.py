@@ -19,7 +19,7 @@ def lines(result: Designed) -> list[str]:
         told.append(f"verilog left out: {result.left_out}")
     else:
         told += [f"verilog {_same(result.cycles)}", f"cycles  {_cycles(result.cycles)}; {_size(result.cycles)}"]
-    told += [f"here    {_called(each)}: p50 {milliseconds(each.p50)} ms a call" for each in result.own]
+    told += [f"here    {_called(each)}: {_times(each)}" for each in result.own]
     return [*told, f"folder  {result.folder}"]
 
 
@@ -79,10 +79,12 @@ def _verilog(result: Designed) -> list[str]:
 
 def _row(own: OwnTimes) -> str:
     rate = f"{own.rows / own.p50.estimate:,.0f}" if own.p50 else ""
-    return (
-        f"| the program on the machine of this export, {_called(own)} | p50 {milliseconds(own.p50)} ms, "
-        f"p99 {milliseconds(own.p99)} ms | {rate} | not known |"
-    )
+    return f"| the program on the machine of this export, {_called(own)} | {_times(own)} | {rate} | not known |"
+
+
+def _times(own: OwnTimes) -> str:
+    known = {"p50": own.p50, "p99": own.p99}
+    return ", ".join(f"{name} {milliseconds(each)} ms" for name, each in known.items() if each) or "too few calls"
 
 
 def _called(own: OwnTimes) -> str:
