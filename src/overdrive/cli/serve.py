@@ -88,9 +88,7 @@ def command(
     at = f"http://{host}:{listener.getsockname()[1]}/v2/models/{model.name}/infer"
     click.echo(f"overdrive: {model.name} answers at {at}: up to {size:,} bytes a request, {waiting} waiting{together}.")
     if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        click.echo(
-            "overdrive: whoever reaches that address may ask; put what knows its users in front of it.", err=True
-        )
+        click.echo("overdrive: whoever reaches that address may ask: put what knows its users before it.", err=True)
     serve(model, listener, Limits(size, waiting, rows, linger / 1e3, grace, not_finite))
     click.echo("overdrive: all that was taken is answered.")
 

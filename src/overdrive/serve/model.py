@@ -48,7 +48,7 @@ class ServedModel:
         """Inputs that the signature takes: normal numbers; of whole ones, which may be places in a table, 0 and 1."""
         sizes = {name: each["min"] for name, each in self.signature["dimensions"].items()}
         if self.together:
-            sizes[self.together] = rows
+            sizes[self.together] = max(rows, sizes[self.together])
         return {
             each["name"]: _drawn([sizes.get(size, size) for size in each["shape"]], np.dtype(each["dtype"]), chance)
             for each in self.signature["inputs"]
