@@ -90,7 +90,7 @@ def serve(model: ServedModel, listener: socket.socket, limits: Limits) -> None:
         timeout_graceful_shutdown=int(limits.grace) + 5,
         limit_concurrency=4 * limits.waiting + 64,
     )
-    server = uvicorn.Server(config)
+    server: Any = uvicorn.Server(config)
 
     def stop(number: int, frame: Any) -> None:
         server.force_exit = server.should_exit and number == signal.SIGINT
