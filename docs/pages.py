@@ -24,6 +24,7 @@ from overdrive.core.search_result import SearchResult
 from overdrive.core.tune_result import TuneResult
 from overdrive.insight.profile.record import Profile
 from overdrive.machine.diagnosis import Diagnosis, PoolDiagnosis
+from overdrive.serve.load import UnderLoad
 from overdrive.targets.fpga.verdict import Designed
 from overdrive.targets.result import Exported
 from overdrive.techniques.catalogue import catalogue
@@ -79,6 +80,7 @@ SCHEMAS = {
     "technique": ("what `techniques NAME --json` writes", lambda: schema_of(json_forms.CardForm, "A technique")),
     "export": ("what `export --json` writes", lambda: schema_of(Exported, "An export")),
     "design": ("what `export --to fpga --json` writes", lambda: schema_of(Designed, "A design for an FPGA")),
+    "load": ("what `serve --measure --json` writes", lambda: schema_of(UnderLoad, "A server under load")),
     "pack": ("what `pack --json` writes", lambda: schema_of(json_forms.PackForm, "A pack")),
     "job": ("what `submit --json` writes", lambda: schema_of(json_forms.JobForm, "A batch job")),
 }
