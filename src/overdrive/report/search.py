@@ -12,6 +12,7 @@ from overdrive.core.search_result import SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
 from overdrive.core.units import clock
 from overdrive.report.paper import Paper
+from overdrive.search.batch_curve import BatchCurve
 
 _MOST_SHOWN = 10  # configurations, the best first
 
@@ -39,6 +40,27 @@ def parameters(rows: Sequence[tuple[str, Value, str, str, str]], program: str, c
         for name, default, place, effect, domain in rows
     ]
     paper.rows(("parameter", "default", "where it is set", "sensible range"), body)
+
+
+def batch_curve(found: BatchCurve, console: Console) -> None:
+    """A row for each batch size, and what they say."""
+    paper = Paper(console)
+    paper.say()
+    body = [
+        (
+            f"{each.batch}{' (as it is)' if each.batch == found.default else ''}",
+            f"{1000 * each.seconds:.3g} ms",
+            f"{each.throughput:,.0f}",
+            f"{each.steps:.2f}",
+            f"{each.time:.2f}",
+            f"{each.rate:.2f}",
+        )
+        for each in found.sizes
+    ]
+    paper.rows(("batch size", "a step", "samples/s", "steps", "time to the same loss", "learning rate"), body)
+    paper.say("Steps, time and learning rate are multiples of the default's; time is foretold, not run.")
+    paper.say()
+    paper.say(found.sentence(), "bold")
 
 
 def search(result: SearchResult, console: Console) -> None:

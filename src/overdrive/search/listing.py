@@ -108,7 +108,7 @@ def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
             continue
         same = [place for place in written if place.value == seam.value]
         alike = [place for place in same if means(place.name) == at_seam(seam)]
-        telling = seam.kind not in (INPUT, DEPTH) and seam.value not in (0, 1)
+        telling = seam.kind not in (INPUT, DEPTH, WIDTH) and seam.value not in (0, 1)
         same = [place for place in same if not means(place.name) and _type(place) == _type(seam)] if telling else []
         found += [(place, seam) for place in alike or same]
     return found
