@@ -60,7 +60,7 @@ def show_curve(request: SearchRequest, json_path: Path | None) -> int:
     with TrialPool() as pool:
         found = curve_of(request, pool, report.Teller(console))
     report.batch_curve(found, console)
-    write_json(json_path, {"version": 1, "program": request.program.command(), **to_json(found)})
+    write_json(json_path, to_json(found))
     return 0
 
 

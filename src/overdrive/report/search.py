@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
 from overdrive.core.units import clock
 from overdrive.report.paper import Paper
-from overdrive.search.batch_curve import BatchCurve
 
 _MOST_SHOWN = 10  # configurations, the best first
 

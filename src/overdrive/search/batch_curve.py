@@ -11,8 +11,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from overdrive.core.batch_curve import BatchCurve, BatchSize
 from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.records import Block, TrialOver
@@ -25,58 +25,6 @@ from overdrive.trials.trial import Trial
 _UNTIMED = 3  # steps of a trial that go before
 _BLOCKS, _BLOCK_SECONDS = 5, 0.4
 _NOISE_STEPS = 24  # whose gradients the noise scale is taken from
-
-
-@dataclass(frozen=True)
-class BatchSize:
-    """What is foretold of one.
-
-    Attributes:
-        seconds: of a step, measured.
-        steps: to the same loss, as a multiple of those that the default takes.
-        time: to the same loss, as a multiple of the default's.
-        rate: of learning, as a multiple of the default's.
-    """
-
-    batch: int
-    seconds: float
-    steps: float
-    time: float
-    rate: float
-
-    @property
-    def throughput(self) -> float:
-        """Samples a second."""
-        return self.batch / self.seconds
-
-
-@dataclass(frozen=True)
-class BatchCurve:
-    """Sizes in their order; `noise_scale` in samples: where the steps seen show no direction in common, `at_least`."""
-
-    default: int
-    noise_scale: float
-    at_least: bool
-    sizes: tuple[BatchSize, ...]
-
-    @property
-    def best(self) -> BatchSize:
-        return min(self.sizes, key=lambda each: each.time)
-
-    def sentence(self) -> str:
-        """What it says, and what a larger batch costs."""
-        best, largest = self.best, self.sizes[-1]
-        about = "above" if self.at_least else "about"
-        noise = f"{about} {float(f'{self.noise_scale:.1g}'):,.0f} samples"
-        samples = largest.steps * largest.batch / self.default
-        cost = f"a batch of {largest.batch} sees {samples:.2g} times the samples for the same loss"
-        head = f"Foretold from the step's time at each size and the gradient's noise scale early on ({noise}): "
-        if best.batch == self.default:
-            return f"{head}no other batch comes to the same loss sooner than {self.default}; {cost}."
-        return (
-            f"{head}a batch of {best.batch} comes to the same loss in {best.time:.2f} of the time, "
-            f"with {best.rate:.2g} times the learning rate; {cost}."
-        )
 
 
 def batch_curve(
@@ -105,7 +53,7 @@ def batch_curve(
                 trial.stop()
         if default not in seconds or not noise:
             return None
-    return foretold(default, noise, seconds)
+    return foretold(program.command(), default, noise, seconds)
 
 
 def _step_seconds(trial: Trial) -> float:
@@ -126,7 +74,7 @@ def _steps(block: Block) -> int:
     return max(1, round(_BLOCK_SECONDS * block.steps / max(block.seconds, 1e-6)))
 
 
-def foretold(default: int, noise: float, seconds: dict[int, float]) -> BatchCurve:
+def foretold(program: str, default: int, noise: float, seconds: dict[int, float]) -> BatchCurve:
     """From the seconds of a step by batch size, the default's among them.
 
     Args:
@@ -143,4 +91,4 @@ def foretold(default: int, noise: float, seconds: dict[int, float]) -> BatchCurv
         BatchSize(batch, taken, steps(batch), steps(batch) * taken / seconds[default], 1 / steps(batch))
         for batch, taken in sorted(seconds.items())
     )
-    return BatchCurve(default, noise, at_least, sizes)
+    return BatchCurve(program, default, noise, at_least, sizes)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.contract import Contract
 from overdrive.core.hyperparameters import OPTION
 from overdrive.core.ledger import default_path
@@ -20,7 +21,7 @@ from overdrive.core.search_result import SearchResult, Tried
 from overdrive.core.settings import Chosen, Value
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
-from overdrive.search.batch_curve import BatchCurve, batch_curve
+from overdrive.search.batch_curve import batch_curve
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
