@@ -15,6 +15,7 @@ from faults import faults_page
 
 from overdrive.cli.group import COMMANDS, cli
 from overdrive.core import json_forms
+from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan.schema import plan_schema
 from overdrive.core.proof_record import ProofRecord
@@ -65,6 +66,10 @@ SCHEMAS = {
     "parameters": (
         "what `search --list --json` writes",
         lambda: schema_of(json_forms.ParametersForm, "Hyperparameters of a program"),
+    ),
+    "batch-curve": (
+        "what `search --batch-curve --json` writes",
+        lambda: schema_of(BatchCurve, "Batch sizes of a program"),
     ),
     "profile": ("what `profile --json` writes", lambda: schema_of(Profile, "Profile")),
     "doctor": ("what `doctor --json` writes", lambda: schema_of(Diagnosis, "A machine")),
