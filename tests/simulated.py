@@ -25,6 +25,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.messages import Switched
+from overdrive.core.metric import Metric
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
 from overdrive.core.records import Block, ExitReason, StepRecord, Trace, TrialOver
@@ -73,6 +74,7 @@ class Simulated:
     evaluation: float = 0.0
     taught: Callable[[Names], float] = lambda names: 1.0  # and one that a candidate makes
     inference: bool = False  # it trains nothing: its steps are calls of its model, of which outputs are replayed
+    prints: Callable[[Names], str] = lambda names: ""  # by its end
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[TrialSpec] = field(default_factory=list)  # all trials so far
     alive: list[_Trial] = field(default_factory=list)
@@ -160,7 +162,7 @@ class _Trial:
         return self._trace()
 
     def output_tail(self, size: int = 0) -> str:
-        return ""
+        return self._program.prints(self._names)
 
     def stop(self) -> None:
         self._program.alive = [each for each in self._program.alive if each is not self]
@@ -263,6 +265,8 @@ def searched(
     objective: Objective = TIME,
     budget: float | None = 3600.0,
     progress: Progress | None = None,
+    metric: Metric | None = None,
+    margin: float | None = None,
 ) -> Findings:
     """A whole tune of the program that was entered, all but what is written at the end."""
     program = target(folder)
@@ -270,5 +274,5 @@ def searched(
     with TrialPool(isolate=False) as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        request = TuneRequest(program, contract, budget, objective=objective, only=only)
+        request = TuneRequest(program, contract, budget, metric=metric, margin=margin, objective=objective, only=only)
         return tune(request, pool, checkpoint, progress or Progress())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import types
+from types import ModuleType
 
 import pytest
 
-from overdrive.changes.code import asks_for_the_time
+from overdrive.changes.code import asks_for_the_time, is_library_module
 
 ASKS = {
     "def f(): return time.time()": True,
@@ -28,3 +30,11 @@ def test_who_asks_for_the_time(source: str) -> None:
         return [code, *(inner for each in code.co_consts if isinstance(each, types.CodeType) for inner in codes(each))]
 
     assert any(map(asks_for_the_time, codes(compile(source, "x", "exec"))[1:])) is ASKS[source]
+
+
+def test_the_parts_of_a_compiled_library_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    assert torch.nn.functional.gelu.__module__ == "torch._C._nn" and is_library_module("torch._C._nn")
+    by_hand = ModuleType("torch._C._by_hand")
+    monkeypatch.setitem(sys.modules, by_hand.__name__, by_hand)
+    assert not is_library_module(by_hand.__name__)

@@ -142,6 +142,44 @@ def test_a_profile_of_a_program_with_everything(
     assert page(Profile()) and page(read(Profile, broken))
 
 
+ANSWERS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10)).eval()
+for request in range(120):
+    with torch.no_grad():
+        scores = model(torch.randn(4, 3, 16, 16))
+    scores.argmax(1).tolist()  # READ
+"""
+
+
+def test_of_a_program_that_only_calls_its_model_a_call_is_taken_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "infer.py").write_text(ANSWERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profile_command, "measured_limits", limits)
+    monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
+    for most in ("_FEWEST_PROCESSES", "_MOST_PROCESSES"):
+        monkeypatch.setattr(measure, most, 2)
+    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
+    assert profile_command.profile(Program.parse(["infer.py"]), *files, advise=True) == 0
+    result = json.loads(files[2].read_text())
+    held("profile", result)
+    assert result["inference"] and not result["left_out"]
+    assert result["phases"]["forward"] > 0, "without gradients, too: to evaluate is what it does"
+    assert not any(result["phases"].get(phase) for phase in ("evaluation", "backward", "optimizer"))
+    assert ("aten::convolution", "forward") in {(each["operator"], each["phase"]) for each in result["operators"]}
+    assert abs(result["memory"]["peak"]["parameters"] - 4 * (8 * 27 + 8 + 32 + 15680 + 10)) < 500
+    assert not result["memory"]["peak"].get("gradients")
+    said = " ".join(capsys.readouterr().out.split())
+    text = re.sub(r"<style.*?</style>|<[^>]*>", " ", files[0].read_text(), flags=re.S)
+    for each in (said, text):
+        assert "of a call" in each and not re.search(r"\b(steps?|backward|train(s|ing)?)\b", each), each
+
+
 def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path: Path, overdrive: Run) -> None:
     script = tmp_path / "none.py"
     script.write_text("print('no training here')\n")

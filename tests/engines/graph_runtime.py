@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,33 +16,46 @@ class Graphs:
     """A `Runtime`. `spoilt`: what it does to each result, as a library with a defect would.
 
     Attributes:
-        built: the shapes that engines were built for.
+        built: the shapes that graphs were converted for.
+        loaded_again: how many models came from the disk.
         examples: what the last one was built from.
         asked: how often one was.
     """
 
     title = TITLE
     narrow = False
+    versions = "1"
 
     def __init__(self, spoilt: Callable[[Any], Any] = lambda array: array, calibrating: int = 0) -> None:
         self.calibrating = calibrating
         self.built: list[list[tuple[int, ...]]] = []
         self.examples: Sequence[Sequence[Any]] = ()
-        self.asked = 0
+        self.asked = self.loaded_again = 0
         self._spoilt = spoilt
 
     def missing(self) -> str | None:
         return None
 
-    def build(self, graph: Any, examples: Sequence[Sequence[Any]], threads: int) -> Any:
+    def converted(self, graph: Any, examples: Sequence[Sequence[Any]]) -> Any:
         self.examples = examples
         self.built.append([each.shape for each in examples[-1]])
-        module = copy.deepcopy(graph).module()
+        return copy.deepcopy(graph)
+
+    def saved(self, model: Any) -> Mapping[str, bytes]:
+        torch.export.save(model, content := io.BytesIO())
+        return {"graph": content.getvalue(), "nothing": b""}
+
+    def loaded(self, parts: Mapping[str, bytes]) -> Any:
+        self.loaded_again += 1
+        return torch.export.load(io.BytesIO(parts["graph"]))
+
+    def engine(self, model: Any, threads: int) -> Any:
+        module = model.module()
 
         def answer(given: Sequence[Any]) -> list[Any]:
             self.asked += 1
             with torch.no_grad():
-                made = module.forward(*_arranged(graph, [torch.from_numpy(each.copy()) for each in given]))
+                made = module.forward(*_arranged(model, [torch.from_numpy(each.copy()) for each in given]))
             leaves = [each for each in torch.utils._pytree.tree_leaves(made) if isinstance(each, torch.Tensor)]
             return [self._spoilt(each.numpy().copy()) for each in leaves]
 

@@ -11,6 +11,7 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.json_data import from_json, to_json
+from overdrive.core.metric import Metric
 from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
 from overdrive.core.tune_result import TuneResult
@@ -95,6 +96,57 @@ def test_at_statistical_answers_are_compared_sample_by_sample(
     else:
         reasons = " ".join(each.reason for each in [*found.rejected, *found.dropped])
         assert "answered otherwise" in reasons
+
+
+@pytest.mark.parametrize(
+    ("level", "its", "margin", "taken"),
+    [
+        (Contract.ROUNDING, "94.3", None, True),
+        (Contract.ROUNDING, "93.8", None, False),
+        (Contract.STATISTICAL, "94.3", None, True),
+        (Contract.STATISTICAL, "97.9", None, False),
+        (Contract.STATISTICAL, "94.3", 1.0, False),
+        (Contract.STATISTICAL, "nan", None, False),
+        (Contract.STATISTICAL, "", None, False),
+    ],
+)
+def test_its_own_number_is_compared_after_whole_runs(
+    level: Contract,
+    its: str,
+    margin: float | None,
+    taken: bool,
+    offer: Offer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    offer(engine={**SAVES, "contract": level})
+    program = answering(
+        {"engine": 0.01},
+        result=lambda names: str("engine" in names),
+        error=lambda names: 0.0,
+        steps=9000,
+        prints=lambda names: f"Accuracy: 12\nAccuracy: {its if 'engine' in names else '95.8'}\n",
+    )
+    program.enter(monkeypatch)
+    found = searched(tmp_path, level, metric=Metric("accuracy"), margin=margin)
+    assert [each.name for each in found.chosen] == (["engine"] if taken else [])
+    if taken:
+        assert found.proof is not None and found.proof.level is level and found.proof.metric is not None
+        assert "accuracy after a whole run is 94.3 instead of 95.8, within 1.92 (2% of" in found.proof.sentence
+        told = result_of(found, "infer.overdrive.toml")
+        assert from_json(TuneResult, to_json(told)).proof == told.proof
+        assert "accuracy after a whole run" in re.sub(r"<[^>]*>", " ", page(told))
+    else:
+        reasons = " ".join(each.reason for each in [*found.rejected, *found.dropped])
+        assert "accuracy after a whole run is" in reasons and "which is more than" in reasons
+
+
+def test_a_number_that_is_never_printed_is_said(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offer(engine=SAVES)
+    answering({"engine": 0.01}, steps=9000).enter(monkeypatch)
+    found = searched(tmp_path, metric=Metric("Recall"))
+    assert not found.chosen
+    assert "never printed a number after 'Recall'" in " ".join(each.reason for each in found.dropped)
 
 
 def test_times_of_calls_are_no_aim_of_a_program_that_trains(

@@ -1,10 +1,11 @@
-"""Small programs that train nothing, as people write them: python answering.py images|tokens|feedback [SEED].
+"""Small programs that train nothing, as people write them: python answering.py images|tokens|feedback|turns [SEED].
 
 `images`: a convolutional network over a data set in batches, the last of them smaller; transforms in the data set;
 labels by argmax, with pixels that are whole numbers, so that ties are real ones. `tokens`: an encoder that answers
 requests of many lengths, padded and masked; half-way its weights are replaced, as a server does that reloads a model.
 `images` forgets to turn gradients off. `feedback` is given what it answered before, and chaotic: two runs of it that
-differ in a bit have nothing in common soon.
+differ in a bit have nothing in common soon. `turns` has three models in turn: what an encoder makes of a request a
+decoder answers, word by word, and another model grades.
 """
 
 import sys
@@ -106,8 +107,33 @@ def feedback(seed):
     print(f"{x.sum().item():.6f}")
 
 
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.state, self.head = nn.Embedding(CLASSES, 16), nn.Linear(CLASSES, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, word, state):
+        return self.head(torch.tanh(self.embed(word) + self.state(state)))
+
+
+def turns(seed):
+    torch.manual_seed(seed)
+    encoder, decoder, grader = Encoder().eval(), Decoder().eval(), nn.Linear(CLASSES, 3).eval()
+    chance, words = torch.Generator().manual_seed(seed), 0
+    with torch.no_grad():
+        for _ in range(40):
+            asked = torch.randint(50, (8, 6), generator=chance)
+            state = encoder(asked, torch.ones_like(asked, dtype=torch.bool))["scores"]
+            word = torch.zeros(8, dtype=torch.long)
+            for _ in range(3):
+                word = decoder(word, state).argmax(1)
+                words += word.sum().item()
+            grader(state)
+    print(f"words: {words}")
+
+
 def main(name, seed="0"):
-    {"images": images, "tokens": tokens, "feedback": feedback}[name](int(seed))
+    {"images": images, "tokens": tokens, "feedback": feedback, "turns": turns}[name](int(seed))
 
 
 if __name__ == "__main__":

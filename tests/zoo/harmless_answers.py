@@ -46,6 +46,17 @@ def sums_in_another_order(seams: Seams) -> None:
     Swap(seams)(F, "linear", halves)
 
 
+@specimen("turns", Contract.ROUNDING)
+def products_in_another_order(seams: Seams) -> None:
+    """Of all three models."""
+
+    def halves(x: Any, weight: Any, bias: Any = None) -> Any:
+        middle = x.shape[-1] // 2
+        return x[..., middle:] @ weight[:, middle:].T + (x[..., :middle] @ weight[:, :middle].T + bias)
+
+    Swap(seams)(F, "linear", halves)
+
+
 @specimen("tokens", Contract.ROUNDING)
 def rows_one_by_one(seams: Seams) -> None:
     """Each row of a batch in a call of its own."""

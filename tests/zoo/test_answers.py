@@ -26,7 +26,7 @@ def specimens(module: Any) -> list[type[Specimen]]:
 
 
 DEFECTS = specimens(answers)
-PROGRAMS = ("images", "tokens", "feedback")
+PROGRAMS = ("images", "tokens", "feedback", "turns")
 
 
 @pytest.fixture(scope="module")

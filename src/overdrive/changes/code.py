@@ -10,6 +10,7 @@ import sys
 import time
 from functools import cache
 from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -29,9 +30,24 @@ def is_library_module(name: str) -> bool:
         return name in sys.builtin_module_names
     file = getattr(module, "__file__", None)
     if file is None:
-        # Built in, or a namespace package; what has no file and is neither was made by hand.
+        # Built in, or a namespace package, or made by a library's own C; what has no file and is neither was made by
+        # hand.
+        if _is_part_of_c(name, module):
+            return True
         return is_of_cython(name) or name in sys.builtin_module_names or name.split(".")[0] in sys.stdlib_module_names
     return is_library(os.path.abspath(file))
+
+
+def _is_part_of_c(name: str, module: ModuleType) -> bool:
+    """Whether it is one of several modules that one compiled library brings, such as `torch._C._nn`."""
+    above, _, last = name.rpartition(".")
+    parent = sys.modules.get(above)
+    file = str(getattr(parent, "__file__", None) or "")
+    return (
+        file.endswith(tuple(EXTENSION_SUFFIXES))
+        and is_library(os.path.abspath(file))
+        and getattr(parent, last, None) is module
+    )
 
 
 def is_of_cython(name: str) -> bool:

@@ -26,6 +26,7 @@ from overdrive.cli.values import (
     PriceName,
     RanksToTry,
     Whole,
+    margin_option,
     metric_option,
     stdin_option,
 )
@@ -187,6 +188,7 @@ def _has_something(path: Path) -> bool:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @json_option
 @metric_option
+@margin_option
 @stdin_option
 @click.option(
     "--objective",
@@ -221,6 +223,7 @@ def command(
     output: Path | None,
     json_path: Path | None,
     metric: Metric | None,
+    margin: float | None,
     stdin: str | None,
     objective: Objective,
     only: frozenset[str],
@@ -238,7 +241,7 @@ def command(
     2 where the command line is wrong or the plan cannot be written.
     """
     program = parse_trial_program(words, stdin)
-    request = TuneRequest(program, Contract(contract), budget, runs, metric, objective, only, ranks)
+    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks)
     outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
     with faults_as_sentences():
         try:

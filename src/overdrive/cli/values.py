@@ -176,3 +176,18 @@ metric_option = click.option(
     help="What to compare instead of the training loss, in runs of the whole program: a word before a number in its "
     "output (Accuracy), a regular expression with one group, or evaluate() for what a function returned.",
 )
+
+
+class Margin(click.ParamType):  # type: ignore[type-arg]
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        number = float(click.FLOAT.convert(value, param, context))
+        if not 0 < number < float("inf"):
+            self.fail("the margin must be above 0", param, context)
+        return number
+
+
+margin_option = click.option(
+    "--margin", type=Margin(), help="The difference of the metric that you would accept, in its own unit."
+)

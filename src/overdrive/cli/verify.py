@@ -21,7 +21,7 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.run import force_option, read_plan
-from overdrive.cli.values import Duration, Whole, metric_option, stdin_option
+from overdrive.cli.values import Duration, Whole, margin_option, metric_option, stdin_option
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.json_data import to_json
@@ -83,9 +83,15 @@ def verify(
         plain, tuned = TrialSpec(program, clock=clock), TrialSpec(program, techniques, clock=clock)
         facts = _facts(pool, plain)
         prover = Prover(
-            UntimedRunner(pool), checkpoint, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
+            UntimedRunner(pool),
+            checkpoint,
+            facts,
+            lambda text: console.print(f"  {text}", markup=False),
+            metric,
+            full,
+            margin=margin,
         )
-        check = _prove(prover, level, plain, tuned, deadline, margin)
+        check = prover.with_the_metric(_prove(prover, level, plain, tuned, deadline), plain, tuned)
     _show(console, check, level)
     write_json(json_path, to_json(proof_record(check)))
     return 0 if check.level is not None else 1
@@ -99,11 +105,9 @@ def _level(plan: Plan, full: bool, metric: Metric | None) -> Contract:
     return level
 
 
-def _prove(
-    prover: Prover, level: Contract, plain: TrialSpec, tuned: TrialSpec, deadline: float, margin: float | None
-) -> Check:
+def _prove(prover: Prover, level: Contract, plain: TrialSpec, tuned: TrialSpec, deadline: float) -> Check:
     if level is Contract.STATISTICAL:
-        return prover.statistical(plain, tuned, deadline, margin)
+        return prover.statistical(plain, tuned, deadline)
     if level is Contract.ROUNDING:
         return prover.rounding(plain, tuned)
     check = prover.exact(plain, tuned)
@@ -153,7 +157,7 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @plan_and_program_command
 @click.option("--full", is_flag=True, help="Runs of the whole program, not of its first steps.")
 @metric_option
-@click.option("--margin", type=float, help="The difference of the metric that you would accept, in its own unit.")
+@margin_option
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
 @click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive, no plan.")
 @click.option("--kills", type=Whole(1), default=5, show_default=True, help="Of --resume: how often.")
@@ -189,8 +193,6 @@ def command(
             code = verify_resume(parse_program(words), kills, seed, json_path)
         sys.exit(code)
     plan_path, program = parse_plan_and_program(words, stdin)
-    if margin is not None and not 0 < margin < float("inf"):
-        fail("The margin must be above 0.")
 
     with faults_as_sentences():
         try:

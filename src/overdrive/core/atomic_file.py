@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
     """Write a file so that at any moment, even in a crash, the old or the new one is there, whole.
+
+    Args:
+        content: text, or bytes in parts that follow each other.
 
     Raises:
         OSError: it cannot be written; the old file is untouched, and no other file is left.
@@ -25,7 +29,8 @@ def write_atomically(path: Path, text: str) -> None:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             if mode is not None:
                 os.chmod(temporary, mode)
-            file.write(text.encode("utf-8", "backslashreplace"))
+            parts = [content.encode("utf-8", "backslashreplace")] if isinstance(content, str) else content
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

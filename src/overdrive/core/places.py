@@ -12,3 +12,8 @@ def samples_folder() -> Path:
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "overdrive" / "samples"
+
+
+def engines_folder() -> Path:
+    """Where engines are kept. Within the folder of samples: one place to choose, to empty, and for trials to reach."""
+    return samples_folder() / "engines"

@@ -182,6 +182,18 @@ class AgreementRecord:
 
 
 @dataclass(frozen=True)
+class MetricRecord:
+    """The number that a program which only calls its model prints or returns, after one whole run of each."""
+
+    name: str = text(60)
+    holds: bool | None = None
+    original: float | None = None
+    candidate: float | None = None  # None: there was none
+    margin: float | None = None  # in the metric's unit
+    margin_rule: str = text(60)
+
+
+@dataclass(frozen=True)
 class ProofRecord:
     """A proof of sameness. `level`: what was shown; None where nothing was. By level, what was compared."""
 
@@ -193,3 +205,4 @@ class ProofRecord:
     rounding: RoundingRecord | None = None
     statistical: StatisticalRecord | None = None
     agreement: AgreementRecord | None = None  # of answers, at this level
+    metric: MetricRecord | None = None  # where it was asked for, at every level

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StepCost:
-    """A step here, and what its operators compute and move. `roofline_seconds`: the least by the measured roofline."""
+    """A step here, or a call, and what its operators compute and move. `roofline_seconds`: the least by the measured
+    roofline."""
 
     seconds: float
     data_seconds: float
@@ -42,15 +43,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class OnGpu:
-    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits."""
+    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits. None: of the time of a call nothing is
+    said that was not measured."""
 
     name: str
     memory: float
     needed: float
     fits: bool
     largest_batch: int
-    as_it_is: Prediction
-    half: Prediction
+    as_it_is: Prediction | None
+    half: Prediction | None
     source: str
 
 
@@ -81,7 +83,8 @@ class RankLayout:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a program needs, and how long a step would take elsewhere at least."""
+    """What a program needs, and how long a step would take elsewhere at least. `inference`: it trains nothing, and a
+    step is a call of its model."""
 
     overdrive: str
     date: str
@@ -96,3 +99,4 @@ class Requirements:
     gpu_here: OnGpu | None
     notes: tuple[str, ...]
     layouts: tuple[RankLayout, ...] = ()
+    inference: bool = False

@@ -55,3 +55,8 @@ def unit_of(inference: bool) -> str:
 
 def whole_unit_of(inference: bool) -> str:
     return "call of the model" if inference else "training step"
+
+
+def whole_units_of(number: int, inference: bool) -> str:
+    """ "1 training step", "12 calls of the model"."""
+    return several(number, whole_unit_of(inference), "calls of the model" if inference else "")

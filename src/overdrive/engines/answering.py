@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from overdrive.core.progress import log
+from overdrive.engines.kept import KeptEngines
 from overdrive.engines.model import Answer, ServedModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import signature
@@ -39,6 +40,7 @@ class EngineAnswers:
         self.left: Counter[str] = Counter()
         self._runtime = runtime
         self._name = name
+        self._kept = KeptEngines()
         self._models: weakref.WeakKeyDictionary[Any, ServedModel] = weakref.WeakKeyDictionary()
         self._busy = threading.Lock()  # an engine's memory is that of one call at a time
 
@@ -63,7 +65,7 @@ class EngineAnswers:
                 return self._leave("gradients of its inputs are recorded", call, args, kwargs)
             served = self._models.get(model)
             if served is None:
-                served = self._models[model] = ServedModel(model, self._runtime)
+                served = self._models[model] = ServedModel(model, self._runtime, self._kept)
             return self._noted(served.answer(given, call, args, kwargs))
         finally:
             self._busy.release()

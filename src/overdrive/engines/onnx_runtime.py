@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from overdrive.engines.runtime import Array, Engine, unlogged
+from overdrive.engines.runtime import Array, Engine, unlogged, versions_of
 
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
@@ -27,21 +27,32 @@ class OnnxRuntime:
         what = "is not installed" if "onnxruntime" in lacking else f"cannot export without {' and '.join(lacking)}"
         return f"ONNX Runtime {what}: `pip install {' '.join(lacking)}` brings it"
 
-    def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
+    @property
+    def versions(self) -> str:
+        return versions_of(_NEEDED)
+
+    def converted(self, graph: Any, examples: Sequence[Sequence[Array]]) -> bytes:
+        if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
+            raise ValueError("it has 2 GB of weights or more")
+        model: bytes = converted(graph).model_proto.SerializeToString()
+        return model
+
+    def saved(self, model: bytes) -> Mapping[str, bytes]:
+        return {"onnx": model}
+
+    def loaded(self, parts: Mapping[str, bytes]) -> bytes:
+        return parts["onnx"]
+
+    def engine(self, model: bytes, threads: int) -> Engine:
         with _telling_nobody():
             import onnxruntime
 
-        if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
-            raise ValueError("it has 2 GB of weights or more")
-        model = converted(graph)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4  # fatal errors: what is said is no line of the program's
         # Threads that spin for work take the cores from those of PyTorch, which are at work between two calls.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(
-            model.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         names = [each.name for each in session.get_inputs()]
 
         def answer(given: Sequence[Array]) -> Sequence[Array]:

@@ -7,13 +7,15 @@ https://docs.openvino.ai/2026/openvino-workflow/model-optimization-guide/quantiz
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from overdrive.engines.runtime import Array, Engine, unlogged
+from overdrive.engines.runtime import Array, Engine, unlogged, versions_of
 
 _TELEMETRY = "openvino_telemetry"
 _CALIBRATING = 16  # calls: NNCF's own default is 300 samples, which some batches are
@@ -37,21 +39,47 @@ class OpenVino:
     def narrow(self) -> bool:
         return self.precision != "f32"
 
+    @property
+    def versions(self) -> str:
+        return versions_of(self._needed)
+
+    @property
+    def _needed(self) -> Sequence[str]:
+        return ("openvino", "nncf") if self.precision == "int8" else ("openvino",)
+
     def missing(self) -> str | None:
-        needed = ("openvino", "nncf") if self.precision == "int8" else ("openvino",)
-        lacking = [name for name in needed if not find_spec(name)]
+        lacking = [name for name in self._needed if not find_spec(name)]
         if not lacking:
             return None
         what = "is not installed" if "openvino" in lacking else "cannot quantise without nncf"
         return f"OpenVINO {what}: `pip install {' '.join(lacking)}` brings it"
 
-    def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
+    def converted(self, graph: Any, examples: Sequence[Sequence[Array]]) -> Any:
         model = converted(graph, [list(given.shape) for given in examples[-1]])
-        import openvino as ov
-
         if self.precision == "int8":
             with _telling_nobody(), unlogged():
                 model = _quantised(model, examples)
+        return model
+
+    def saved(self, model: Any) -> Mapping[str, bytes]:
+        """OpenVINO's IR: a text about the graph, and the weights as they are. Not what it compiles of that, which it
+        takes over unseen, and which is one processor's."""
+        import openvino as ov
+
+        with TemporaryDirectory(prefix="overdrive-engine-") as folder:
+            text = Path(folder) / "model.xml"
+            ov.save_model(model, text, compress_to_fp16=False)
+            return {"xml": text.read_bytes(), "bin": text.with_suffix(".bin").read_bytes()}
+
+    def loaded(self, parts: Mapping[str, bytes]) -> Any:
+        with _telling_nobody():
+            import openvino as ov
+
+        return ov.Core().read_model(parts["xml"], parts["bin"])
+
+    def engine(self, model: Any, threads: int) -> Engine:
+        import openvino as ov
+
         # Where the processor has bf16, the default is to compute in it.
         hint = "bf16" if self.precision == "bf16" else "f32"
         mode = {"EXECUTION_MODE_HINT": "ACCURACY"} if self.precision == "f32" else {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,8 +33,26 @@ class Runtime(Protocol):
     def missing(self) -> str | None:
         """What has to be installed, as the reason for people; None where all is there. Imports nothing."""
 
-    def build(self, graph: Any, examples: Sequence[Sequence[Array]], threads: int) -> Engine:
-        """An engine for inputs of these shapes and types. `examples`: what one call or several were given."""
+    @property
+    def versions(self) -> str:
+        """Of the libraries that a model is made by: others may make another one."""
+
+    def converted(self, graph: Any, examples: Sequence[Sequence[Array]]) -> Any:
+        """The library's own model, for inputs of these shapes and types. `examples`: what one call, or several, got."""
+
+    def saved(self, model: Any) -> Mapping[str, bytes]:
+        """The same as data, to be kept on disk: no code, and nothing that only this processor can use."""
+
+    def loaded(self, parts: Mapping[str, bytes]) -> Any:
+        """The model that was saved."""
+
+    def engine(self, model: Any, threads: int) -> Engine:
+        """What answers by it."""
+
+
+def versions_of(packages: Sequence[str]) -> str:
+    """Of packages that are installed."""
+    return ", ".join(f"{name} {metadata.version(name)}" for name in packages)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from overdrive.core.proof_record import (
     AgreementRecord,
     ExactRecord,
     Invariant,
+    MetricRecord,
     ProofRecord,
     RoundingRecord,
     StatisticalRecord,
@@ -44,6 +45,7 @@ class Check:
     rounding: RoundingRecord | None = None
     statistical: StatisticalRecord | None = None
     agreement: AgreementRecord | None = None  # of answers, at the same level
+    metric: MetricRecord | None = None  # of answers, at every level
     late: bool = False  # there was no time for it: nothing is said of the plan
     pending: bool = False  # only what its duel ran was compared: the proof of the whole plan is to come
 
@@ -299,5 +301,5 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
 
 def proof_record(check: Check) -> ProofRecord:
     level = str(check.level) if check.level else None
-    compared = check.exact, check.rounding, check.statistical, check.agreement
+    compared = check.exact, check.rounding, check.statistical, check.agreement, check.metric
     return ProofRecord(level, check.sentence, check.proxy, check.invariants, *compared)

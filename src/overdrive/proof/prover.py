@@ -12,12 +12,14 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import Check
 from overdrive.proof.agreement import AgreementProof
 from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.runs import ProofRuns
 from overdrive.proof.statistical import StatisticalProof
+from overdrive.proof.whole_runs import WholeRunsProof
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.untimed import UntimedRunner
 
@@ -34,19 +36,26 @@ class Prover:
         metric: Metric | None = None,
         whole: bool = False,
         proof_budget: ProofBudget | None = None,
+        margin: float | None = None,
     ) -> None:
-        """`whole`: runs go to the program's end."""
+        """
+        Args:
+            whole: runs go to the program's end.
+            margin: the difference of the metric that is allowed, in its own unit, or the share of other answers.
+        """
         self._runs = ProofRuns(untimed, facts, stage, whole, proof_budget or ProofBudget())
         self._exact = ExactProof(self._runs)
         self._rounding = RoundingProof(self._runs)
         self.by_seeds = StatisticalProof(self._runs, checkpoint, metric or Metric(), whole)
         self._statistical = AgreementProof(self._runs) if facts.inference else self.by_seeds
+        self._whole_runs = WholeRunsProof(self._runs, metric or Metric(), margin) if facts.inference else None
+        # Of a program that only calls its model a metric is compared besides its answers, by a margin of its own.
+        self._margin = None if self.compares_whole_runs else margin
         self.repeats = self._exact.repeats
         self.exact = self._exact.compare
         self.rounding = self._rounding.compare
         self.few_states = self._rounding.few_states
         self.error_against_fp64 = self._rounding.error_against_fp64
-        self.statistical = self._statistical.compare
         self.screened = self._statistical.screened
         self.seed_curves = self._statistical.seed_curves
 
@@ -54,6 +63,18 @@ class Prover:
     def restricted(self) -> bool:
         """Whether bits can be compared only with deterministic operations: of what computes, nothing is proved."""
         return self._exact.restricted
+
+    def statistical(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
+        """`new` against `old` until `deadline` (time.monotonic()); until `latest` where it will have told by then."""
+        return self._statistical.compare(old, new, deadline, self._margin, latest)
+
+    @property
+    def compares_whole_runs(self) -> bool:
+        return self._whole_runs is not None and self._whole_runs.wanted
+
+    def with_the_metric(self, check: Check, plain: TrialSpec, new: TrialSpec) -> Check:
+        """The check, and that of the program's own number after whole runs, where such a one was asked for."""
+        return self._whole_runs.added(check, plain, new) if self._whole_runs else check
 
     def steps_take(self, seconds: float) -> None:
         """From now on a step of the original takes so long: sooner, under what was proved exact."""
@@ -65,6 +86,10 @@ class Prover:
 
     def seconds_needed(self, level: Contract, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
         """An estimate for the proof of a whole plan at this level; `plain`, `gain`: see `StatisticalProof`."""
+        whole = self._whole_runs.seconds_needed() if self._whole_runs else 0.0
+        return whole + self._seconds_needed(level, plain, gain)
+
+    def _seconds_needed(self, level: Contract, plain: TrialSpec | None, gain: float) -> float:
         if level is Contract.STATISTICAL:
             return self._statistical.seconds_needed(plain, gain)
         runs = self._runs

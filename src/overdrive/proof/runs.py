@@ -58,7 +58,8 @@ class ProofRuns:
         """What was compared, where both see the same data, steps and learning rates; else the check that failed."""
         self.stage("proof: same samples, steps and learning rates")
         self._perturbed_spec = self._perturbed_spec or old
-        wanted = ((old, "inputs"), (new, "inputs"), (self._perturbed_spec, "perturbed"))
+        moved = "shaken" if old.clock == "inference" else "perturbed"
+        wanted = ((old, "inputs"), (new, "inputs"), (self._perturbed_spec, moved))
         one, other, perturbed = self.side_by_side(lambda each, threads: self.digests(*each, threads=threads), wanted)
         if isinstance(one, ExitReason) or isinstance(other, ExitReason):
             return broke_off(one, other)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overdrive.core.contract import Contract
-from overdrive.core.proof_record import AgreementRecord, ExactRecord, RoundingRecord, StatisticalRecord
+from overdrive.core.proof_record import AgreementRecord, ExactRecord, MetricRecord, RoundingRecord, StatisticalRecord
 from overdrive.core.tune_result import TuneResult
 from overdrive.report.ratio import rounded
 
@@ -70,7 +70,7 @@ def proof(result: TuneResult) -> Proof | None:
             _rounding(found.rounding, shown is Contract.ROUNDING),
             _agreement(found.agreement) if found.agreement else _statistical(found.statistical),
         ),
-        tuple((each.what, each.told, each.same) for each in found.invariants),
+        (*((each.what, each.told, each.same) for each in found.invariants), *_own_number(found.metric)),
         found.sentence.rstrip("."),
         found.proxy,
     )
@@ -142,6 +142,16 @@ def _agreement(found: AgreementRecord) -> Level:
     if found.worst is not None:
         text += f", of the worst sample {decimal(found.worst)} standard deviations"
     return Level(Contract.STATISTICAL, found.holds, text + ".")
+
+
+def _own_number(found: MetricRecord | None) -> tuple[tuple[str, str, bool], ...]:
+    """As a row beside what no level may change."""
+    if found is None or found.original is None or found.margin is None:
+        return ()
+    its = "no number" if found.candidate is None else decimal(found.candidate)
+    rule = f" ({found.margin_rule})" if found.margin_rule else ""
+    told = f"{its} instead of {decimal(found.original)}, margin {decimal(found.margin)}{rule}, one run of each"
+    return ((f"{found.name or 'its number'} after a whole run", told, found.holds is True),)
 
 
 def _statistical(found: StatisticalRecord | None) -> Level:

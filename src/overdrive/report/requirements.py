@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from overdrive.core.requirements_result import MemoryNeeds, Prediction, RankLayout, Requirements
-from overdrive.core.units import rate
+from overdrive.core.requirements_result import OnGpu, Prediction, RankLayout, Requirements
+from overdrive.core.units import rate, several, unit_of
 from overdrive.report.paper import Paper
 
 _PARTS = {
@@ -17,6 +17,7 @@ _PARTS = {
     "activations": "kept from forward to backward, with the batch",
     "workspace": "alive for a moment only, at the peak",
 }
+_OF_A_CALL = "inputs, answers and what lies between the layers, at the peak of a call"
 
 
 def requirements(result: Requirements, console: Console) -> None:
@@ -24,19 +25,25 @@ def requirements(result: Requirements, console: Console) -> None:
     paper = Paper(console)
     paper.say(f"What {result.program} would like", "bold")
     paper.say()
-    _memory(result.memory, result.device, paper)
+    _memory(result, paper)
     _layouts(result.layouts, paper)
     _step(result, paper)
-    _gpus(result, paper)
+    if result.inference:
+        _room_on_gpus(result.gpus, paper)
+    else:
+        _gpus(result, paper)
     for note in result.notes:
         paper.say(note if note.endswith(".") else f"{note[:1].upper()}{note[1:]}.")
 
 
-def _memory(memory: MemoryNeeds, device: str, paper: Paper) -> None:
-    body = [(name, size(memory.parts[name]), said) for name, said in _PARTS.items()]
+def _memory(result: Requirements, paper: Paper) -> None:
+    memory, device = result.memory, result.device
+    said = {**_PARTS, "workspace": _OF_A_CALL} if result.inference else _PARTS
+    body = [(name, size(memory.parts[name]), said[name]) for name in said if name in memory.parts]
     body.append(("tensors at the peak", size(memory.tensors), "what a GPU has to hold"))
     if memory.program is not None:
-        body.append(("program", size(memory.program), "libraries and data, between two steps (measured)"))
+        between = f"libraries and data, between two {unit_of(result.inference)}s (measured)"
+        body.append(("program", size(memory.program), between))
     paper.rows(("memory", "bytes", ""), body)
     estimated, measured = memory.estimated_peak, memory.measured_peak
     if not measured:
@@ -82,7 +89,8 @@ def _step(result: Requirements, paper: Paper) -> None:
     where = f"{result.threads} thread{'s' if result.threads > 1 else ''}" if result.device == "cpu" else "the GPU"
     waiting = f", {rate(step.data_seconds, 's')} of it waiting for data" if step.data_seconds > 0 else ""
     paper.say(
-        f"A step of {step.samples:.0f} samples takes {rate(step.seconds, 's')} here on {where}{waiting}: "
+        f"A {unit_of(result.inference)} of {several(round(step.samples), 'sample')} takes {rate(step.seconds, 's')} "
+        f"here on {where}{waiting}: "
         f"{step.operators:,} operators, {step.flops / 1e9:,.3g} GFLOP, {size(step.bytes)} moved."
     )
     for each in result.threads_seconds:
@@ -91,20 +99,28 @@ def _step(result: Requirements, paper: Paper) -> None:
     paper.say()
 
 
+_ROOM = ("GPU", "memory", "used", "largest batch")
+
+
+def _room(gpu: OnGpu) -> tuple[str, ...]:
+    share = max(0.01, gpu.needed / gpu.memory)
+    used = f"{share:.0%}" if gpu.fits else "too little"
+    return gpu.name, f"{gpu.memory / 1e9:.0f} GB", used, f"{gpu.largest_batch:,}" if gpu.largest_batch else "-"
+
+
+def _room_on_gpus(gpus: Sequence[OnGpu], paper: Paper) -> None:
+    paper.rows(_ROOM, [_room(each) for each in gpus], right=True)
+    paper.say("How long a call would take on these is not said: none of them measured it.")
+
+
 def _gpus(result: Requirements, paper: Paper) -> None:
     body = []
     for each in result.gpus:
-        share = max(0.01, each.needed / each.memory)
-        body.append(
-            (
-                each.name,
-                f"{each.memory / 1e9:.0f} GB",
-                f"{share:.0%}" if each.fits else "too little",
-                f"{each.largest_batch:,}" if each.largest_batch else "-",
-                *((_span(each.as_it_is), _span(each.half), each.as_it_is.bound_by) if each.fits else ("-", "-", "-")),
-            )
-        )
-    paper.rows(("GPU", "memory", "used", "largest batch", "step as it is", "in 16 bits", "bound by"), body, right=True)
+        times = ("-", "-", "-")
+        if each.fits and each.as_it_is and each.half:
+            times = _span(each.as_it_is), _span(each.half), each.as_it_is.bound_by
+        body.append((*_room(each), *times))
+    paper.rows((*_ROOM, "step as it is", "in 16 bits", "bound by"), body, right=True)
     launch = result.launch_seconds
     seen = "measured here" if launch.measured else "assumed"
     paper.say(
@@ -117,7 +133,7 @@ def _gpus(result: Requirements, paper: Paper) -> None:
 
 def _error(result: Requirements) -> str:
     step, here = result.step, result.gpu_here
-    if here:
+    if here and here.as_it_is:
         least, usual = here.as_it_is.least, here.as_it_is.usual
         within = "within" if least <= step.seconds <= usual else "outside"
         return (

@@ -34,10 +34,11 @@ _DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of wh
 class Control:
     """Runs the control; where nothing can be looked for, `found` says why and there is no prover."""
 
-    def __init__(self, found: Findings, duels: DuelRunner, metric: Metric | None) -> None:
+    def __init__(self, found: Findings, duels: DuelRunner, metric: Metric | None, margin: float | None = None) -> None:
         self._found = found
         self._duels = duels
         self._metric = metric
+        self._margin = margin
         self._turned = 0
 
     def run(self) -> Prover | None:
@@ -100,6 +101,7 @@ class Control:
                 duel.sequential,
                 duel.old_side.peak_memory,
             ),
+            margin=self._margin,
         )
         prover.end_by(self._found.deadline())
         return prover

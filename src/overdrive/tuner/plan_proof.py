@@ -88,7 +88,8 @@ class PlanProof:
         check = self._known(level) or self._prove(level)
         # Of what was the same bit for bit a looser proof that failed says nothing.
         believed = not any(failed is Contract.EXACT for _, failed in self._failed.values())
-        return (self._by_duels() or check) if check.late and believed else check
+        check = (self._by_duels() or check) if check.late and believed else check
+        return self._prover.with_the_metric(check, self._found.reference(), self._found.spec(self._found.best()))
 
     def _prove(self, level: Contract) -> Check:
         """The plan in the findings against the untouched program."""
@@ -137,6 +138,8 @@ class PlanProof:
 
     def _proved_beginning(self) -> list[str]:
         """The most of the plan's first members whose plan was proved when the last of them joined; not the whole."""
+        if self._prover.compares_whole_runs:  # which is not done before
+            return []
         for count in range(len(self._plan) - 1, 0, -1):
             members = self._plan[:count]
             self._found.plan_is(members)

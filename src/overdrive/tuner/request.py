@@ -21,6 +21,7 @@ class TuneRequest:
     budget: float | None = None  # seconds; None: as long as it pays, and ten minutes at most
     runs: int = 10  # of the program that the user will make: what a tune may cost is measured by them
     metric: Metric | None = None  # that a statistical proof compares; None: the training loss
+    margin: float | None = None  # its difference that is allowed, in its own unit; None: by the proof's rule
     objective: Objective = TIME
     only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
 

@@ -35,7 +35,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     )
     duels = DuelRunner(pool, checkpoint, progress)
     found.note(*neighbours())
-    prover = Control(found, duels, request.metric).run()
+    prover = Control(found, duels, request.metric, request.margin).run()
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.worker.replay import ReplayedCandidate, Steps
+from overdrive.worker.replay import CALL, ReplayedCandidate, Steps
 
 Array = np.ndarray[Any, Any]
 _MOST_CLASSES = 64  # whose samples are looked at one class at a time
@@ -61,6 +61,7 @@ class Agreement(ReplayedCandidate):
         super()._finish(step, results, inputs)
 
     def _note(self, step: int, kind: str, name: str, found: Any, expected: Any) -> None:
+        name = name.partition(CALL)[0]  # all calls of one model are taken together
         self._rows.append({"step": step, "tensor": name, **self._compared(name, expected, found)})
 
     def _compared(self, name: str, mine: Array | None, its: Array | None) -> dict[str, Any]:
@@ -81,11 +82,12 @@ class Agreement(ReplayedCandidate):
         return {"form": True, "finite": True, **{name: each.tolist() for name, each in told.items()}}
 
     def report(self) -> dict[str, Any]:
+        told = super().report()
         spreads = {name: each.told() for name, each in self._variances.items()}
         # Calls that were given the same say the same.
         known: dict[tuple[float, ...], int] = {}
         repeated = [step for step, inputs in self._inputs.items() if known.setdefault(tuple(inputs), step) != step]
-        return {**super().report(), "spreads": spreads, "repeated": repeated}
+        return {**told, "spreads": spreads, "repeated": repeated}
 
 
 def _chosen(scores: Array, finite: Array) -> Array:

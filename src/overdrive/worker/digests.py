@@ -19,6 +19,9 @@ from overdrive.core.records import StepRecord
 # "perturbed" is "inputs" of a program whose first parameters are changed by this share: what it is given all the same
 # is data, what changes with them was made by the model.
 NUDGE = 1e-6
+# "shaken" is "inputs" of a program that only calls its model, with parameters changed by so much, at random: fewer bits
+# make labels fall otherwise, and what is made of labels (the next token) is hardly moved by a nudge.
+SHAKE = 0.1
 PARTS = ("parameters", "buffers", "optimizer_state", "random_states")
 MOST_SKETCHED = 1 << 16  # elements of a tensor that its sketch is made of
 _WAVE = 12.9898
@@ -26,11 +29,12 @@ Slot: TypeAlias = list[float]  # checksum of a tensor that a model was given, an
 
 
 class DigestLog:
-    """`kind`: "inputs"; "bits" hashes parameters, buffers, optimizer state and random states too; or "perturbed"."""
+    """`kind`: "inputs"; "bits" hashes parameters, buffers, optimizer state and random states too; "perturbed" or
+    "shaken"."""
 
     def __init__(self, kind: str) -> None:
         self.bits = kind == "bits"
-        self.perturbed = kind == "perturbed"
+        self.perturbed, self.shaken = kind == "perturbed", kind == "shaken"
 
     def entry(
         self,

@@ -27,6 +27,8 @@ from overdrive.worker.thinning import thinned
 MOST_ELEMENTS = 1 << 20
 # Relative, at random: what the less careful of legal kernels come to (evidence/rounding.py has the figures).
 DISTURBANCE = 2.0**-17
+# In a tensor's name, before the number of the call within its step that it came of, where that is not the first.
+CALL = ", call "
 _SKETCHES = 1e-5  # what is computed in fp64 on its way to the model differs by less than this from fp32
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
@@ -35,6 +37,7 @@ class Steps(Protocol):
     """A program's state between two steps, and what a step came to. Arrays are flat and in fp64, thinned if large."""
 
     needs: str  # the role of the run that computes the targets, where the reference run does not
+    open_ended: bool  # a step goes on until the next one begins, or the run is over
 
     def watch(self, seams: Seams, replay: Replay) -> None:
         """Subscribe, and tell the replay of the program's start and of each place where it can be saved and loaded."""
@@ -114,13 +117,23 @@ class Replay:
             self._finish(step, results, inputs)
             self._done.append(step)
 
+    def goes_on(self, call: int) -> None:
+        """Within the chosen step in progress comes another call (from 2), that depends on what it is given."""
+        self._hand_over(self._path(f"call-{call}", self.now))
+
     def _prepare(self, step: int) -> None:
-        """Save or load the state that a chosen step begins with."""
+        """A chosen step begins."""
+        self._hand_over(self._path("state", step))
+
+    def _hand_over(self, path: Path) -> None:
+        """Save or load what a chosen step, or a further call in it, begins with."""
 
     def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
         """Keep or compare what a chosen step came to."""
 
     def report(self) -> dict[str, Any]:
+        if self._program.open_ended:
+            self.ends()
         return {"states": self._done, "out_of_reach": self._out_of_reach}
 
     def _path(self, kind: str, step: int) -> Path:
@@ -142,7 +155,10 @@ class Reference(Replay):
         if not self._done and not self._thinned:
             coming = thinned({step, *self.coming}, self._program.size(), self._folder) - {step}
             self._thinned, self.coming = coming < self.coming, coming
-        self._program.save(self._path("state", step))
+        super()._prepare(step)
+
+    def _hand_over(self, path: Path) -> None:
+        self._program.save(path)
 
     def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
         if not self._program.needs:
@@ -161,8 +177,9 @@ class Targets(Replay):
         super().__init__(program, steps, folder)
         self.coming = {step for step in steps if self._path(self._wanted, step).exists()}
 
-    def _prepare(self, step: int) -> None:
-        self._program.load(self._path("state", step))
+    def _hand_over(self, path: Path) -> None:
+        if path.exists():  # else the reference run made no such call: then the inputs tell that they are others
+            self._program.load(path)
 
     def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
         self._save_target(step, results, inputs)
@@ -207,9 +224,9 @@ class ReplayedCandidate(Targets):
 class Disturbed(ReplayedCandidate):
     """The program as it is, from states whose parameters are a little off: how sensitive its steps are."""
 
-    def _prepare(self, step: int) -> None:
-        super()._prepare(step)
-        self._program.disturb(DISTURBANCE, step)
+    def _hand_over(self, path: Path) -> None:
+        super()._hand_over(path)
+        self._program.disturb(DISTURBANCE, self.now)
 
 
 ROLES: Mapping[str, type[Replay]] = {

@@ -116,7 +116,8 @@ class Worker:
     @property
     def _gathers_facts(self) -> bool:
         spec = self.spec
-        return not (spec.digests or spec.replay or self._whole_run) and spec.profiling in ("", "details")
+        looked_at = spec.digests or spec.replay or spec.observers  # what is seen must be the program's own doing
+        return not (looked_at or self._whole_run) and spec.profiling in ("", "details")
 
     def _take_part(self, seams: Seams) -> None:
         """Subscribe what needs the framework, which is here now."""

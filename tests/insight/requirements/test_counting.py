@@ -13,6 +13,7 @@ from tests.schemas import held
 from tests.warm_trials import warm_trials
 
 torch = pytest.importorskip("torch")
+from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.core.program import Program  # noqa: E402
 from overdrive.insight.requirements.counting import CannotCount, count  # noqa: E402
 from overdrive.trials import pool  # noqa: E402
@@ -106,6 +107,43 @@ def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Cal
     assert needs.estimated_peak == pytest.approx(needs.measured_peak, rel=0.15)
 
 
+ANSWERS = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)).eval()
+with torch.no_grad():
+    for request in range(60):
+        model(torch.randn(64, 256)).argmax(1)
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_of_a_program_that_only_calls_its_model_a_call_is_counted(
+    script: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs = count(Program(str(script(ANSWERS))))
+    assert needs.inference and needs.samples == 64
+    assert needs.memory["parameters"] == 4 * (256 * 1024 + 1024 + 1024 * 10 + 10)
+    assert needs.memory["gradients"] == needs.memory["optimizer states"] == needs.memory["activations"] == 0
+    # a request, the first layer's result and ReLU's; and a little for the last answer
+    assert needs.memory["workspace"] == pytest.approx(4 * 64 * (256 + 1024 + 1024), rel=0.01)
+    assert needs.flops == 2 * 64 * (256 * 1024 + 1024 * 10)
+
+    from rich.console import Console
+
+    from overdrive.cli.requirements import judged
+    from overdrive.report.requirements import requirements
+    from tests.machine.test_limits import limits_of, told
+
+    result = judged(needs, limits_of(told()), "infer.py")
+    held("requirements", json.loads(json.dumps(to_json(result))))
+    requirements(result, Console(width=100))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A call of 64 samples takes" in said and "between two calls (measured)" in said
+    assert "gradients" not in said and "optimizer" not in said and "step" not in said
+    assert "how long a call would take on these is not said" in said.lower(), "nobody measured it there"
+    assert not result.threads_seconds and all(each.as_it_is is None for each in result.gpus)
+
+
 @pytest.mark.usefixtures("warm")
 def test_a_program_that_fails_or_does_not_train_is_one_sentence(script: Callable[..., Path]) -> None:
     with pytest.raises(CannotCount, match="no training step"):
@@ -125,7 +163,6 @@ def test_the_report_says_what_was_measured_and_what_was_not(capsys: pytest.Captu
     from rich.console import Console
 
     from overdrive.cli.requirements import judged
-    from overdrive.core.json_data import from_json, to_json
     from overdrive.core.requirements_result import Requirements
     from overdrive.report.requirements import requirements
     from tests.insight.requirements.test_step_time import needs, product

@@ -237,6 +237,61 @@ def one_value_not_a_number(seams: Seams) -> None:
     _answered(seams, changed)
 
 
+@defect("turns")
+def state_of_the_encoder_forgotten(seams: Seams) -> None:
+    """The decoder answers from the words alone."""
+
+    def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
+        return call(args[0], torch.zeros_like(args[1])) if isinstance(model, answering.Decoder) else call(*args)
+
+    seams.model_called.subscribe_innermost(called)
+
+
+@defect("turns")
+def third_word_of_the_decoder_lost(seams: Seams) -> None:
+    """Each third call of the second model hands out memory that nothing was written to."""
+    count = [0]
+
+    def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
+        result = call(*args)
+        count[0] += isinstance(model, answering.Decoder)
+        lost = isinstance(model, answering.Decoder) and count[0] % 3 == 0
+        return torch.zeros_like(result) if lost else result
+
+    seams.model_called.subscribe_innermost(called)
+
+
+@defect("turns")
+def last_model_stale(seams: Seams) -> None:
+    """The third model is answered by an engine of other weights; what it says goes nowhere."""
+    others = torch.nn.Linear(answering.CLASSES, 3)
+
+    def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
+        return others.forward(*args) if isinstance(model, torch.nn.Linear) else call(*args)
+
+    seams.model_called.subscribe_innermost(called)
+
+
+@defect("turns", Contract.ROUNDING)
+def last_model_in_bf16(seams: Seams) -> None:
+    def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
+        result = call(*args)
+        return result.bfloat16().float() if isinstance(model, torch.nn.Linear) else result
+
+    seams.model_called.subscribe_innermost(called)
+
+
+@defect("turns", Contract.ROUNDING)
+def decoder_in_bf16(seams: Seams) -> None:
+    """Some words are others then, and so is what follows them."""
+
+    def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
+        result = call(*args)
+        return result.bfloat16().float() if isinstance(model, answering.Decoder) else result
+
+    seams.model_called.subscribe_innermost(called)
+
+
 def _given(seams: Seams, change: Callable[[Any], Any]) -> None:
     def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:
         return call(*tree_map_only(torch.Tensor, change, args))

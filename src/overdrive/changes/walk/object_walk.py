@@ -80,6 +80,9 @@ class ObjectWalk(CodeWalk):
             if kind is str:
                 self.files.note(thing)
             return
+        if kind is tuple and plain_leaves(thing) is not None:  # which of equal ones it is is nobody's business
+            self._container(thing, kind)
+            return
         number = self._numbers.get(id(thing))
         if number is not None:
             self.emit("again", str(number))

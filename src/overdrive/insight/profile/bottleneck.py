@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from overdrive.core.bounds import text
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.units import unit_of
 from overdrive.insight.profile.split import shares
 from overdrive.techniques.catalogue import catalogue
 
@@ -52,6 +53,7 @@ def bottleneck(
     data: Mapping[str, float],
     within: Mapping[str, float] | None = None,
     operators: Collection[str] = (),
+    inference: bool = False,
 ) -> Bottleneck:
     """`phases` and `python`: seconds a step; Python `within` the phases counts there too.
 
@@ -71,7 +73,7 @@ def bottleneck(
         detail = f" ({share - between:.0%} operators, {between:.0%} Python between them){detail}"
     helped = f" {_listed(names)} address{'es' if len(names) == 1 else ''} it." if names else _NONE
     name = NAMES[part][0].upper() + NAMES[part][1:]
-    sentence = f"{name} is the bottleneck: {share:.0%} of a step{detail}.{helped}"
+    sentence = f"{name} is the bottleneck: {share:.0%} of a {unit_of(inference)}{detail}.{helped}"
     return Bottleneck(part, seconds, share, names, sentence)
 
 

@@ -34,7 +34,7 @@ def flame(tree: FlameNode, width: int) -> str:
     drawn: list[str] = []
     deepest = _draw_flame(tree, 0.0, 0, width / whole, "between", drawn)
     said = ", ".join(f"{each.name} {each.seconds / whole:.0%}" for each in tree.children[:8])
-    return svg.drawing(width, (deepest + 1) * _ROW + 2, "Flame graph of a step", said, drawn)
+    return svg.drawing(width, (deepest + 1) * _ROW + 2, "Flame graph", said, drawn)
 
 
 def _draw_flame(node: FlameNode, left: float, level: int, scale: float, phase: str, drawn: list[str]) -> int:
@@ -165,7 +165,7 @@ def memory(data: MemoryProfile, width: int) -> str:
             )
         below = above
     said = f"at most {most / unit:.3g} {name}"
-    return svg.drawing(width, height, "Memory over the step, by what is in it", said, drawn)
+    return svg.drawing(width, height, "Memory over time, by what is in it", said, drawn)
 
 
 def _steps(x: svg.Scale, y: svg.Scale, times: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:

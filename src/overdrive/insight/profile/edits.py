@@ -10,6 +10,7 @@ from typing import Any
 
 from overdrive.core.bounds import text
 from overdrive.core.facts import Facts
+from overdrive.core.units import unit_of
 
 _LEAST_SHARE = 0.01  # of a step; what costs less is not worth an edit
 _LEAST_BYTES = 1 << 20
@@ -52,10 +53,11 @@ class Edit:
 def edits(lines: Mapping[str, Any], step: float, facts: Facts | None) -> list[Edit]:
     """The costliest first. `step`: seconds of a plain step."""
     steps = max(1, int(lines.get("steps", 1)))
+    unit = unit_of(facts is not None and facts.inference)
     found = [
-        *_reads(lines.get("reads", ()), steps, step),
-        *_items(lines.get("in_items", ()), steps, step, _BATCH_IT),
-        *_items(lines.get("in_library_items", ()), steps, step, _INDEX_IT),
+        *_reads(lines.get("reads", ()), steps, step, unit),
+        *_items(lines.get("in_items", ()), steps, step, unit, _BATCH_IT),
+        *_items(lines.get("in_library_items", ()), steps, step, unit, _INDEX_IT),
         *_zeroing(lines.get("late_zeroing", ())),
         *_evaluations(lines.get("evaluations", ())),
         *_checks(lines.get("checks", ())),
@@ -72,7 +74,7 @@ def _edit(kind: str, place: Mapping[str, Any], seen: str, edit: str, seconds: fl
     return Edit(kind, os.path.relpath(file), line, source, seen, edit, seconds, size)
 
 
-def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float) -> list[Edit]:
+def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float, unit: str) -> list[Edit]:
     found = []
     for each in reads:
         seconds = each["seconds"] / steps
@@ -80,17 +82,17 @@ def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float) -> list[
             continue
         calls = each["calls"] / steps
         waits = "each waits until the GPU has done all that was ordered" if each["on_gpu"] else "each copies to Python"
-        seen = f"`{each['call']}` {calls:.3g} times a step, {_time(seconds)} of it: {waits}."
+        seen = f"`{each['call']}` {calls:.3g} times a {unit}, {_time(seconds)} of it: {waits}."
         found.append(_edit("reads a tensor back", each, seen, _HOW_TO_READ, seconds))
     return found
 
 
-def _items(items: Sequence[Mapping[str, Any]], steps: int, step: float, edit: str) -> list[Edit]:
+def _items(items: Sequence[Mapping[str, Any]], steps: int, step: float, unit: str, edit: str) -> list[Edit]:
     found = []
     for each in items:
         calls, seconds = each["calls"] / steps, each["amount"] / steps
         if each["line"] and calls >= _ITEM_CALLS and seconds >= _LEAST_SHARE * step:
-            seen = f"{calls:.0f} calls of PyTorch functions a step while a batch is made, {_time(seconds)} together."
+            seen = f"{calls:.0f} calls of PyTorch functions a {unit} while a batch is made, {_time(seconds)} together."
             found.append(_edit("works on single items", each, seen, edit, seconds))
     return found
 
@@ -129,9 +131,10 @@ def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None
     if facts is not None and "torch.float64" in facts.parameter_dtypes:
         return []  # the whole program is in fp64, and means to be
     found = []
+    unit = unit_of(facts is not None and facts.inference)
     for each in lines:
         if each["line"]:
-            times = f"{each['calls'] / steps:.3g} times a step"
+            times = f"{each['calls'] / steps:.3g} times a {unit}"
             seen = f"`{each['call']}` gives 64-bit numbers here, {times}; the model's have 32."
             edit = "Make them 32-bit where they arise: `array.astype(numpy.float32)`, or dtype=torch.float32."
             found.append(_edit("64-bit numbers", each, seen, edit))

@@ -11,13 +11,14 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.units import whole_units_of
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed, untimed
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -61,6 +62,7 @@ class Measured:
     processes: int = 0  # pairs of
     details: Mapping[str, Any] = field(default_factory=dict)
     facts: Facts | None = None
+    inference: bool = False  # its steps are the calls of its model
     walls: dict[str, float] = field(default_factory=dict)  # a step while it was recorded so
     recorded: dict[str, int] = field(default_factory=dict)  # steps
     length: int | None = None  # the program's steps, where it ended
@@ -73,30 +75,49 @@ def measure(pool: TrialPool, program: Program, watch: bool, say: Callable[[str],
         CannotProfile: it makes no training steps, too few, or fails by itself.
     """
     found = Measured()
-    say("timing the step: two copies in turns, one plain and one timed")
+    say("finding out whether it trains")
+    plain = _clocked(pool, TrialSpec(program))
+    found.inference = plain.clock == "inference"
+    say(f"timing the {plain.unit}: two copies in turns, one plain and one timed")
     blocks: list[BlockPair] = []
     while not found.processes or not enough(blocks, found.length, found.processes):
-        found.length = turns(pool, program, found.length, blocks)
+        found.length = turns(pool, plain, found.length, blocks)
         found.processes += 1
         if found.length is not None and found.length < _FEWEST_STEPS:
-            steps = f"{found.length} training step{'s' if found.length > 1 else ''}"
-            raise CannotProfile(f"The program makes only {steps}: too few to be measured.")
+            what = whole_units_of(found.length, found.inference)
+            raise CannotProfile(f"The program makes only {what}: too few to be measured.")
     if not blocks:
         raise CannotProfile("The program ended before two copies of it could be timed over the same steps.")
     _sum_up(found, blocks)
     say("recording its operators")
-    _details(pool, program, found, watch)
+    _details(pool, plain, found, watch)
     return found
 
 
-def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[BlockPair]) -> int | None:
+def _clocked(pool: TrialPool, plain: TrialSpec) -> TrialSpec:
+    """With the clock that suits it: of training, or of its model's calls where nothing is trained.
+
+    A trial whose parts are timed does not look for that: whoever trains would pay for it.
+    """
+    trial = Trial(pool, plain)
+    try:
+        trial.first_step()
+    except TrialOver as over:
+        if over.exit_reason.kind == "answers":
+            return replace(plain, clock="inference")
+    finally:
+        trial.stop()
+    return plain
+
+
+def turns(pool: TrialPool, plain: TrialSpec, length: int | None, blocks: list[BlockPair]) -> int | None:
     """Blocks of two copies over the same steps, in turns and random order, appended to `blocks`; returns the program's
     length in steps where it ended meanwhile. `length`: as known before.
 
     Raises:
         CannotProfile: it makes no training steps, or fails by itself.
     """
-    order = TrialSpec(program, profiling="times")
+    order = replace(plain, profiling="times")
     one, other = Trial(pool, order), None
     rng = random.Random(len(blocks))
     known = len(blocks)
@@ -182,7 +203,8 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
         )
     if not steps:
         raise CannotProfile(
-            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it."
+            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it, "
+            "and no model of PyTorch is called."
         )
     return steps
 
@@ -208,9 +230,9 @@ def _sum_up(found: Measured, blocks: list[BlockPair]) -> None:
     found.error = standard_error(kept)
 
 
-def _details(pool: TrialPool, program: Program, found: Measured, watch: bool) -> None:
+def _details(pool: TrialPool, plain: TrialSpec, found: Measured, watch: bool) -> None:
     """What is recorded in steps of their own: what operators count, how long they take, lines, memory, a trace."""
-    trial = Trial(pool, TrialSpec(program, profiling="details"))
+    trial = Trial(pool, replace(plain, profiling="details"))
     try:
         trial.first_step()
         _warm_up(trial, found.length)

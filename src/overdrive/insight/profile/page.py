@@ -19,9 +19,9 @@ def page(profile: Profile) -> str:
     said, _, rest = (found.bottleneck.sentence if found.bottleneck else "").partition(": ")
     step, idle, peak = found.step_seconds, found.gpu_idle_seconds, sum(found.memory.peak.values())
     numbers = [
-        ("one step", milliseconds(step) if step > 0 else ""),
+        (f"one {found.unit}", milliseconds(step) if step > 0 else ""),
         ("memory at the peak", wording.size(peak) if peak > 0 else ""),
-        ("the GPU does nothing", f"{milliseconds(idle)} of a step" if idle else ""),
+        ("the GPU does nothing", f"{milliseconds(idle)} of a {found.unit}" if idle else ""),
     ]
     claim = said or "A profile"
     return template("profile.html").render(
@@ -35,12 +35,13 @@ def page(profile: Profile) -> str:
         names=wording.PART_NAMES,
         flame=_flame(found),
         roofline=_roofline(found),
-        operators=(wording.OPERATOR_HEAD, wording.operator_rows(found, _ROWS)),
-        modules=(wording.MODULE_HEAD, wording.module_rows(found, _ROWS)),
+        operators=(wording.operator_head(found), wording.operator_rows(found, _ROWS)),
+        modules=(wording.module_head(found), wording.module_rows(found, _ROWS)),
         reads=wording.read_rows(found, _ROWS),
         memory=_memory(found),
         categories=found.memory.categories,
         advice=found.advice,
+        unit=found.unit,
         notes=wording.notes(found),
         machine=machine_rows(found.machine, found.versions),
     )
@@ -50,12 +51,12 @@ def _step(found: Profile) -> Plot | None:
     known = wording.parts(found)
     if not known:
         return None
-    bars = [("A step", known)]
+    bars = [(f"A {found.unit}", known)]
     if data := [(name, seconds) for name, seconds in found.data.items() if seconds > 0]:
         bars.append(("of which waiting for data", data))
     rows = wording.part_rows(found)
     return plot(
-        lambda width: charts.stacked(bars, width, "The parts of a step", "per step"),
+        lambda width: charts.stacked(bars, width, f"The parts of a {found.unit}", f"per {found.unit}"),
         ("part", "time", "share", "of which"),
         rows,
         key=[name for name, _ in known],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from overdrive.core.bounds import positive, text
 from overdrive.core.tune_result import MachineSummary
+from overdrive.core.units import unit_of
 from overdrive.insight.profile.bottleneck import Bottleneck
 from overdrive.insight.profile.edits import Edit
 from overdrive.insight.profile.operators import ModuleRow, OperatorRow, Roof
@@ -84,7 +85,8 @@ class ProfiledMachine(MachineSummary):
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a step goes. `parts`: every moment of a step in one of them; `data`: of its first part."""
+    """Where the time of a step goes. `parts`: every moment of a step in one of them; `data`: of its first part.
+    `inference`: it trains nothing, and a step is a call of its model."""
 
     overdrive: int = 1
     program: str = text(2000)
@@ -116,3 +118,8 @@ class Profile:
     advice: tuple[Edit, ...] | None = None  # None: not asked for, or lines were not recorded
     machine: ProfiledMachine = field(default_factory=ProfiledMachine)
     versions: Mapping[str, str] = field(default_factory=dict)
+    inference: bool = False
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.inference)

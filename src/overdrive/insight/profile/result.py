@@ -10,6 +10,7 @@ from typing import Any
 from overdrive.core.json_data import from_json
 from overdrive.core.program import Program
 from overdrive.core.tune_result import MachineSummary
+from overdrive.core.units import unit_of
 from overdrive.insight.profile import split
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
@@ -48,7 +49,9 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         phases=dict(phases),
         python_by_phase=within,
         gpu_idle_seconds=_scaled(recorded.get("idle"), recorded, found.step),
-        bottleneck=bottleneck(phases, parts["python"], facts, data, within, {cell["operator"] for cell in every}),
+        bottleneck=bottleneck(
+            phases, parts["python"], facts, data, within, {cell["operator"] for cell in every}, found.inference
+        ),
         operators=tuple(by_operator(every, roof)[:_MOST_ROWS]),
         modules=tuple(by_module(every, roof)[:_MOST_ROWS]),
         operator_seconds=sum(cell["seconds"] for cell in every),
@@ -57,7 +60,7 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         roof_missing=roof_missing,
         reads=_reads(lines),
         memory=from_json(MemoryProfile, details.get("memory", {})),
-        flame=from_json(FlameNode, recorded.get("flame", {})),
+        flame=from_json(FlameNode, {**recorded.get("flame", {}), "name": unit_of(found.inference)}),
         overhead=_overhead(found),
         left_out=left_out,
         loaders_not_split=tuple(sorted({each.not_split for each in facts.loaders if each.not_split})) if facts else (),
@@ -65,6 +68,7 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         advice=tuple(edits(lines, found.step, facts)) if advise and "lines" not in left_out else None,
         machine=_machine(facts.threads if facts else None),
         versions=versions(),
+        inference=found.inference,
     )
 
 

@@ -24,15 +24,15 @@ def table(profile: Profile, console: Console) -> None:
     paper.say()
     paper.say(result.bottleneck.sentence if result.bottleneck else "", "bold")
     paper.say()
-    paper.rows(("a step", "time", "share", "of which"), wording.part_rows(result))
+    paper.rows((f"a {result.unit}", "time", "share", "of which"), wording.part_rows(result))
     if idle := result.gpu_idle_seconds:
-        paper.say(f"The GPU does nothing for {milliseconds(idle)} of a step.")
+        paper.say(f"The GPU does nothing for {milliseconds(idle)} of a {result.unit}.")
     if rows := wording.operator_rows(result, _ROWS):
-        paper.rows(wording.OPERATOR_HEAD[:_COLUMNS], [row[:_COLUMNS] for row in rows])
+        paper.rows(wording.operator_head(result)[:_COLUMNS], [row[:_COLUMNS] for row in rows])
     if rows := wording.module_rows(result, _ROWS):
-        paper.rows(wording.MODULE_HEAD[:_COLUMNS], [row[:_COLUMNS] for row in rows])
+        paper.rows(wording.module_head(result)[:_COLUMNS], [row[:_COLUMNS] for row in rows])
     if rows := wording.read_rows(result, _ROWS):
-        paper.rows(("reads a tensor back", "by", "times a step", "cost a step"), rows)
+        paper.rows(("reads a tensor back", "by", f"times a {result.unit}", f"cost a {result.unit}"), rows)
     if rows := wording.memory_rows(result):
         paper.rows((wording.memory_head(result), ""), rows)
     if result.advice is not None:

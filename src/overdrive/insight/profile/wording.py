@@ -25,19 +25,16 @@ PART_NAMES = {
 _BEYOND = 1.1  # of the peak; less is within what measuring it again gives
 _BUSY = 0.1
 _WITHIN = {"graph": "in the train function", "between": "outside the model"}
-OPERATOR_HEAD = (
-    "operator",
-    "phase",
-    "time",
-    "of step",
-    "of roof",
-    "bound by",
-    "library",
-    "calls",
-    "FLOP/byte",
-    "speed",
-)
-MODULE_HEAD = ("module", "forward", "backward", "of step", "of roof", "bound by", "longest operator", "FLOP/byte")
+
+
+def operator_head(profile: Profile) -> tuple[str, ...]:
+    of = f"of {profile.unit}"
+    return "operator", "phase", "time", of, "of roof", "bound by", "library", "calls", "FLOP/byte", "speed"
+
+
+def module_head(profile: Profile) -> tuple[str, ...]:
+    times = ("forward",) if profile.inference else ("forward", "backward")
+    return "module", *times, f"of {profile.unit}", "of roof", "bound by", "longest operator", "FLOP/byte"
 
 
 def parts(profile: Profile) -> list[tuple[str, float]]:
@@ -52,15 +49,17 @@ def part_rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     python = {_WITHIN.get(name, name): seconds for name, seconds in profile.python_by_phase.items()}
     inside = {"data": _inside(profile.data), "python": _inside(python)}
     rows = [(PART_NAMES[name], milliseconds(s), f"{s / whole:.1%}", inside.get(name, "")) for name, s in known]
-    return [*rows, ("together", milliseconds(whole), "", _sum(profile.step_seconds, whole))]
+    return [*rows, ("together", milliseconds(whole), "", _sum(profile, whole))]
 
 
 def _inside(found: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds > 0)
 
 
-def _sum(step: float, whole: float) -> str:
-    return f"{whole / step - 1:+.1%} against the step of the untimed copy, {milliseconds(step)}" if step > 0 else ""
+def _sum(profile: Profile, whole: float) -> str:
+    step = profile.step_seconds
+    untimed = f"against the {profile.unit} of the untimed copy, {milliseconds(step)}"
+    return f"{whole / step - 1:+.1%} {untimed}" if step > 0 else ""
 
 
 def operator_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
@@ -85,8 +84,7 @@ def module_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
     return [
         (
             each.module,
-            milliseconds(each.forward),
-            milliseconds(each.backward),
+            *(milliseconds(seconds) for seconds in (each.forward, each.backward)[: 1 if profile.inference else 2]),
             _of_step(each, profile),
             _of_roof(each),
             each.bound or "–",
@@ -130,28 +128,29 @@ def read_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
     ]
 
 
-def _sum_of_parts(off: float) -> str:
+def _sum_of_parts(off: float, unit: str) -> str:
     if abs(off) < 0.0005:
-        return "their sum is the step's time"
-    return f"their sum is {abs(off):.1%} {'more' if off > 0 else 'less'} than the step's time"
+        return f"their sum is the {unit}'s time"
+    return f"their sum is {abs(off):.1%} {'more' if off > 0 else 'less'} than the {unit}'s time"
 
 
 def notes(profile: Profile) -> list[str]:
     """How it was measured, what that cost, and what is missing."""
-    overhead = profile.overhead
+    overhead, unit = profile.overhead, profile.unit
     dropped = f" ({overhead.dropped} disturbed from outside and left out)" if overhead.dropped > 0 else ""
     found = [
-        f"Step and parts over {profile.steps:,} steps each, {overhead.pairs} pairs of blocks in turns{dropped}; "
+        f"{unit.capitalize()} and parts over {profile.steps:,} {unit}s each, "
+        f"{overhead.pairs} pairs of blocks in turns{dropped}; "
         f"timing the parts costs {overhead.timed:+.1%} (± {overhead.error:.1%}), which is taken off them as far as "
-        f"looks at the clock explain it; {_sum_of_parts(profile.parts_off)}."
+        f"looks at the clock explain it; {_sum_of_parts(profile.parts_off, unit)}."
     ]
     lines = [
-        f"{name} {overhead.recorded[what]:+.0%} ({overhead.steps.get(what, 0):.0f} steps)"
+        f"{name} {overhead.recorded[what]:+.0%} ({overhead.steps.get(what, 0):.0f} {unit}s)"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
         if what in overhead.recorded and what not in profile.left_out
     ]
     if lines:
-        found.append(f"Recorded in steps of their own, which were slower: {', '.join(lines)}.")
+        found.append(f"Recorded in {unit}s of their own, which were slower: {', '.join(lines)}.")
     if profile.workers > 0 and profile.data:
         found.append("Data workers make items ahead: the wait is shared out as the making of an item is.")
     found += [f"A loader was not taken apart: {each}." for each in profile.loaders_not_split]

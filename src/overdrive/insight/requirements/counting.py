@@ -12,6 +12,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.program import Program
 from overdrive.core.records import Block, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.units import whole_units_of
 from overdrive.insight.requirements.needs import Needs
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -49,21 +50,27 @@ def count(
     Raises:
         CannotCount: it fails, or makes too few steps.
     """
+    plain = TrialSpec(program, threads=threads)
     with TrialPool() as pool:
-        tell("Counting what a training step needs.")
-        report = _counted(pool, program, threads)
-        tell("Measuring some steps that nothing watches.")
-        seconds, peak, facts = _measured(pool, program, threads)
+        tell("Counting what a step needs.")
+        try:
+            report = _counted(pool, plain)
+        except _Answers:
+            plain = replace(plain, clock="inference")
+            report = _counted(pool, plain)
+        tell(f"Measuring some {plain.unit}s that nothing watches.")
+        seconds, peak, facts = _measured(pool, plain)
         for _ in range(_PROCESSES - 1 if seconds < _SHORT_STEP else 0):
             with suppress(CannotCount):  # what was measured stands
-                seconds = min(seconds, _measured(pool, program, threads)[0])
+                seconds = min(seconds, _measured(pool, plain)[0])
         kept = 0
         if memory and report["device"] == "cpu":
-            tell("Measuring the memory of the first steps.")
-            kept, peak = peak, _peak(pool, program, threads)
+            tell(f"Measuring the memory of the first {plain.unit}s.")
+            kept, peak = peak, _peak(pool, plain)
     needs = Needs.from_report(report)
     return replace(
         needs,
+        inference=plain.clock == "inference",
         step_seconds=seconds,
         data_seconds=seconds * facts.share("data"),
         samples=facts.samples_per_step,
@@ -73,8 +80,12 @@ def count(
     )
 
 
-def _counted(pool: TrialPool, program: Program, threads: int) -> Mapping[str, Any]:
-    trial = Trial(pool, TrialSpec(program, threads=threads, observers=(_COUNTER,)))
+class _Answers(Exception):
+    """It trains nothing: its steps are the calls of its model."""
+
+
+def _counted(pool: TrialPool, plain: TrialSpec) -> Mapping[str, Any]:
+    trial = Trial(pool, replace(plain, observers=(_COUNTER,)))
     report: Mapping[str, Any] | None = None
     try:
         trial.first_step()
@@ -84,6 +95,8 @@ def _counted(pool: TrialPool, program: Program, threads: int) -> Mapping[str, An
         if reason := trial.left_out.get(_COUNTER):
             raise CannotCount(f"The program's operators could not be counted: {reason}.")
     except TrialOver as over:
+        if over.exit_reason.kind == "answers":
+            raise _Answers from None
         report = over.observed.get(_COUNTER)
         if report is None:
             raise CannotCount(_why(over, trial)) from None
@@ -94,9 +107,9 @@ def _counted(pool: TrialPool, program: Program, threads: int) -> Mapping[str, An
     return report
 
 
-def _measured(pool: TrialPool, program: Program, threads: int) -> tuple[float, int, Facts]:
+def _measured(pool: TrialPool, plain: TrialSpec) -> tuple[float, int, Facts]:
     """Seconds of a step, bytes at the peak, and what the program is like."""
-    trial = Trial(pool, TrialSpec(program, threads=threads))
+    trial = Trial(pool, plain)
     facts: Facts | None = None
     blocks: list[Block] = []
     try:
@@ -117,9 +130,9 @@ def _measured(pool: TrialPool, program: Program, threads: int) -> tuple[float, i
     return min(block.seconds / block.steps for block in blocks), blocks[-1].peak_memory, facts
 
 
-def _peak(pool: TrialPool, program: Program, threads: int) -> int:
+def _peak(pool: TrialPool, plain: TrialSpec) -> int:
     """Bytes of the process at most, in as many steps as were counted."""
-    trial = Trial(pool, TrialSpec(program, threads=threads, environment=_BLOCKS_RETURNED))
+    trial = Trial(pool, replace(plain, environment=_BLOCKS_RETURNED))
     try:
         trial.first_step()
         return trial.run(_COUNTED_STEPS - 1).peak_memory
@@ -133,8 +146,9 @@ def _why(over: TrialOver, trial: Trial) -> str:
     if over.exit_reason.by_itself:
         steps = over.trace.steps if over.trace else 0
         if not steps:
-            return "The program made no training step that Overdrive could see."
-        return f"The program makes {steps} training steps: that is too few to count and measure."
+            return "The program made no training step, and no call of a model, that Overdrive could see."
+        what = whole_units_of(steps, trial.spec.clock == "inference")
+        return f"The program makes {what}: that is too few to count and measure."
     last = trial.pool.last_output.strip().splitlines()
     said = f": {last[-1][:200].rstrip('.')}" if last and str(over) not in last[-1] else ""
     return f"The program fails by itself ({over.exit_reason}){said}."

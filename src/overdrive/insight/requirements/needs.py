@@ -1,4 +1,4 @@
-"""What a program's training step needs, as data."""
+"""What a program's training step needs, or a call of its model where it trains nothing, as data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ class Needs:
     measured_peak: int = 0  # bytes; measured: of the process with freed blocks given back, or of the GPU's tensors
     kept_peak: int = 0  # bytes; measured: of the process as it is, where the C library keeps freed blocks
     notes: tuple[str, ...] = field(default=())
+    inference: bool = False  # it trains nothing: a step is a call of its model
     pairs: tuple[tuple[int, int], ...] = ()  # of layers that may be divided: numbers between them, bytes of weights
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Those that such a program has: without a backward pass all that lives for a call is one."""
+        return ("parameters", "workspace") if self.inference else PARTS
 
     @property
     def tensors(self) -> int:

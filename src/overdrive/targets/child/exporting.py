@@ -14,7 +14,7 @@ import torch
 
 from overdrive.core.rng import States
 from overdrive.engines.exported import NoEngine, exported
-from overdrive.engines.model import close
+from overdrive.engines.proved import close
 from overdrive.engines.weights import Weights
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State

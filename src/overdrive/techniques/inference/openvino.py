@@ -28,8 +28,8 @@ class OpenVino(Technique):
     transformers, where Python and PyTorch's dispatcher take most of the time.
 
     When it hurts: shapes that are new in each call get no engine (eight at most). Each engine is a copy of the
-    weights and takes seconds to build. Models whose way depends on their data, that change their own tensors, print,
-    or draw random numbers are left alone, with the reason.
+    weights and takes seconds to build, once: what it is built from is kept on disk for later runs. Models whose way
+    depends on their data, that change their own tensors, print, or draw random numbers are left alone, with the reason.
 
     What it watches: before each call, the model's tensors by their content and all of Python's that its code can reach;
     now and then (one call in 512, one in 16 of models that look at values) both make it and are compared. What would

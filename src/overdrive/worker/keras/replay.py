@@ -27,6 +27,7 @@ class KerasSteps:
     """See `worker.replay.Steps`. The program as it is."""
 
     needs = "targets"
+    open_ended = False
 
     def __init__(self) -> None:
         self._replay: Replay | None = None

@@ -8,7 +8,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches
+from overdrive.worker.digests import SHAKE
 from overdrive.worker.torch.digests import DigestLog, extend, slot
 from overdrive.worker.torch.probe import checksum
 
@@ -20,6 +22,15 @@ class AnswerLog(DigestLog):
         seams.model_called.subscribe(self._called)
         seams.loader_opens.subscribe(self._opens)
         seams.optimizer_made.subscribe(self._made)
+
+    def _made(self, optimizer: Any, models: list[Any]) -> None:
+        super()._made(optimizer, models)
+        if self.shaken:
+            chance = torch.Generator().manual_seed(0)
+            with torch.no_grad():
+                for each in parameters_of(optimizer):
+                    if each.is_floating_point():
+                        each.mul_(1 + SHAKE * torch.randn(each.shape, generator=chance).to(each))
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if fetches.under_way():

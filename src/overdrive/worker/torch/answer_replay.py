@@ -18,7 +18,7 @@ from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.step_counter import StepCounter
 from overdrive.seams.torch.control import compute_carefully
-from overdrive.worker.replay import Arrays, Replay
+from overdrive.worker.replay import CALL, Arrays, Replay
 from overdrive.worker.torch.fp64 import computing_in_double, widen
 from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.replay import kept
@@ -29,9 +29,11 @@ _MOST_OF_AN_ANSWER = 1 << 20  # elements of a tensor that are kept of one call, 
 
 
 class AnswerSteps:
-    """See `worker.replay.Steps`. The program as it is: a step is a call of its leading model."""
+    """See `worker.replay.Steps`. The program as it is: a step is a call of its leading model, and those of others until
+    its next."""
 
     needs = ""
+    open_ended = True
 
     def __init__(self) -> None:
         self._replay: Replay | None = None
@@ -40,6 +42,8 @@ class AnswerSteps:
         self._model: Any = None  # whose call is being made
         self._leaves: list[Any] = []  # what it is given
         self._is_replaced = False  # by what was recorded: the program itself would give something else
+        self._call = 1  # within the step
+        self._bytes_of_others = self._most_of_others = 0  # that other models were given in a step
         self._noted: Arrays = {}
         self._inputs: list[float] = []
         self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameters with what they held
@@ -58,6 +62,10 @@ class AnswerSteps:
         """All that a call depends on is in hand."""
 
     def size(self) -> int:
+        return self._given() + self._most_of_others
+
+    def _given(self) -> int:
+        """Bytes of what the call under way is given."""
         return sum(each.nbytes for each in self._tensors())
 
     def save(self, path: Path) -> None:
@@ -90,8 +98,7 @@ class AnswerSteps:
         return {}
 
     def begin(self) -> None:
-        first = next(iter(self._tensors()), None)
-        self._inputs = [] if first is None else sketch(first)
+        """What is given is noted with each call."""
 
     def results(self) -> Arrays:
         return self._noted
@@ -100,10 +107,7 @@ class AnswerSteps:
         return self._inputs
 
     def end(self) -> None:
-        with torch.no_grad():
-            for parameter, before in self._moved:
-                parameter.copy_(before)
-        self._noted, self._inputs, self._moved = {}, [], []
+        self._noted, self._inputs = {}, []
 
     def _tensors(self) -> list[torch.Tensor]:
         return [each for each in self._leaves if isinstance(each, torch.Tensor)]
@@ -111,32 +115,60 @@ class AnswerSteps:
     def _called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         assert self._replay is not None
         stands_in, self._stands_in = self._stands_in, None  # none: of a loss, or within a fetch
-        if stands_in is None or not self._counter.leads(stands_in):
+        if stands_in is None:
             return call(*args, **kwargs)
         self._model = module
         self._leaves, spec = tree_flatten((args, kwargs))
-        self._replay.stands(self._counter.steps)
         try:
+            if self._counter.leads(stands_in):
+                self._call, self._bytes_of_others = 1, 0
+                self._replay.stands(self._counter.steps)
+            else:
+                self._another_call()
             if not self._replay.now:
                 return call(*args, **kwargs)
+            self._inputs += self._sketched()
             if self._is_replaced:
                 args, kwargs = tree_unflatten(self._leaves, spec)
-            result = self._answer(module, call, args, kwargs)
-            self._replay.ends()
-            return result
+            return self._answer(module, call, args, kwargs)
         finally:
+            self._put_back()
             self._model, self._leaves, self._is_replaced = None, [], False
+
+    def _another_call(self) -> None:
+        """Of another model than the leading one."""
+        assert self._replay is not None
+        self._call += 1
+        self._bytes_of_others += self._given()
+        self._most_of_others = max(self._most_of_others, self._bytes_of_others)
+        if self._replay.now:
+            self._replay.goes_on(self._call)
+
+    def _sketched(self) -> list[float]:
+        first = next(iter(self._tensors()), None)
+        return [] if first is None else sketch(first)
+
+    def _put_back(self) -> None:
+        """What was disturbed for the length of a call."""
+        with torch.no_grad():
+            for parameter, before in self._moved:
+                parameter.copy_(before)
+        self._moved = []
 
     def _answer(self, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         result = call(*args, **kwargs)
-        self._note(result)
+        self._note(module, result)
         return result
 
-    def _note(self, result: Any) -> None:
+    def _note(self, module: Any, result: Any) -> None:
         tensors = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)][:_MOST_TENSORS]
+        leads = self._call == 1
+        whose, which = (
+            ("the model", "") if leads else (f"another model, {type(module).__name__}", f"{CALL}{self._call}")
+        )
         for number, each in enumerate(tensors, start=1):
-            name = "the model" if len(tensors) == 1 else f"the model (tensor {number})"
-            self._noted[f"output {name}"] = self._kept(torch.view_as_real(each) if each.is_complex() else each)
+            name = whose if len(tensors) == 1 else f"{whose} (tensor {number})"
+            self._noted[f"output {name}{which}"] = self._kept(torch.view_as_real(each) if each.is_complex() else each)
 
     def _kept(self, tensor: torch.Tensor) -> Any:
         return kept(tensor)
@@ -153,7 +185,7 @@ class AnswersInDouble(AnswerSteps):
         _put(before)
         try:
             with computing_in_double(module):
-                self._note(call(*tree_map(widen, args), **tree_map(widen, kwargs)))
+                self._note(module, call(*tree_map(widen, args), **tree_map(widen, kwargs)))
         finally:
             _put(after)
             chance_after.restore()

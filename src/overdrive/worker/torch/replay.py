@@ -31,6 +31,7 @@ class TorchSteps:
     """See `worker.replay.Steps`. The program as it is."""
 
     needs = ""  # the reference run takes its steps in fp64 itself, and goes on from the rounded result
+    open_ended = False
 
     def __init__(self) -> None:
         self._replay: Replay | None = None

@@ -22,7 +22,7 @@ class TimedBlocks:
 
     def __init__(self, timeline: Timeline, seams: Seams) -> None:
         self._timeline = timeline
-        self._phases = Phases(timeline)
+        self._phases = Phases(timeline, seams.inference)
         self._trial = seams
         self._own = Seams(lambda owner, reason: seams.leave_out(owner, reason))
         self._own.owner = OBSERVER

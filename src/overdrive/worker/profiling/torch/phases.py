@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.hub import Seams
 from overdrive.worker.profiling.timeline import Timeline
 
@@ -16,7 +17,7 @@ WITHIN = frozenset(("data", "copy", "forward", "evaluation", "backward", "synchr
 
 def make_timeline(seams: Seams) -> Timeline:
     timeline = timeline_here()
-    Phases(timeline)(seams)
+    Phases(timeline, seams.inference)(seams)
     return timeline
 
 
@@ -27,8 +28,10 @@ def timeline_here() -> Timeline:
 class Phases:
     """Tells a timeline of them."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, inference: bool) -> None:
+        """`inference`: the program trains nothing, and what else would be an evaluation is its step."""
         self._timeline = timeline
+        self._inference = inference
 
     def __call__(self, seams: Seams) -> None:
         within = self._timeline.within
@@ -50,15 +53,17 @@ class Phases:
             seams.tensor_moved.subscribe(lambda _, call, device: self._timeline.within("copy", call, device))
 
     def step_begins(self, optimizer: Any) -> None:
-        self._timeline.begin("optimizer")
+        if not isinstance(optimizer, AnsweringModel):
+            self._timeline.begin("optimizer")
 
     def step_ends(self, optimizer: Any) -> None:
-        self._timeline.end("optimizer")
+        if not isinstance(optimizer, AnsweringModel):
+            self._timeline.end("optimizer")
 
     def called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._timeline.phase in WITHIN:  # transforms of a data set may be modules, too
             return call(*args, **kwargs)
-        phase = "forward" if torch.is_grad_enabled() else "evaluation"
+        phase = "forward" if self._inference or torch.is_grad_enabled() else "evaluation"
         return self._timeline.within(phase, call, *args, **kwargs)
 
     def _backward_begins(self, loss: Any) -> Any:

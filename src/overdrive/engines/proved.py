@@ -1,0 +1,113 @@
+"""An engine with what was seen of its answers: whether it answers, and what it is compared by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from overdrive.engines.runtime import Engine
+from overdrive.engines.signature import Signature
+
+_COMPARED = 2  # calls that both make before the engine answers by itself
+# The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5, a wrong formula to
+# more.
+_CLOSE = 1e-4
+_CLOSE_EACH = 1e-2  # any single element's
+_CLOSE_NARROW = 0.3  # in fewer bits, where a plan's proof says how much is lost: what is worse is no rounding at all
+
+
+class Proved:
+    """An engine, with the form of the results that the model gave. `refused`: why it does not answer."""
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        spec: Any,
+        leaves: list[Any],
+        tensors: list[torch.Tensor],
+        refused: str = "",
+        narrow: bool = False,
+    ) -> None:
+        self.refused = refused
+        self._narrow = narrow
+        self._compared = 0
+        self._answered = 0
+        self._engine = engine
+        self._spec = spec
+        self._constants = leaves
+        self._forms = [(each.shape, each.dtype, each.stride()) for each in tensors]
+
+    def due(self, every: int) -> bool:
+        """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
+        self._answered += self._compared >= _COMPARED
+        count = self._answered
+        return self._compared < _COMPARED or count & (count - 1) == 0 or count % every == 0
+
+    def answer(self, given: Signature) -> Any:
+        made = iter(self._results(given))
+        return tree_unflatten([next(made) if each is _TENSOR else each for each in self._constants], self._spec)
+
+    def compare(self, result: Any, given: Signature) -> None:
+        """With what the model came to; it is refused where they differ by more than its number format does."""
+        leaves, spec = tree_flatten(result)
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        if spec != self._spec or plain_of(leaves) != self._constants or len(tensors) != len(self._forms):
+            self.refused = "the form of its results is not always the same"
+            return
+        for one, other in zip(tensors, self._results(given), strict=True):
+            if one.shape != other.shape or not close(one, other, self._narrow):
+                self.refused = "an engine's answer was another one"
+                return
+        self._compared += 1
+
+    def _results(self, given: Signature) -> list[torch.Tensor]:
+        assert self._engine is not None
+        made = self._engine([array_of(each) for each in given.tensors])
+        return [_like(form, array) for form, array in zip(self._forms, made, strict=True)]
+
+
+_TENSOR = object()
+
+
+def plain_of(leaves: list[Any]) -> list[Any]:
+    """All that is no tensor; in the place of each tensor a mark."""
+    return [_TENSOR if isinstance(each, torch.Tensor) else each for each in leaves]
+
+
+def array_of(tensor: torch.Tensor) -> Any:
+    return tensor.detach().contiguous().numpy()
+
+
+def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
+    """The result as the model would give it: its type, and its strides."""
+    shape, dtype, strides = form
+    made = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+    if made.shape != shape or made.stride() == strides:
+        return made
+    return torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
+
+
+def close(one: torch.Tensor, other: torch.Tensor, narrow: bool = False) -> bool:
+    """Whether they differ by rounding. Where the model's has no finite number, the engine's has the same there.
+
+    Args:
+        narrow: of an engine in fewer bits, whose labels fall another way now and then: they are the proof's.
+    """
+    if not one.is_floating_point():
+        return narrow or torch.equal(one, other)
+    mine, its = one.detach().double(), other.double()
+    finite = mine.isfinite()
+    if not torch.equal(finite, its.isfinite()) or not torch.equal(
+        mine[~finite].nan_to_num(), its[~finite].nan_to_num()
+    ):
+        return False
+    if not bool(finite.any()):
+        return True
+    errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
+    error = errors.square().mean().sqrt()
+    if narrow:
+        return bool(error <= _CLOSE_NARROW * size)
+    return bool(error <= _CLOSE * size) and bool(errors.abs().max() <= _CLOSE_EACH * size)
