@@ -9,6 +9,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
+    from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
 
 
@@ -43,7 +44,10 @@ class DataParallel(Technique):
     contract = Contract.ROUNDING
     targets = ("forward", "backward")
     order = 95  # outside of all others, which act on this rank's part
-    knobs = (Knob("ranks", 2, "as how many processes the program runs", low=2),)
+    knobs = (
+        Knob("ranks", 2, "as how many processes the program runs", low=2),
+        Knob("shards", "nothing", "what each rank keeps its share of alone", choices=("nothing", "state")),
+    )
 
     def applies(self, facts: Facts) -> str | None:
         return "it takes several processes: `overdrive tune --ranks auto` tries it, `overdrive run --ranks N` takes it"
@@ -67,7 +71,23 @@ class DataParallel(Technique):
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
             seams.gradients_asked.subscribe(divided.asked)
             seams.on_undo(divided.close)
+            if settings["shards"] == "state":
+                _shard_states(seams, rank)
 
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
         seams.framework_arrived.subscribe(arrived)
         return seams.handle()
+
+
+def _shard_states(seams: Seams, rank: Rank) -> None:
+    from overdrive.techniques.parallel.data_parallel.sharded.states import ShardedStates
+
+    states = ShardedStates(lambda: rank.group, rank.say)
+    seams.optimizer_called.subscribe(states.stepped)
+    seams.state_asked.subscribe(states.asked)
+
+    def left() -> None:
+        if not seams.state_asked.wanted and states.in_parts:  # left out, and not at the end of the run
+            rank.group.end("stopped: an optimizer's state is in parts, and its step failed on them")
+
+    seams.on_undo(left)
