@@ -93,6 +93,7 @@ class Seams:
         self.port_chosen = Transform(self)  # port -> port, of a process group of this process alone
         self.random_drawn = Answer(self)  # (name, call, args, kwargs) PyTorch draws; see seams.torch.draws
         self.norm_taken = Answer(self)  # (call, gradients, kind, foreach) their norm together; see seams.torch.norms
+        self.gradients_clipped = Around(self)  # (parameters) clip_grad_norm_; call(*args, **kwargs)
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
         self.loader_made = Transform(self)  # (loader, arguments by name) that is about to be made with them
         self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,14 +18,19 @@ from overdrive.ranks.group import Group
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 from overdrive.seams.torch.internals import after_backward
 from overdrive.techniques.parallel.data_parallel.exchange import Mean
+from overdrive.techniques.parallel.data_parallel.sharded.kept import Held, Kept
+from overdrive.techniques.parallel.data_parallel.sharded.share import flat as flat_of
 
 _BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
+_AT_ONCE = 2  # of these, where gradients are kept in parts: the others are finished, and their memory is free
 _FP32 = (torch.float16, torch.bfloat16)  # a sum over ranks would round them once more than one process does
 
 
 class Gradients:
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    """`kept`: parameters of whose gradients each rank keeps its share; None where all are whole."""
+
+    def __init__(self, group: Group, kept: Kept | None = None) -> None:
+        self._group, self._kept = group, kept
         self._known: dict[int, int] = {}  # by id: its number, the same on all ranks
         # By number. When a tensor goes is another time on each rank: its number is not given again.
         self._leaves: list[weakref.ref[torch.Tensor]] = []
@@ -31,7 +38,7 @@ class Gradients:
         self._early: set[int] = set()  # those whose gradient the program's own hooks look at
         self._came: list[int] = []  # numbers, in this backward pass
         self._plan: list[list[int]] = []  # buckets, by the order of the last pass
-        self._begun: list[tuple[list[int], torch.Tensor, Any]] = []
+        self._begun: list[_Bucket] = []
         self._under_way = False
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
@@ -81,15 +88,35 @@ class Gradients:
         if not self._under_way:
             self._under_way = True
             after_backward(self._backward_over)
+            if self._kept is not None and not self._plan:  # else all gradients would be there at once, in the first pass
+                known = [n for n in reversed(range(len(self._leaves))) if n not in self._early and self._leaves[n]() is not None]
+                self._plan = self._buckets(known)
         self._came.append(number)
-        while len(self._begun) < len(self._plan) and set(self._plan[len(self._begun)]) <= set(self._came):
-            self._begin(self._plan[len(self._begun)])
+        with self._aside():
+            while len(self._begun) < len(self._plan) and set(self._plan[len(self._begun)]) <= set(self._came):
+                self._begin(self._plan[len(self._begun)])
+
+    def _aside(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._kept is None else self._kept.aside()
 
     def _begin(self, numbers: list[int]) -> None:
-        flat = torch.cat([self._gradient(number).reshape(-1) for number in numbers])
+        held = [self._kept.takes(self._leaf(each)) if self._kept is not None else None for each in numbers]
+        gradients = [self._gradient(each) for each in numbers]
+        flat = torch.cat(
+            [
+                each.reshape(-1) if place is None else flat_of(place.share.laid(each))
+                for place, each in zip(held, gradients, strict=True)
+            ]
+        )
         if flat.dtype in _FP32:
             flat = flat.float()
-        self._begun.append((numbers, flat, self._group.begin_sum(flat)))
+        for number, place in zip(numbers, held, strict=True):
+            if place is not None:
+                self._leaf(number).grad = None
+        self._begun.append(_Bucket(numbers, held, flat, self._group.begin_sum(flat)))
+        if any(held):  # so few are whole at once
+            for bucket in self._begun[:-_AT_ONCE]:
+                self._put_back(bucket)
 
     def _leaf(self, number: int) -> torch.Tensor:
         leaf = self._leaves[number]()
@@ -100,29 +127,37 @@ class Gradients:
         """Of zeros, where another rank has one and this one none."""
         leaf = self._leaf(number)
         if leaf.grad is None:
-            leaf.grad = torch.zeros_like(leaf)
+            held = self._kept.of(leaf) if self._kept is not None else None
+            leaf.grad = torch.zeros_like(leaf) if held is None else held.share.blank(held.like).zero_()
         return leaf.grad.detach()
 
     def _backward_over(self) -> None:
+        with self._aside():
+            self._average_all()
+        if self._kept is not None:
+            self._kept.give_back()
+
+    def _average_all(self) -> None:
         came, self._came, self._under_way = self._came, [], False
-        begun = [numbers for numbers, _, _ in self._begun]
+        begun = len(self._begun)
         mask = torch.zeros(len(self._leaves) + 1, dtype=torch.int32)
         mask[came] = 1
-        mask[-1] = len(begun)
+        mask[-1] = begun
         # The ranks may have begun different numbers of buckets, where one of them has no gradient for some parameter.
         told = self._group.of_all(_packed(mask.tolist()), "which gradients there are")
         masks = [_unpacked(each, len(mask)) for each in told]
-        for place in range(len(begun), max(each[-1] for each in masks)):
+        for place in range(begun, max(each[-1] for each in masks)):
             self._begin(self._plan[place])
-        done = {number for numbers, _, _ in self._begun for number in numbers}
+        done = {number for bucket in self._begun for number in bucket.numbers}
         wanted = [n for n in range(len(self._leaves)) if n not in done and any(each[n] for each in masks)]
         order = {number: place for place, number in enumerate(came)}
         if all(each[:-1] == masks[0][:-1] for each in masks):
             wanted.sort(key=order.__getitem__)
         for numbers in self._buckets([each for each in wanted if not self._apart(each)]):
             self._begin(numbers)
-        self._group.finish([work for _, _, work in self._begun])
-        self._put_back()
+        for bucket in self._begun:
+            self._put_back(bucket)
+        self._begun.clear()
         for number in wanted:
             if self._apart(number):
                 self._alone(number)
@@ -130,15 +165,22 @@ class Gradients:
         same = all(each[:-1] == masks[0][:-1] for each in masks)
         self._plan = self._buckets(seen) if same else []
 
-    def _put_back(self) -> None:
+    def _put_back(self, bucket: _Bucket) -> None:
+        if bucket.flat is None:
+            return
+        self._group.finish([bucket.work])
         with torch.no_grad():
-            for numbers, flat, _ in self._begun:
-                flat.div_(self._group.size)
-                places = [self._gradient(number) for number in numbers]
-                parts = flat.split([each.numel() for each in places])  # type: ignore[no-untyped-call]
-                for place, part in zip(places, parts, strict=True):
+            mean = bucket.flat.div_(self._group.size)
+            first = 0
+            for number, held in zip(bucket.numbers, bucket.held, strict=True):
+                elements = self._leaf(number).numel()
+                part, first = mean.narrow(0, first, elements), first + elements
+                if held is not None and self._kept is not None:
+                    self._kept.add(held, part)
+                else:
+                    place = self._gradient(number)
                     place.copy_(part.view(place.shape))
-        self._begun.clear()
+        bucket.flat = None
 
     def _apart(self, number: int) -> bool:
         gradient = self._leaf(number).grad
@@ -173,6 +215,16 @@ class Gradients:
             found[-1].append(number)
             size += leaf.nbytes
         return found
+
+
+@dataclass
+class _Bucket:
+    """Gradients that are summed together; `flat` is None once they are where they belong."""
+
+    numbers: list[int]
+    held: list[Held | None]  # of those that are kept in parts
+    flat: torch.Tensor | None
+    work: Any
 
 
 def _packed(flags: list[int]) -> list[int]:

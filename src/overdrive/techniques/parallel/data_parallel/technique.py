@@ -11,6 +11,7 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
+    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
 
 
 class DataParallel(Technique):
@@ -46,7 +47,7 @@ class DataParallel(Technique):
     order = 95  # outside of all others, which act on this rank's part
     knobs = (
         Knob("ranks", 2, "as how many processes the program runs", low=2),
-        Knob("shards", "nothing", "what each rank keeps its share of alone", choices=("nothing", "state")),
+        Knob("shards", "nothing", "what each rank keeps its share of alone", choices=("nothing", "state", "all")),
     )
 
     def applies(self, facts: Facts) -> str | None:
@@ -65,29 +66,38 @@ class DataParallel(Technique):
         def arrived() -> None:
             from overdrive.techniques.parallel.data_parallel.calls import Divided
 
-            divided = Divided(lambda: rank.group, rank.say)
+            sharding = _shard(seams, rank, settings["shards"] == "all") if settings["shards"] != "nothing" else None
+            divided = Divided(lambda: rank.group, rank.say, sharding)
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
             seams.gradients_asked.subscribe(divided.asked)
             seams.on_undo(divided.close)
-            if settings["shards"] == "state":
-                _shard_states(seams, rank)
 
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
         seams.framework_arrived.subscribe(arrived)
         return seams.handle()
 
 
-def _shard_states(seams: Seams, rank: Rank) -> None:
+def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
+    """Have optimizers' state divided, and `parameters` with their gradients."""
+    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
     from overdrive.techniques.parallel.data_parallel.sharded.states import ShardedStates
 
-    states = ShardedStates(lambda: rank.group, rank.say)
+    sharding = Sharding(lambda: rank.group, rank.say, rank.lockstep.differing.add) if parameters else None
+    states = ShardedStates(lambda: rank.group, rank.say, sharding.kept if sharding else None)
     seams.optimizer_called.subscribe(states.stepped)
     seams.state_asked.subscribe(states.asked)
+    if sharding:
+        seams.optimizer_made.subscribe(sharding.made)
+        seams.gradients_zeroed.subscribe(sharding.kept.zeroed)
+        seams.gradients_clipped.subscribe(sharding.kept.clipped)
+        seams.norm_taken.subscribe(sharding.kept.norm)
 
     def left() -> None:
-        if not seams.state_asked.wanted and states.in_parts:  # left out, and not at the end of the run
-            rank.group.end("stopped: an optimizer's state is in parts, and its step failed on them")
+        in_parts = states.in_parts or (sharding is not None and len(sharding.kept))
+        if not seams.state_asked.wanted and in_parts:  # left out, and not at the end of the run
+            rank.group.end("stopped: what is divided over ranks can no longer be kept so, by a defect of Overdrive's")
 
     seams.on_undo(left)
+    return sharding

@@ -13,10 +13,11 @@ _BUCKET = 16 << 20  # bytes that are gathered at once: what is gathered is held 
 
 
 class Share:
-    """Of so many elements."""
+    """Of a tensor that is dense."""
 
-    def __init__(self, elements: int, rank: int, ranks: int) -> None:
-        self.sizes = shares(elements, ranks)
+    def __init__(self, whole: torch.Tensor, rank: int, ranks: int) -> None:
+        self.shape, self.stride = whole.shape, whole.stride()
+        self.sizes = shares(whole.numel(), ranks)
         self.rank = rank
 
     @property
@@ -27,6 +28,23 @@ class Share:
         """A flat view of this rank's elements, or of another's."""
         rank = self.rank if rank is None else rank
         return flat(whole).narrow(0, sum(self.sizes[:rank]), self.sizes[rank])
+
+    def laid(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same numbers, in memory in this order."""
+        if tensor.stride() == self.stride:
+            return tensor
+        return self.blank(tensor).copy_(tensor)
+
+    def blank(self, like: torch.Tensor) -> torch.Tensor:
+        """A whole one of that type, there."""
+        return torch.empty_strided(self.shape, self.stride, dtype=like.dtype, device=like.device)
+
+    def whole(self, part: torch.Tensor, group: Group, what: str) -> torch.Tensor:
+        """What all ranks' parts make up."""
+        made = self.blank(part)
+        self.of(made).copy_(part)
+        exchange([(made, self)], group, what)
+        return made
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:

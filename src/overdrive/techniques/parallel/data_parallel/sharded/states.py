@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from overdrive.ranks.group import Group
 from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.optimizer_state import state_of
+from overdrive.techniques.parallel.data_parallel.sharded.kept import Held, Kept, set_data
 from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange, is_dense
 
 
@@ -25,19 +27,25 @@ from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exc
 class _Narrowed:
     """A parameter in a step, and what it is otherwise."""
 
-    parameter: torch.Tensor
+    parameter: Any
     share: Share
-    whole: torch.Tensor
-    gradient: torch.Tensor
+    whole: torch.Tensor | None  # None where this rank has its share alone
+    gradient: torch.Tensor | None  # the same
     part: torch.Tensor  # of the gradient
     version: int  # of the gradient's part, before the step
+    held: Held | None
 
 
 class ShardedStates:
-    """All that one run does about its optimizers. `say`: tells the user a sentence, on rank 0."""
+    """All that one run does about its optimizers.
 
-    def __init__(self, group: Callable[[], Group], say: Callable[[str], None]) -> None:
-        self._group_of, self._say = group, say
+    Args:
+        say: tells the user a sentence, on rank 0.
+        kept: parameters of which this rank keeps its share; None where all are whole between two steps.
+    """
+
+    def __init__(self, group: Callable[[], Group], say: Callable[[str], None], kept: Kept | None = None) -> None:
+        self._group_of, self._say, self._kept = group, say, kept
         self._divided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()  # whether it is in parts now
         self._told: set[str] = set()
         self._stepping: Any = None
@@ -55,7 +63,7 @@ class ShardedStates:
             for parameter, held in state_of(optimizer).items():
                 share = self._share(parameter) if isinstance(parameter, torch.Tensor) else None
                 if share is not None:
-                    self._gather(parameter, share, held)
+                    self._gather(share, held)
 
     def stepped(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._group_of().mine() or self._refused(optimizer):
@@ -96,51 +104,81 @@ class ShardedStates:
         return bool(reason)
 
     def _share(self, parameter: torch.Tensor) -> Share | None:
+        if self._kept is not None and (held := self._kept.of(parameter)) is not None:
+            return held.share
         group = self._group_of()
         if parameter.numel() < group.size or not is_dense(parameter):
             return None
-        return Share(parameter.numel(), group.rank, group.size)
+        return Share(parameter, group.rank, group.size)
 
     def _narrow(self, optimizer: Any) -> list[_Narrowed]:
-        found, states = [], state_of(optimizer)
-        with torch.no_grad():
+        found, states, kept = [], state_of(optimizer), self._kept
+        with torch.no_grad(), kept.aside() if kept is not None else nullcontext():
+            if kept is not None:
+                kept.give_back()
+                kept.free_memory()
             for parameter in parameters_of(optimizer):
                 share, gradient = self._share(parameter), parameter.grad
-                if share is None or gradient is None:
+                held = kept.of(parameter) if kept is not None else None
+                own = held.gradient if held is not None else None
+                if share is None or (gradient is None and own is None):
                     continue
-                held = states.get(parameter, {})
-                if gradient.layout is not torch.strided:  # its rows say what is stepped: with the whole state
-                    self._gather(parameter, share, held)
+                state = states.get(parameter, {})
+                if gradient is not None and gradient.layout is not torch.strided:
+                    self._gather(share, state)  # its rows say what is stepped: with the whole state
                     continue
                 self._divided[optimizer] = True
-                for name, value in held.items():
-                    if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                        held[name] = share.of(_as_it_lies(value, parameter)).clone()
-                whole, part = parameter.data, share.of(_as_it_lies(gradient.detach(), parameter))
-                _set(parameter, share.of(whole), part)
-                found.append(_Narrowed(parameter, share, whole, gradient, part, version_of(part)))
+                for name, value in state.items():
+                    if isinstance(value, torch.Tensor) and value.shape == share.shape:
+                        state[name] = share.of(share.laid(value)).clone()
+                if own is None:
+                    assert gradient is not None
+                    own = share.of(share.laid(gradient.detach()))
+                part = held.part if held is not None else None
+                whole = parameter.data if part is None else None
+                _set(parameter, part if whole is None else share.of(whole), own)
+                found.append(_Narrowed(parameter, share, whole, gradient, own, version_of(own), held))
         return found
 
     def _widen(self, narrowed: list[_Narrowed]) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), self._kept.aside() if self._kept is not None else nullcontext():
             for each in narrowed:
-                _set(each.parameter, each.whole, each.gradient)
-            exchange([(each.whole, each.share) for each in narrowed], self._group_of(), "the parameters after a step")
+                if each.whole is not None:
+                    _set(each.parameter, each.whole, each.gradient)
+                    if self._kept is not None and each.held is not None:
+                        self._kept.settle(each.held)
+                else:
+                    assert self._kept is not None and each.held is not None
+                    each.parameter.grad = None
+                    self._kept.hide(each.held)
+                    each.parameter.grad = each.gradient
+            exchange(self._to_be_whole(narrowed), self._group_of(), "the parameters after a step")
             for each in narrowed:
-                if version_of(each.part) != each.version:  # the step takes a scaler's scale from it
-                    changed = torch.empty_like(each.whole, dtype=each.gradient.dtype)
-                    each.share.of(changed).copy_(each.part)
-                    exchange([(changed, each.share)], self._group_of(), "a gradient after a step")
-                    each.gradient.copy_(changed)
+                if each.gradient is not None and version_of(each.part) != each.version:  # a scaler's scale was taken out
+                    each.gradient.copy_(each.share.whole(each.part, self._group_of(), "a gradient after a step"))
 
-    def _gather(self, parameter: torch.Tensor, share: Share, held: dict[str, Any]) -> None:
-        """What is in parts of this parameter's state, whole."""
-        for name, value in held.items():
-            if isinstance(value, torch.Tensor) and value.shape == (share.size,) != parameter.shape:
-                whole = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False)
-                share.of(whole).copy_(value)
-                exchange([(whole, share)], self._group_of(), "an optimizer's state")
-                held[name] = whole
+    def _to_be_whole(self, narrowed: list[_Narrowed]) -> list[tuple[torch.Tensor, Share]]:
+        """Those that are whole on some rank: who holds a parameter's memory may be another on each."""
+        group = self._group_of()
+        mine = [each.whole is not None for each in narrowed]
+        if self._kept is not None and narrowed:
+            told = group.of_all([int(each) for each in mine], "which parameters are whole")
+            mine = [any(flags) for flags in zip(*told, strict=True)]
+        found = []
+        for each, wanted in zip(narrowed, mine, strict=True):
+            if wanted and each.whole is not None:
+                found.append((each.whole, each.share))
+            elif wanted and each.held is not None and each.held.part is not None:
+                passing = each.share.blank(each.held.part)
+                each.share.of(passing).copy_(each.held.part)
+                found.append((passing, each.share))
+        return found
+
+    def _gather(self, share: Share, state: dict[str, Any]) -> None:
+        """What is in parts of a parameter's state, whole."""
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == (share.size,) != share.shape:
+                state[name] = share.whole(value, self._group_of(), "an optimizer's state")
 
     def _tell(self, optimizer: Any) -> None:
         """Once of each kind, after the first step: what it takes on a rank."""
@@ -158,14 +196,7 @@ class ShardedStates:
         self._say(f"the state of {kind} is divided over {ranks} ranks, {size(whole)} → {size(own)} a rank")
 
 
-def _set(parameter: torch.Tensor, data: torch.Tensor, gradient: torch.Tensor) -> None:
+def _set(parameter: Any, data: Any, gradient: Any) -> None:
     parameter.grad = None  # it has to be of the parameter's shape, at each moment
-    parameter.data = data
+    set_data(parameter, data)
     parameter.grad = gradient
-
-
-def _as_it_lies(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """The same numbers, in memory in the order of the parameter's."""
-    if tensor.stride() == parameter.stride():
-        return tensor
-    return torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
