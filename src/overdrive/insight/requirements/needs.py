@@ -42,6 +42,7 @@ class Needs:
     kept_peak: int = 0  # bytes; measured: of the process as it is, where the C library keeps freed blocks
     notes: tuple[str, ...] = field(default=())
     pairs: tuple[tuple[int, int], ...] = ()  # of layers that may be divided: numbers between them, bytes of weights
+    units: tuple[int, ...] = ()  # bytes of parameters that are used together, and whole together if they are divided
 
     @property
     def tensors(self) -> int:
@@ -92,6 +93,7 @@ class Needs:
             program=int(report["program"]),
             operators=_fastest(least, steps),
             pairs=tuple((between, held) for between, held in report.get("pairs", ())),
+            units=tuple(report.get("units", ())),
         )
         return replace(needs, **measured)
 

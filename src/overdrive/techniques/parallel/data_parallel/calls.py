@@ -33,12 +33,17 @@ class Divided:
     Args:
         say: tells the user a sentence, on rank 0.
         sharding: of the models whose parameters are divided; None where none are.
+        sparing: see `Gradients`.
     """
 
     def __init__(
-        self, group: Callable[[], Group], say: Callable[[str], None], sharding: Sharding | None = None
+        self,
+        group: Callable[[], Group],
+        say: Callable[[str], None],
+        sharding: Sharding | None = None,
+        sparing: bool = False,
     ) -> None:
-        self._group_of, self._say, self._sharding = group, say, sharding
+        self._group_of, self._say, self._sharding, self._sparing = group, say, sharding, sparing
         self.chance, self.norms = Chance(), Norms(None)
         self._gradients: Gradients | None = None
         self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
@@ -51,7 +56,7 @@ class Divided:
         group = self._group_of()
         if self._gradients is None:
             kept = self._sharding.kept if self._sharding is not None else None
-            self._gradients, self.norms.group = Gradients(group, kept), group
+            self._gradients, self.norms.group = Gradients(group, kept, self._sparing), group
         return group
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ end waits for all. Which parameters have a gradient on any rank is told then: on
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,19 +19,26 @@ from overdrive.ranks.group import Group
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 from overdrive.seams.torch.internals import after_backward
 from overdrive.techniques.parallel.data_parallel.exchange import Mean
-from overdrive.techniques.parallel.data_parallel.sharded.kept import Held, Kept
+from overdrive.techniques.parallel.data_parallel.sharded.held import Held
+from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
 from overdrive.techniques.parallel.data_parallel.sharded.share import flat as flat_of
 
 _BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
-_AT_ONCE = 2  # of these, where gradients are kept in parts: the others are finished, and their memory is free
+_AT_ONCE = 2  # of these under way, where memory is spared: the others are finished, and theirs is free
+_PATIENCE = 1.0  # seconds for such an end, which usually takes some ms
+_EVERY = 1e-4
 _FP32 = (torch.float16, torch.bfloat16)  # a sum over ranks would round them once more than one process does
 
 
 class Gradients:
-    """`kept`: parameters of whose gradients each rank keeps its share; None where all are whole."""
+    """
+    Args:
+        kept: parameters of whose gradients each rank keeps its share; None where all are whole.
+        sparing: of memory: of what is summed over ranks, little is there at once.
+    """
 
-    def __init__(self, group: Group, kept: Kept | None = None) -> None:
-        self._group, self._kept = group, kept
+    def __init__(self, group: Group, kept: Kept | None = None, sparing: bool = False) -> None:
+        self._group, self._kept, self._sparing = group, kept, sparing
         self._known: dict[int, int] = {}  # by id: its number, the same on all ranks
         # By number. When a tensor goes is another time on each rank: its number is not given again.
         self._leaves: list[weakref.ref[torch.Tensor]] = []
@@ -40,6 +48,7 @@ class Gradients:
         self._plan: list[list[int]] = []  # buckets, by the order of the last pass
         self._begun: list[_Bucket] = []
         self._under_way = False
+        self._waits = True
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
         """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
@@ -88,8 +97,12 @@ class Gradients:
         if not self._under_way:
             self._under_way = True
             after_backward(self._backward_over)
-            if self._kept is not None and not self._plan:  # else all gradients would be there at once, in the first pass
-                known = [n for n in reversed(range(len(self._leaves))) if n not in self._early and self._leaves[n]() is not None]
+            if self._sparing and not self._plan:  # else all gradients would be there at once, in the first pass
+                known = [
+                    n
+                    for n in reversed(range(len(self._leaves)))
+                    if n not in self._early and self._leaves[n]() is not None
+                ]
                 self._plan = self._buckets(known)
         self._came.append(number)
         with self._aside():
@@ -97,10 +110,10 @@ class Gradients:
                 self._begin(self._plan[len(self._begun)])
 
     def _aside(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._kept is None else self._kept.aside()
+        return nullcontext() if self._kept is None else self._kept.gradients.aside()
 
     def _begin(self, numbers: list[int]) -> None:
-        held = [self._kept.takes(self._leaf(each)) if self._kept is not None else None for each in numbers]
+        held = [self._kept.gradients.takes(self._leaf(each)) if self._kept is not None else None for each in numbers]
         gradients = [self._gradient(each) for each in numbers]
         flat = torch.cat(
             [
@@ -114,9 +127,19 @@ class Gradients:
             if place is not None:
                 self._leaf(number).grad = None
         self._begun.append(_Bucket(numbers, held, flat, self._group.begin_sum(flat)))
-        if any(held):  # so few are whole at once
+        if self._sparing:
             for bucket in self._begun[:-_AT_ONCE]:
-                self._put_back(bucket)
+                if bucket.flat is not None and self._comes(bucket.work):
+                    self._put_back(bucket)
+
+    def _comes(self, work: Any) -> bool:
+        """Wait for it, as long as that is sure to end: a rank that has no gradient for one of them begins it last."""
+        until = time.monotonic() + _PATIENCE
+        while self._waits and not work.is_completed():
+            if time.monotonic() > until:
+                self._waits = False
+            time.sleep(_EVERY)
+        return bool(work.is_completed())
 
     def _leaf(self, number: int) -> torch.Tensor:
         leaf = self._leaves[number]()
@@ -176,7 +199,7 @@ class Gradients:
                 elements = self._leaf(number).numel()
                 part, first = mean.narrow(0, first, elements), first + elements
                 if held is not None and self._kept is not None:
-                    self._kept.add(held, part)
+                    self._kept.gradients.add(held, part)
                 else:
                     place = self._gradient(number)
                     place.copy_(part.view(place.shape))

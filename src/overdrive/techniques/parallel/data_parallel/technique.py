@@ -66,8 +66,9 @@ class DataParallel(Technique):
         def arrived() -> None:
             from overdrive.techniques.parallel.data_parallel.calls import Divided
 
-            sharding = _shard(seams, rank, settings["shards"] == "all") if settings["shards"] != "nothing" else None
-            divided = Divided(lambda: rank.group, rank.say, sharding)
+            sparing = settings["shards"] != "nothing"
+            sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
+            divided = Divided(lambda: rank.group, rank.say, sharding, sparing)
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
@@ -90,9 +91,9 @@ def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
     seams.state_asked.subscribe(states.asked)
     if sharding:
         seams.optimizer_made.subscribe(sharding.made)
-        seams.gradients_zeroed.subscribe(sharding.kept.zeroed)
-        seams.gradients_clipped.subscribe(sharding.kept.clipped)
-        seams.norm_taken.subscribe(sharding.kept.norm)
+        seams.gradients_zeroed.subscribe(sharding.kept.gradients.zeroed)
+        seams.gradients_clipped.subscribe(sharding.kept.gradients.clipped)
+        seams.norm_taken.subscribe(sharding.kept.gradients.norm)
 
     def left() -> None:
         in_parts = states.in_parts or (sharding is not None and len(sharding.kept))

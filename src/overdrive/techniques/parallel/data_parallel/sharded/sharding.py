@@ -39,9 +39,9 @@ class Sharding:
                 return call(*args, **kwargs)
             if model not in self._seen and model.training and torch.is_grad_enabled():
                 self._divide(model)
-            if not len(self.kept) or not torch.is_grad_enabled():
+            if not len(self.kept):
                 return call(*args, **kwargs)
-            with self.kept.saving():
+            with self.kept.calling():
                 return call(*args, **kwargs)
 
         return made
@@ -59,8 +59,7 @@ class Sharding:
         found = [[each for each in unit if self._fits(each, ranks)] for unit in units(model)]
         found = [unit for unit in found if unit]
         for unit in found:
-            self.kept.take(unit)
-        self.kept.give_back()
+            self.kept.take(unit)  # and it is given back after the first backward pass: graphs from before it are there
         whole = sum(each.nbytes for each in model.parameters())
         divided = [sum(each.nbytes for each in unit) for unit in found]
         if not divided:

@@ -19,7 +19,8 @@ from overdrive.ranks.group import Group
 from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.optimizer_state import state_of
-from overdrive.techniques.parallel.data_parallel.sharded.kept import Held, Kept, set_data
+from overdrive.techniques.parallel.data_parallel.sharded.held import Held, set_data
+from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
 from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange, is_dense
 
 
@@ -58,12 +59,15 @@ class ShardedStates:
         """Somebody reads its state: it is made whole, if it is not its own step that reads."""
         if optimizer is self._stepping or not self._divided.get(optimizer):
             return
-        if self._group_of().mine():
-            self._divided[optimizer] = False
-            for parameter, held in state_of(optimizer).items():
-                share = self._share(parameter) if isinstance(parameter, torch.Tensor) else None
-                if share is not None:
-                    self._gather(share, held)
+        if not self._group_of().mine():
+            self._group_of().end(
+                "stopped: an optimizer's state, which is divided over ranks, is read in another thread"
+            )
+        self._divided[optimizer] = False
+        for parameter, state in state_of(optimizer).items():
+            share = self._share(parameter) if isinstance(parameter, torch.Tensor) else None
+            if share is not None:
+                self._gather(share, state)
 
     def stepped(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._group_of().mine() or self._refused(optimizer):
@@ -77,7 +81,7 @@ class ShardedStates:
 
         def evaluated() -> Any:
             """It computes the gradients, and is to see the parameters whole."""
-            loss = closure()
+            loss = closure()  # type: ignore[misc]
             begin()
             return loss
 
@@ -113,10 +117,9 @@ class ShardedStates:
 
     def _narrow(self, optimizer: Any) -> list[_Narrowed]:
         found, states, kept = [], state_of(optimizer), self._kept
-        with torch.no_grad(), kept.aside() if kept is not None else nullcontext():
+        with torch.no_grad(), kept.gradients.aside() if kept is not None else nullcontext():
             if kept is not None:
-                kept.give_back()
-                kept.free_memory()
+                kept.give_back_the_rest()
             for parameter in parameters_of(optimizer):
                 share, gradient = self._share(parameter), parameter.grad
                 held = kept.of(parameter) if kept is not None else None
@@ -141,20 +144,21 @@ class ShardedStates:
         return found
 
     def _widen(self, narrowed: list[_Narrowed]) -> None:
-        with torch.no_grad(), self._kept.aside() if self._kept is not None else nullcontext():
+        with torch.no_grad(), self._kept.gradients.aside() if self._kept is not None else nullcontext():
             for each in narrowed:
                 if each.whole is not None:
                     _set(each.parameter, each.whole, each.gradient)
-                    if self._kept is not None and each.held is not None:
-                        self._kept.settle(each.held)
-                else:
-                    assert self._kept is not None and each.held is not None
+                elif each.held is not None:
                     each.parameter.grad = None
-                    self._kept.hide(each.held)
+                    each.held.hide()
                     each.parameter.grad = each.gradient
+                if self._kept is not None and each.held is not None:
+                    self._kept.settle(each.held)
             exchange(self._to_be_whole(narrowed), self._group_of(), "the parameters after a step")
             for each in narrowed:
-                if each.gradient is not None and version_of(each.part) != each.version:  # a scaler's scale was taken out
+                if (
+                    each.gradient is not None and version_of(each.part) != each.version
+                ):  # a scaler's scale was taken out
                     each.gradient.copy_(each.share.whole(each.part, self._group_of(), "a gradient after a step"))
 
     def _to_be_whole(self, narrowed: list[_Narrowed]) -> list[tuple[torch.Tensor, Share]]:
