@@ -203,7 +203,7 @@ class Gradients:
                 else:
                     place = self._gradient(number)
                     place.copy_(part.view(place.shape))
-        bucket.flat = None
+        bucket.flat = bucket.work = None  # that holds it, too
 
     def _apart(self, number: int) -> bool:
         gradient = self._leaf(number).grad

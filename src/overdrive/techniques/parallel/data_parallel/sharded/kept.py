@@ -44,13 +44,21 @@ _OWNERS = 2  # of the memory of a parameter that nobody else uses: it, and the h
 
 
 class Kept:
-    """All parameters that one run keeps its share of. `differs`: told of each, of which each rank has another part."""
+    """All parameters that one run keeps its share of.
+
+    Args:
+        differs: told of each, of which each rank has another part.
+
+    Attributes:
+        in_step: they are this rank's shares, and nothing else.
+    """
 
     def __init__(self, group: Callable[[], Group], differs: Callable[[Any], None]) -> None:
         self._group_of, self._differs = group, differs
         self._held: dict[int, Held] = {}  # by the parameter's id
         self._open: list[Unit] = []
         self._within = False  # a model's call
+        self.in_step = False
         self._saved = Saved(self.gather)
         self.gradients = GradientParts(group, self.of, lambda: [*self._held.values()], self.settle)
         keepers.append(self)
@@ -142,8 +150,8 @@ class Kept:
         if not units:
             return
         group = self._group_of()
-        if not (group.mine() or in_backward()):
-            raise RuntimeError("a parameter that is divided over ranks is not seen in another thread or process")
+        if self.in_step or not (group.mine() or in_backward()):
+            raise RuntimeError("a parameter that is divided over ranks is whole on the main thread, between two steps")
         self.give_back(units)
         with torch.no_grad(), _unseen():
             for unit in units:

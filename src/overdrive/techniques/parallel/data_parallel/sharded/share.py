@@ -9,7 +9,7 @@ import torch
 from overdrive.ranks.group import Group
 from overdrive.techniques.parallel.data_parallel.exchange import shares
 
-_BUCKET = 16 << 20  # bytes that are gathered at once: what is gathered is held twice meanwhile
+_BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
 
 
 class Share:

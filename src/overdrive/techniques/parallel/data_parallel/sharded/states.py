@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from overdrive.core.objective import size
 from overdrive.ranks.group import Group
 from overdrive.seams.parameters import looks_at_more, parameters_of
-from overdrive.seams.torch.internals import version_of
+from overdrive.seams.torch.internals import as_plain_tensors, version_of
 from overdrive.seams.torch.optimizer_state import state_of
 from overdrive.techniques.parallel.data_parallel.sharded.held import Held, set_data
 from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
@@ -76,8 +75,8 @@ class ShardedStates:
         closure = args[0] if args else kwargs.get("closure")
 
         def begin() -> None:
-            self._stepping = optimizer
             narrowed.extend(self._narrow(optimizer))
+            self._stepping = optimizer
 
         def evaluated() -> Any:
             """It computes the gradients, and is to see the parameters whole."""
@@ -116,35 +115,40 @@ class ShardedStates:
         return Share(parameter, group.rank, group.size)
 
     def _narrow(self, optimizer: Any) -> list[_Narrowed]:
-        found, states, kept = [], state_of(optimizer), self._kept
-        with torch.no_grad(), kept.gradients.aside() if kept is not None else nullcontext():
-            if kept is not None:
-                kept.give_back_the_rest()
-            for parameter in parameters_of(optimizer):
-                share, gradient = self._share(parameter), parameter.grad
-                held = kept.of(parameter) if kept is not None else None
-                own = held.gradient if held is not None else None
-                if share is None or (gradient is None and own is None):
-                    continue
-                state = states.get(parameter, {})
-                if gradient is not None and gradient.layout is not torch.strided:
-                    self._gather(share, state)  # its rows say what is stepped: with the whole state
-                    continue
-                self._divided[optimizer] = True
-                for name, value in state.items():
-                    if isinstance(value, torch.Tensor) and value.shape == share.shape:
-                        state[name] = share.of(share.laid(value)).clone()
-                if own is None:
-                    assert gradient is not None
-                    own = share.of(share.laid(gradient.detach()))
-                part = held.part if held is not None else None
-                whole = parameter.data if part is None else None
-                _set(parameter, part if whole is None else share.of(whole), own)
-                found.append(_Narrowed(parameter, share, whole, gradient, own, version_of(own), held))
-        return found
+        """Empty where the step is to be made whole on every rank."""
+        kept, states, trained = self._kept, state_of(optimizer), parameters_of(optimizer)
+        if kept is not None:
+            kept.give_back_the_rest()
+        with torch.no_grad(), as_plain_tensors():
+            if any(each.grad is not None and each.grad.layout is not torch.strided for each in trained):
+                self.asked(optimizer)  # the gradient's rows say what is stepped
+                return []
+            self._divided[optimizer] = True
+            found = [self._narrowed(each, states.get(each, {})) for each in trained]
+        if kept is not None:
+            kept.in_step = True
+        return [each for each in found if each is not None]
+
+    def _narrowed(self, parameter: Any, state: dict[str, Any]) -> _Narrowed | None:
+        share, gradient = self._share(parameter), parameter.grad
+        held = self._kept.of(parameter) if self._kept is not None else None
+        own = held.gradient if held is not None else None
+        if share is None or (gradient is None and own is None):
+            return None
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == share.shape:
+                state[name] = share.of(share.laid(value)).clone()
+        if own is None:
+            own = share.of(share.laid(gradient.detach()))
+        part = held.part if held is not None else None
+        whole = parameter.data if part is None else None
+        _set(parameter, part if whole is None else share.of(whole), own)
+        return _Narrowed(parameter, share, whole, gradient, own, version_of(own), held)
 
     def _widen(self, narrowed: list[_Narrowed]) -> None:
-        with torch.no_grad(), self._kept.gradients.aside() if self._kept is not None else nullcontext():
+        if self._kept is not None:
+            self._kept.in_step = False
+        with torch.no_grad(), as_plain_tensors():
             for each in narrowed:
                 if each.whole is not None:
                     _set(each.parameter, each.whole, each.gradient)
@@ -156,9 +160,8 @@ class ShardedStates:
                     self._kept.settle(each.held)
             exchange(self._to_be_whole(narrowed), self._group_of(), "the parameters after a step")
             for each in narrowed:
-                if (
-                    each.gradient is not None and version_of(each.part) != each.version
-                ):  # a scaler's scale was taken out
+                # A scaler's scale, which the step has taken out of it.
+                if each.gradient is not None and version_of(each.part) != each.version:
                     each.gradient.copy_(each.share.whole(each.part, self._group_of(), "a gradient after a step"))
 
     def _to_be_whole(self, narrowed: list[_Narrowed]) -> list[tuple[torch.Tensor, Share]]:
