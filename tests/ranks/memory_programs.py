@@ -80,7 +80,7 @@ def main(name: str, warm: bool) -> None:
         train(GPT(16, 2) if words else mlp(16, 2), words, 4)
     before = held("VmRSS")
     model = GPT() if words else mlp()
-    print("peak", train(model, words, 10 if warm else 80) - before, "parameters", sum(each.nbytes for each in model.parameters()))
+    print(train(model, words, 10 if warm else 80) - before)
 
 
 if __name__ == "__main__":

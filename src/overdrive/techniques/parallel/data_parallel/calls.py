@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -187,11 +188,12 @@ class Divided:
             told = {"reason": "the program has hooks on it"}
         else:
             self._within = True
-            if self._sharding is not None:
-                self._sharding.kept.gather_all(model.parameters())
             try:
-                first = self.group.rank == 0
-                told = find_way(model, call, leaves, build, self.group.size, self.chance, self.norms) if first else {}
+                with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
+                    first = self.group.rank == 0
+                    told = (
+                        find_way(model, call, leaves, build, self.group.size, self.chance, self.norms) if first else {}
+                    )
             finally:
                 self._within = False
                 self.norms.statistics = self.chance.noted = None

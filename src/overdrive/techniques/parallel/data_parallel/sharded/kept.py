@@ -18,9 +18,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from overdrive.ranks.group import Group
-from overdrive.seams.torch.internals import as_plain_tensors, in_backward, storage_owners, unseen_by_modes
+from overdrive.seams.torch.internals import as_plain_tensors, storage_owners, unseen_by_modes
 from overdrive.techniques.parallel.data_parallel.sharded.held import Held, Sharded, Unit, keepers, set_data
-from overdrive.techniques.parallel.data_parallel.sharded.parts import GradientParts
+from overdrive.techniques.parallel.data_parallel.sharded.parts import GradientParts, may_gather
 from overdrive.techniques.parallel.data_parallel.sharded.saved import Saved
 from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange
 
@@ -150,16 +150,20 @@ class Kept:
         if not units:
             return
         group = self._group_of()
-        if self.in_step or not (group.mine() or in_backward()):
-            raise RuntimeError("a parameter that is divided over ranks is whole on the main thread, between two steps")
+        if self.in_step:
+            raise RuntimeError("a parameter that is divided over ranks is not whole within an optimizer's step")
+        may_gather(group)
         self.give_back(units)
         with torch.no_grad(), _unseen():
             for unit in units:
                 self._gather(unit, group)
 
-    def gather_all(self, parameters: Iterable[Any]) -> None:
-        """At once: for a process that is forked, and cannot gather."""
-        self.gather(held for each in parameters if (held := self.of(each)) is not None)
+    @contextmanager
+    def for_a_fork(self, model: nn.Module) -> Iterator[None]:
+        """Within it all of a model is whole at once, and gradients are nobody's: a forked process cannot gather."""
+        self.gather(held for each in model.parameters() if (held := self.of(each)) is not None)
+        with self.gradients.aside():
+            yield
 
     def give_back(self, but: Sequence[Unit] = ()) -> None:
         """Let go of what is whole and not needed now."""

@@ -15,6 +15,7 @@ import torch
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.internals import in_backward
 from overdrive.techniques.parallel.data_parallel.sharded.held import Held
 
 
@@ -48,6 +49,7 @@ class GradientParts:
             held.gradient = None
             held.looked = value is not None
         elif held.gradient is not None:
+            may_gather(self._group_of())
             whole = held.share.whole(held.gradient, self._group_of(), "a gradient that is looked at")
             held.gradient, held.looked = None, True
             with self.aside():
@@ -103,3 +105,12 @@ class GradientParts:
         """Of all gradients together, with the shares of all ranks; None where there are none."""
         own = {id(each.gradient) for each in self._all() if each.gradient is not None}
         return norm_of_parts(call, gradients, own, kind, foreach, self._group_of())
+
+
+def may_gather(group: Group) -> None:
+    """
+    Raises:
+        RuntimeError: there are no other ranks here to have anything from.
+    """
+    if not (group.mine() or in_backward()):
+        raise RuntimeError("what is divided over ranks is not to be had in another thread or process")
