@@ -188,12 +188,11 @@ class Divided:
             told = {"reason": "the program has hooks on it"}
         else:
             self._within = True
+            told = {}
             try:
                 with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
-                    first = self.group.rank == 0
-                    told = (
-                        find_way(model, call, leaves, build, self.group.size, self.chance, self.norms) if first else {}
-                    )
+                    if self.group.rank == 0:
+                        told = find_way(model, call, leaves, build, self.group.size, self.chance, self.norms)
             finally:
                 self._within = False
                 self.norms.statistics = self.chance.noted = None

@@ -17,7 +17,7 @@ import torch
 
 from overdrive.ranks.group import Group
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
-from overdrive.seams.torch.internals import after_backward
+from overdrive.seams.torch.internals import after_backward, in_backward
 from overdrive.techniques.parallel.data_parallel.exchange import Mean
 from overdrive.techniques.parallel.data_parallel.sharded.held import Held
 from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
@@ -52,6 +52,8 @@ class Gradients:
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
         """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
+        if self._under_way and not in_backward():  # the last pass ended in an error, which the program has taken
+            self._came, self._begun, self._under_way = [], [], False
         for leaf in leaves:
             number = self._known.get(id(leaf))
             if number is not None and self._leaves[number]() is not leaf:
@@ -115,12 +117,11 @@ class Gradients:
     def _begin(self, numbers: list[int]) -> None:
         held = [self._kept.gradients.takes(self._leaf(each)) if self._kept is not None else None for each in numbers]
         gradients = [self._gradient(each) for each in numbers]
-        flat = torch.cat(
-            [
-                each.reshape(-1) if place is None else flat_of(place.share.laid(each))
-                for place, each in zip(held, gradients, strict=True)
-            ]
-        )
+        parts = [
+            each.reshape(-1) if place is None else flat_of(place.share.laid(each))
+            for place, each in zip(held, gradients, strict=True)
+        ]
+        flat = parts[0] if self._sparing and len(parts) == 1 else torch.cat(parts)
         if flat.dtype in _FP32:
             flat = flat.float()
         for number, place in zip(numbers, held, strict=True):
@@ -232,7 +233,8 @@ class Gradients:
         size, kind = 0, None
         for number in numbers:
             leaf = self._leaf(number)
-            if not found or size > _BUCKET or (leaf.dtype, leaf.device) != kind:
+            full = size + (leaf.nbytes if self._sparing else 0) > _BUCKET  # a large one is summed in its place
+            if not found or full or (leaf.dtype, leaf.device) != kind:
                 found.append([])
                 size, kind = 0, (leaf.dtype, leaf.device)
             found[-1].append(number)

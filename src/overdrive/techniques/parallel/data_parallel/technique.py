@@ -21,15 +21,18 @@ class DataParallel(Technique):
     rank's samples only, and its results are gathered, so that the program has the whole batch's: loss, metrics,
     schedules and decisions are those of one process. In the backward pass each rank computes its samples' gradients,
     and they are averaged before anything can look at them. Random numbers inside of the call are drawn for the whole
-    batch and divided; batch normalisation takes the statistics of all ranks.
+    batch and divided; batch normalisation takes the statistics of all ranks. With `shards = "state"` each rank keeps
+    its share of the optimizer's state alone; with "all", of gradients and parameters too, which are whole while
+    somebody uses them.
 
     When it helps: models whose calls take long, beside what the rest of a step takes on every rank anyway (loading,
-    loss, optimizer) and beside the exchange of gradients.
+    loss, optimizer) and beside the exchange of gradients. In shares, models that do not fit one device.
 
     When it hurts: small models: a step exchanges its results and gradients, some 1 ms between two processes of one
     machine. Results that are large (a language model's logits) are gathered whole. What cannot be divided runs whole
     on every rank, and that is said: what a first call on parts does not do as the whole, compared in fp64; a model
-    that carries hooks, keeps something of its batch or looks at its values.
+    that carries hooks, keeps something of its batch or looks at its values. Shares are gathered for each use and after
+    each step; optimizers that look at more than one element keep their state whole.
 
     What it watches: before each divided call, anything that the model's code looks at, its hooks among it; after a
     change it is tried anew. What would escape: a model that begins to look at its whole batch by its values alone, and
@@ -38,7 +41,7 @@ class DataParallel(Technique):
     Contract: rounding. The same products are summed in another order.
 
     Source: Li et al., PyTorch Distributed, VLDB 2020 (averaged gradients, in buckets); Ioffe and Szegedy, Batch
-    Normalization, 2015; `torch.nn.DataParallel`, whose border it has
+    Normalization, 2015; `torch.nn.DataParallel`, whose border it has; Rajbhandari et al., ZeRO, SC 2020 (shares)
     """
 
     name = "data_parallel"

@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from overdrive.seams.torch.internals import as_plain_tensors, storage_id, version_of
+from overdrive.seams.torch.internals import (
+    as_plain_tensors,
+    keeps_saved_tensors_elsewhere,
+    storage_id,
+    version_of,
+)
 from overdrive.techniques.parallel.data_parallel.sharded.held import Held
 
 _WRITTEN = (
@@ -32,7 +37,8 @@ class Saved:
         self._by_memory.pop(storage_id(held.parameter), None)
 
     def hooks(self) -> AbstractContextManager[Any]:
-        if not torch.is_grad_enabled():
+        """None where others are in force: checkpoints count what is saved, and what they keep holds the memory."""
+        if not torch.is_grad_enabled() or keeps_saved_tensors_elsewhere():
             return nullcontext()
         return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
