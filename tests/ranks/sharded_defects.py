@@ -167,7 +167,7 @@ def the_gradient_of_another_share():
 
 @defect("plain_with_a_ragged_last_batch")
 def gradients_that_are_not_zeroed():
-    with patched(parts.GradientParts, "zeroed", lambda self, subject, call, set_to_none=True: call(set_to_none)):
+    with patched(parts, "parameters_of", lambda _: []):
         yield
 
 
@@ -178,14 +178,20 @@ def a_gradient_in_its_place_that_is_the_part():
 
 
 @defect("plain_with_a_ragged_last_batch")
-def a_graph_that_finds_no_values():
-    """What is kept for the backward pass is what lies there then."""
-    pack = patched(saved.Saved, "_pack", lambda self, tensor: (tensor, tensor._version))
-    with pack, patched(kept, "storage_owners", lambda _: kept._OWNERS):
+def a_graph_that_does_not_gather():
+    def unpack(self, packed):
+        if isinstance(packed[0], torch.Tensor):
+            return packed[0]
+        held, _, size, stride, offset = packed
+        with saved.as_plain_tensors():
+            found = held.parameter.data
+            return found.as_strided(size, stride, offset) if held.part is None else found.expand(size)
+
+    with patched(saved.Saved, "_unpack", unpack):
         yield
 
 
-@defect("weight_penalty_before_and_after_the_call")
+@defect("plain_with_a_ragged_last_batch")
 def a_sum_that_is_no_mean():
     plain = gradients.Gradients._put_back
 
