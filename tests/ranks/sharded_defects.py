@@ -177,7 +177,7 @@ def a_gradient_in_its_place_that_is_the_part():
         yield
 
 
-@defect("plain_with_a_ragged_last_batch")
+@defect("graph_used_twice")
 def a_graph_that_does_not_gather():
     def unpack(self, packed):
         if isinstance(packed[0], torch.Tensor):
