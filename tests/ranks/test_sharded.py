@@ -56,9 +56,10 @@ def sharded() -> Iterator[tuple[nn.Module, kept.Kept]]:
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     for each in model.parameters():
         each.data.view(2, -1)[1] = each.data.view(2, -1)[0]
-    held = kept.Kept(lambda: OfTwo(), lambda _: None)  # type: ignore[arg-type, return-value]
+    held = kept.Kept(lambda: OfTwo())  # type: ignore[arg-type, return-value]
     for unit in units.units(model):
         held.take(unit)
+    del each, unit  # else they live on
     held.give_back()
     yield model, held
     keepers.remove(held)
@@ -158,6 +159,13 @@ def test_who_writes_between_forward_and_backward_is_told_so(sharded: tuple[nn.Mo
         model[2].weight.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         made.sum().backward()
+
+
+def test_a_dropped_model_is_forgotten(sharded: tuple[nn.Module, kept.Kept]) -> None:
+    model, held = sharded
+    assert len(held) == 4
+    del model[2]
+    assert len(held) == 2
 
 
 def test_nothing_is_gathered_in_a_step(sharded: tuple[nn.Module, kept.Kept]) -> None:

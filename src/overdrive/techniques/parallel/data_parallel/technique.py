@@ -88,11 +88,12 @@ def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
     from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
     from overdrive.techniques.parallel.data_parallel.sharded.states import ShardedStates
 
-    sharding = Sharding(lambda: rank.group, rank.say, rank.lockstep.differing.add) if parameters else None
+    sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
     states = ShardedStates(lambda: rank.group, rank.say, sharding.kept if sharding else None)
     seams.optimizer_called.subscribe(states.stepped)
     seams.state_asked.subscribe(states.asked)
     if sharding:
+        rank.lockstep.differing.append(lambda parameter: sharding.kept.of(parameter) is not None)
         seams.optimizer_made.subscribe(sharding.made)
         seams.gradients_zeroed.subscribe(sharding.kept.gradients.zeroed)
         seams.gradients_clipped.subscribe(sharding.kept.gradients.clipped)

@@ -53,6 +53,7 @@ class Dividing:
         self._dims: dict[torch.Tensor, int] = {}  # of parameters that are divided, along which dimension
         self._whole: dict[torch.Tensor, torch.Size] = {}  # and what they were
         self._parts: Live | None = None
+        rank.lockstep.differing.append(lambda parameter: parameter in self._dims)
 
     def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers.append(optimizer)
@@ -95,7 +96,6 @@ class Dividing:
             }
             for parameter, dim in divide(pair).items():
                 self._dims[parameter], self._whole[parameter] = dim, whole[parameter]
-                self._rank.lockstep.differing.add(parameter)
         for each in optimizers:
             self._state_in_parts(each)
         count = len(told["pairs"])

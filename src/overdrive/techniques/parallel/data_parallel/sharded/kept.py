@@ -46,15 +46,12 @@ _OWNERS = 2  # of the memory of a parameter that nobody else uses: it, and the h
 class Kept:
     """All parameters that one run keeps its share of.
 
-    Args:
-        differs: told of each, of which each rank has another part.
-
     Attributes:
         in_step: they are this rank's shares, and nothing else.
     """
 
-    def __init__(self, group: Callable[[], Group], differs: Callable[[Any], None]) -> None:
-        self._group_of, self._differs = group, differs
+    def __init__(self, group: Callable[[], Group]) -> None:
+        self._group_of = group
         self._held: dict[int, Held] = {}  # by the parameter's id
         self._open: list[Unit] = []
         self._within = False  # a model's call
@@ -81,7 +78,6 @@ class Kept:
             unit.all.append(held)
             self._held[id(each)] = held
             self._saved.whole(held)
-            self._differs(each)
         self._open.append(unit)
 
     def _gone(self, key: int, reference: Any) -> None:

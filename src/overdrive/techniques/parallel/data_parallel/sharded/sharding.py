@@ -22,9 +22,9 @@ from overdrive.techniques.parallel.data_parallel.sharded.units import units
 class Sharding:
     """All that one run does about its models' parameters. `say`: tells the user a sentence, on rank 0."""
 
-    def __init__(self, group: Callable[[], Group], say: Callable[[str], None], differs: Callable[[Any], None]) -> None:
+    def __init__(self, group: Callable[[], Group], say: Callable[[str], None]) -> None:
         self._group_of, self._say = group, say
-        self.kept = Kept(group, differs)
+        self.kept = Kept(group)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._seen: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
