@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -15,26 +16,24 @@ def units(model: nn.Module) -> list[list[nn.Parameter]]:
     """
     found: list[list[nn.Parameter]] = []
     seen: set[int] = set()
-
-    def take(parameters: Any) -> None:
+    for parameters in _used_together(model):
         new = [each for each in dict.fromkeys(parameters) if id(each) not in seen]
         seen.update(map(id, new))
         if new:
             found.append(new)
-
-    def walk(module: nn.Module) -> None:
-        take(module.parameters(recurse=False))
-        children = list(module.children())
-        repeated = Counter(map(_shapes, children))
-        for child in children:
-            shapes = _shapes(child)
-            if shapes and repeated[shapes] > 1:
-                take(child.parameters())
-            else:
-                walk(child)
-
-    walk(model)
     return found
+
+
+def _used_together(module: nn.Module) -> Iterator[Iterator[nn.Parameter]]:
+    yield module.parameters(recurse=False)
+    children = list(module.children())
+    repeated = Counter(map(_shapes, children))
+    for child in children:
+        shapes = _shapes(child)
+        if shapes and repeated[shapes] > 1:
+            yield child.parameters()
+        else:
+            yield from _used_together(child)
 
 
 def _shapes(module: nn.Module) -> tuple[Any, ...]:
