@@ -6,8 +6,9 @@ import copy
 import json
 import pickle
 import re
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from overdrive.techniques.parallel.data_parallel.sharded.held import Sharded, ke
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
 from tests.ranks.named import NAMES  # noqa: E402
+from tests.ranks.test_ranks import acting  # noqa: E402
 
 HERE = Path(__file__).parent
 ROUNDING = 1e-9  # of numbers in fp64, after a dozen steps
@@ -261,6 +263,24 @@ def test_what_a_rank_holds_is_what_was_foretold(
     many = overdrive("run", "--ranks", "2", "--layout", layout, "memory_programs.py", name, "warm", cwd=HERE)
     assert told.returncode == many.returncode == 0, many.stderr
     assert int(many.stdout) == pytest.approx(foretold, rel=0.1)
+
+
+@cluster
+@pytest.mark.fault(17)
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("if rank: raise ValueError('alone')", "ValueError: alone"),
+        ("if rank: os.kill(os.getpid(), 9)", "rank"),
+        ("if rank: print([p.grad for p in model.parameters()])", "rank 1 for a gradient that is looked at in step 4"),
+        ("if rank: print(optimizer.state_dict())", "rank 1 for an optimizer's state in step 4"),
+    ],
+)
+def test_a_rank_that_goes_astray_ends_all(line: str, said: str, script: Callable[[str], Path], overdrive: Run) -> None:
+    path = script(acting(line).replace("lr=0.1", "lr=0.1, momentum=0.9"))
+    began = time.monotonic()
+    told = overdrive("run", "--ranks", "2", "--layout", "shard=2", "train.py", cwd=path.parent)
+    assert told.returncode != 0 and said in told.stderr and time.monotonic() - began < 60, told.stderr
 
 
 def test_there_are_enough_uses_and_defects() -> None:

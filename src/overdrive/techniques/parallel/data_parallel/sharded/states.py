@@ -1,7 +1,7 @@
 """Steps of optimizers of which each rank takes its share, and keeps the state of that alone.
 
 For the length of a step the parameters and gradients are this rank's elements; PyTorch's own code does the rest.
-Between two steps the parameters are whole again. Who reads the state then finds it whole; the next step divides it.
+Between two steps who reads a parameter or the state finds it whole; the next step divides the state again.
 """
 
 from __future__ import annotations
