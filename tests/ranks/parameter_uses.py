@@ -398,6 +398,31 @@ def graph_used_twice(shard):
     return result(m)
 
 
+class Twice(nn.Module):
+    """One layer, used twice, each time with activations that are made again in a backward pass of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.shared, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        for _ in range(2):
+            x = torch.utils.checkpoint.checkpoint(self.shared, x, use_reentrant=True)
+        return self.last(x)
+
+
+def twice():
+    torch.manual_seed(0)
+    return Twice()
+
+
+@use
+def checkpoints_with_passes_of_their_own(shard):
+    m, o = made(shard, twice)
+    return [step(m, o) for _ in range(3)], result(m)
+
+
 @use
 def other_optimizers(shard):
     numbers = []

@@ -182,12 +182,23 @@ class Gradients:
         for bucket in self._begun:
             self._put_back(bucket)
         self._begun.clear()
+        self._add_late(came)
         for number in wanted:
             if self._apart(number):
                 self._alone(number)
         seen = [*dict.fromkeys(number for number in came if not self._apart(number))]
         same = all(each[:-1] == masks[0][:-1] for each in masks)
         self._plan = self._buckets(seen) if same else []
+
+    def _add_late(self, came: list[int]) -> None:
+        """What has come to a gradient that was in parts already: from a checkpoint's own pass within this one."""
+        for number in dict.fromkeys(came):
+            leaf = self._leaf(number)
+            if self._kept is None or self._kept.gradients.takes(leaf) is None or self._apart(number):
+                continue
+            if leaf.grad is not None:
+                self._begin([number])
+                self._put_back(self._begun.pop())
 
     def _put_back(self, bucket: _Bucket) -> None:
         if bucket.flat is None:
