@@ -22,10 +22,10 @@ def test_a_batch_divided_leaves_weights_and_their_states_whole() -> None:
 def test_shares_of_the_state_and_of_all() -> None:
     _, data, zero1, shard, _ = layouts(needs(), 4)
     assert zero1.parts == {**data.parts, "optimizer states": 400}
-    # Of the parameters a quarter, and three quarters of the largest unit while it is whole.
+    # A quarter of each, and of the largest unit the rest of the parameters, and its gradients.
     assert shard.parts == {
         "parameters": 250 + 300,
-        "gradients": 200,
+        "gradients": 200 + 400,
         "optimizer states": 400,
         "activations": 126,
         "workspace": 25,

@@ -17,6 +17,7 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     shares = {name: -(-each // ranks) for name, each in alone.items()}
     largest = max(needs.units, default=alone["parameters"])
     shares["parameters"] += largest - largest // ranks
+    shares["gradients"] += largest  # those of the same unit, before they are summed
     pairs = [held for between, held in needs.pairs if between % ranks == 0]
     saved = sum(pairs) - sum(pairs) // ranks
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
@@ -26,7 +27,11 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
         ("one process", alone, ""),
         (f"data={ranks}", batch, "the batch, and results gathered, come on top"),
         (f"zero1={ranks}", states, f"if the optimizer looks at each element alone; else as data={ranks}"),
-        (f"shard={ranks}", shares, f"the largest of {len(needs.units)} units of parameters is whole while it is used"),
+        (
+            f"shard={ranks}",
+            shares,
+            f"the largest of {len(needs.units)} units of parameters is whole while it is used, and so are its gradients",
+        ),
         (f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
     )
     sizes = [sum(parts.values()) for _, parts, _ in found]

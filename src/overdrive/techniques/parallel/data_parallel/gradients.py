@@ -24,7 +24,7 @@ from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
 from overdrive.techniques.parallel.data_parallel.sharded.share import flat as flat_of
 
 _BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
-_AT_ONCE = 2  # of these under way, where memory is spared: the others are finished, and theirs is free
+_AT_ONCE = 1  # of these under way, where memory is spared: the others are finished, and theirs is free
 _PATIENCE = 1.0  # seconds for such an end, which usually takes some ms
 _EVERY = 1e-4
 _FP32 = (torch.float16, torch.bfloat16)  # a sum over ranks would round them once more than one process does

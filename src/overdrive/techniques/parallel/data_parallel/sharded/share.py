@@ -69,6 +69,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
 def exchange(held: Sequence[tuple[torch.Tensor, Share]], group: Group, what: str) -> None:
     """Each of these is whole, and right in this rank's share: put those of the other ranks in."""
     for bucket in _buckets(held):
+        whole, share = bucket[0]
+        if len(bucket) == 1 and len({*share.sizes}) == 1:  # without a copy
+            group.gather_into(flat(whole), share.of(whole), what)
+            continue
         own = torch.cat([share.of(whole) for whole, share in bucket])
         sizes = [sum(share.sizes[rank] for _, share in bucket) for rank in range(group.size)]
         told = group.gather(own, 0, sizes, what).split(sizes)  # type: ignore[no-untyped-call]
@@ -84,7 +88,9 @@ def _buckets(held: Sequence[tuple[torch.Tensor, Share]]) -> Iterator[list[tuple[
     bucket: list[tuple[torch.Tensor, Share]] = []
     size = 0
     for whole, share in held:
-        if bucket and (size > _BUCKET or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)):
+        if bucket and (
+            size + whole.nbytes > _BUCKET or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)
+        ):
             yield bucket
             bucket, size = [], 0
         bucket.append((whole, share))
