@@ -30,7 +30,7 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
         (
             f"shard={ranks}",
             shares,
-            f"the largest of {len(needs.units)} units of parameters is whole while it is used, and so are its gradients",
+            f"the largest of {len(needs.units)} units of parameters is whole in its use, and so are its gradients",
         ),
         (f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
     )
