@@ -28,6 +28,7 @@ DOCUMENTED = ("torch.utils._pytree.", "torch.utils._python_dispatch.TorchDispatc
 # Seen in PyTorch 2.13.0.
 IN_SEAMS = (
     "torch._C.DisableTorchFunction",
+    "torch._C.DisableTorchFunctionSubclass",
     "torch._C._autograd.DeviceType.CPU",
     "torch._C._autograd._get_current_graph_task_keep_graph",
     "torch._C._autograd._get_sequence_nr",

@@ -11,7 +11,7 @@ import click
 
 from overdrive.cli.json_output import STDOUT
 from overdrive.cli.later import Later
-from overdrive.cli.layout import technique_of
+from overdrive.cli.layout import HELP, technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
@@ -101,7 +101,7 @@ def run_as_rank(
     plan: Plan | None,
     plan_path: Path | None,
     engine: str | None,
-    technique: str,
+    technique: Chosen,
     watch: WatchWish,
 ) -> int:
     """
@@ -113,7 +113,7 @@ def run_as_rank(
     from overdrive.ranks.rank import Rank
 
     rank = Rank(membership, [samples_folder()], hide_own_frames)
-    rank.technique = technique
+    rank.technique = technique[0]
     # All record, since what is read they all read.
     if plan is not None and plan_path is not None:
         chosen = _chosen(plan)
@@ -124,8 +124,7 @@ def run_as_rank(
         return run(program, divides, plan_path.name, record, rank=rank, engine=engine, wish=watch)
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
-    settings = {"ranks": membership.size} if technique == "data_parallel" else {}
-    return run(program, [(technique, settings)], None, record, rank=rank, engine=engine, wish=watch)
+    return run(program, [technique], None, record, rank=rank, engine=engine, wish=watch)
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:
@@ -164,9 +163,7 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 
 @program_command
 @click.option("--ranks", type=Whole(min=1), help="Run it as so many processes, with the numbers of one.")
-@click.option(
-    "--layout", metavar="KIND=N", help="What the ranks divide: data=N (each batch, the default) or tensor=N (layers)."
-)
+@click.option("--layout", metavar="KIND=N", help=HELP)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option

@@ -97,6 +97,12 @@ class Group:
             whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
         return whole.movedim(0, dim)
 
+    def gather_into(self, whole: torch.Tensor, own: torch.Tensor, what: str) -> None:
+        """All ranks' tensors, which are as long, one after the other there; both are flat, and `own` may be a part."""
+        with self._waiting(what):
+            self._meet("gather", what, own.nbytes)
+            gather(self._on(own, self._calls), whole, own).wait()
+
     def _gathered(self, own: torch.Tensor, what: str) -> torch.Tensor:
         """The bytes of all ranks."""
         with self._waiting(what):

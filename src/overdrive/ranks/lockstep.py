@@ -26,12 +26,12 @@ _WHAT = ("the number of steps", "the losses", "random numbers", "the parameters"
 class Lockstep:
     """
     Attributes:
-        differing: parameters of which each rank has another part.
+        differing: who tell whether it is a parameter of which each rank has another part.
     """
 
     def __init__(self, group_of: Callable[[], Group]) -> None:
         self._group_of = group_of
-        self.differing: set[Any] = set()
+        self.differing: list[Callable[[Any], bool]] = []
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -118,7 +118,7 @@ class Lockstep:
 
     def _parameters(self) -> list[Any]:
         held = (each for optimizer in self._optimizers for each in parameters_of(optimizer))
-        return [each for each in held if each not in self.differing]
+        return [each for each in held if not any(differs(each) for differs in self.differing)]
 
     def _first_parameter(self) -> str:
         parameters = self._parameters()

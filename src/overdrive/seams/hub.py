@@ -77,6 +77,7 @@ class Seams:
         self.framework_arrived = Event(self, always=True)  # () the last of `frameworks` has just been imported
         self.framework_ready = Event(self, always=True)  # () all of it is there, and its seams are entered
         self.optimizer_made = Event(self, always=True)  # (optimizer, models) parameters and their modules are known
+        self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, by the program or by itself
         self.step_begins = Event(self)  # (optimizer)
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
@@ -92,6 +93,7 @@ class Seams:
         self.port_chosen = Transform(self)  # port -> port, of a process group of this process alone
         self.random_drawn = Answer(self)  # (name, call, args, kwargs) PyTorch draws; see seams.torch.draws
         self.norm_taken = Answer(self)  # (call, gradients, kind, foreach) their norm together; see seams.torch.norms
+        self.gradients_clipped = Around(self)  # (parameters) clip_grad_norm_; call(*args, **kwargs)
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
         self.loader_made = Transform(self)  # (loader, arguments by name) that is about to be made with them
         self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches

@@ -133,6 +133,7 @@ class NeedsObserver:
             },
             "program": self._program,
             "pairs": [pair for model in self._models.values() for pair in _pairs(model)],
+            "units": [held for model in self._models.values() for held in _units(model)],
             "steps": self._steps,
         }
 
@@ -164,6 +165,13 @@ def _pairs(model: Any) -> list[list[int]]:
         held = (*first.parameters(), second.weight)
         found.append([first.out_features, sum(each.nbytes for each in held)])
     return found
+
+
+def _units(model: Any) -> list[int]:
+    """Bytes of the parameters that would be whole at the same time, were each rank to keep its share of all."""
+    from overdrive.techniques.parallel.data_parallel.sharded.units import units
+
+    return [sum(each.nbytes for each in unit) for unit in units(model)]
 
 
 def _grouped(calls: list[Any]) -> list[dict[str, Any]]:

@@ -11,23 +11,37 @@ MEMORY = {"parameters": 1000, "gradients": 800, "optimizer states": 1600, "activ
 
 
 def needs(*pairs: tuple[int, int]) -> Needs:
-    return Needs("cpu", 1, MEMORY, program=0, operators=(), pairs=pairs)
+    return Needs("cpu", 1, MEMORY, program=0, operators=(), pairs=pairs, units=(300, 300, 400))
 
 
 def test_a_batch_divided_leaves_weights_and_their_states_whole() -> None:
-    _, data, _ = layouts(needs(), 2)
+    data = layouts(needs(), 2)[1]
     assert data.parts == {**MEMORY, "activations": 251, "workspace": 50}
 
 
+def test_shares_of_the_state_and_of_all() -> None:
+    _, data, zero1, shard, _ = layouts(needs(), 4)
+    assert zero1.parts == {**data.parts, "optimizer states": 400}
+    # A quarter of each, and of the largest unit the rest of the parameters, and its gradients.
+    assert shard.parts == {
+        "parameters": 250 + 300,
+        "gradients": 200 + 400,
+        "optimizer states": 400,
+        "activations": 126,
+        "workspace": 25,
+    }
+    assert "largest of 3 units" in shard.said
+
+
 def test_layers_divided_leave_activations_whole() -> None:
-    alone, _, tensor = layouts(needs((8, 600), (6, 100)), 4)
+    alone, _, _, _, tensor = layouts(needs((8, 600), (6, 100)), 4)
     assert alone.parts == MEMORY
     assert tensor.parts == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
     assert "1 of 2 pairs" in tensor.said
 
 
 def test_without_pairs_nothing_is_saved() -> None:
-    tensor = layouts(needs(), 2)[2]
+    tensor = layouts(needs(), 2)[4]
     assert tensor.parts == MEMORY and "no pairs" in tensor.said
 
 

@@ -10,9 +10,14 @@ _OF_SAMPLES = ("activations", "workspace")  # which are of the batch's
 
 
 def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayout]:
-    """One process, each batch divided, and layers divided, all over so many ranks, which have `limit` bytes each."""
+    """One process, and each layout over so many ranks, which have `limit` bytes each."""
     alone = dict(needs.memory)
     batch = {name: -(-each // ranks) if name in _OF_SAMPLES else each for name, each in alone.items()}
+    states = {**batch, "optimizer states": -(-alone["optimizer states"] // ranks)}
+    shares = {name: -(-each // ranks) for name, each in alone.items()}
+    largest = max(needs.units, default=alone["parameters"])
+    shares["parameters"] += largest - largest // ranks
+    shares["gradients"] += largest  # those of the same unit, before they are summed
     pairs = [held for between, held in needs.pairs if between % ranks == 0]
     saved = sum(pairs) - sum(pairs) // ranks
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
@@ -21,6 +26,12 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     found = (
         ("one process", alone, ""),
         (f"data={ranks}", batch, "the batch, and results gathered, come on top"),
+        (f"zero1={ranks}", states, f"if the optimizer looks at each element alone; else as data={ranks}"),
+        (
+            f"shard={ranks}",
+            shares,
+            f"the largest of {len(needs.units)} units of parameters is whole in its use, and so are its gradients",
+        ),
         (f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
     )
     sizes = [sum(parts.values()) for _, parts, _ in found]

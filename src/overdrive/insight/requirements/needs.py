@@ -43,6 +43,7 @@ class Needs:
     notes: tuple[str, ...] = field(default=())
     inference: bool = False  # it trains nothing: a step is a call of its model
     pairs: tuple[tuple[int, int], ...] = ()  # of layers that may be divided: numbers between them, bytes of weights
+    units: tuple[int, ...] = ()  # bytes of parameters that are used together, and whole together if they are divided
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -98,6 +99,7 @@ class Needs:
             program=int(report["program"]),
             operators=_fastest(least, steps),
             pairs=tuple((between, held) for between, held in report.get("pairs", ())),
+            units=tuple(report.get("units", ())),
         )
         return replace(needs, **measured)
 

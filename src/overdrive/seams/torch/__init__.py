@@ -19,6 +19,7 @@ from overdrive.seams.torch import (
     moves,
     norms,
     operators,
+    optimizer_state,
     optimizers,
     ports,
     scalars,
@@ -47,6 +48,6 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore, late_compiler.stand_in()]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, norms, ports)
-    for seam in (*rooms, operators, scalars, functions, whole_calls, asked):
+    for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked):
         removers += seam.enter(hub, patches)
     return last_first(removers)

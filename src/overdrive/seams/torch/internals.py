@@ -17,6 +17,12 @@ def unseen_by_modes() -> AbstractContextManager[None]:
     return guard  # type: ignore[no-any-return]
 
 
+def as_plain_tensors() -> AbstractContextManager[None]:
+    """Functions called inside are not told to the classes of tensors that want to know."""
+    guard: Any = torch._C.DisableTorchFunctionSubclass()
+    return guard  # type: ignore[no-any-return]
+
+
 def function_modes() -> bool:
     """Whether functions called now pass a `TorchFunctionMode`."""
     return bool(torch._C._len_torch_function_stack() > 0)

@@ -1,4 +1,5 @@
-"""Seam *norm taken*: of gradients together, which they are clipped by (`clip_grad_norm_`, `get_total_norm`).
+"""Seams *norm taken*: of gradients together, which they are clipped by (`clip_grad_norm_`, `get_total_norm`); and
+*gradients clipped*: `clip_grad_norm_` as a whole.
 
 What a program computes from `.grad` by hand does not pass here.
 """
@@ -20,6 +21,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         seen = _seen(hub, torch.nn.utils.clip_grad._get_total_norm)
         patches.replace(torch.nn.utils.clip_grad, "_get_total_norm", seen)
         patches.replace(torch.nn.utils, "get_total_norm", seen)
+    if hub.gradients_clipped.wanted:
+        plain = torch.nn.utils.clip_grad_norm_
+
+        @functools.wraps(plain)
+        def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            return hub.gradients_clipped.run(parameters, functools.partial(plain, parameters), *args, **kwargs)
+
+        patches.replace(torch.nn.utils.clip_grad, "clip_grad_norm_", clip_grad_norm_)
+        patches.replace(torch.nn.utils, "clip_grad_norm_", clip_grad_norm_)
     return []
 
 

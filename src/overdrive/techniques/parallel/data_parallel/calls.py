@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from overdrive.techniques.parallel.data_parallel.exchange import Gathered, Mean,
 from overdrive.techniques.parallel.data_parallel.gradients import Gradients
 from overdrive.techniques.parallel.data_parallel.leaves import behind
 from overdrive.techniques.parallel.data_parallel.norms import Norms
+from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
 from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
 from overdrive.techniques.parallel.data_parallel.trial import find_way
 from overdrive.techniques.parallel.data_parallel.way import Way
@@ -27,10 +29,22 @@ _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more
 
 
 class Divided:
-    """All that one run does about its models' calls. `say`: tells the user a sentence, on rank 0."""
+    """All that one run does about its models' calls.
 
-    def __init__(self, group: Callable[[], Group], say: Callable[[str], None]) -> None:
-        self._group_of, self._say = group, say
+    Args:
+        say: tells the user a sentence, on rank 0.
+        sharding: of the models whose parameters are divided; None where none are.
+        sparing: see `Gradients`.
+    """
+
+    def __init__(
+        self,
+        group: Callable[[], Group],
+        say: Callable[[str], None],
+        sharding: Sharding | None = None,
+        sparing: bool = False,
+    ) -> None:
+        self._group_of, self._say, self._sharding, self._sparing = group, say, sharding, sparing
         self.chance, self.norms = Chance(), Norms(None)
         self._gradients: Gradients | None = None
         self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
@@ -42,7 +56,8 @@ class Divided:
     def group(self) -> Group:
         group = self._group_of()
         if self._gradients is None:
-            self._gradients, self.norms.group = Gradients(group), group
+            kept = self._sharding.kept if self._sharding is not None else None
+            self._gradients, self.norms.group = Gradients(group, kept, self._sparing), group
         return group
 
     def close(self) -> None:
@@ -61,6 +76,8 @@ class Divided:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if traced() or next(model.parameters(), None) is None or not self.group.mine():
             return call(*args, **kwargs)
+        if self._sharding is not None:
+            call = self._sharding.around(model, call)
         leaves, build = flatten((args, kwargs))
         known = self._models.setdefault(model, _Known())
         way = self._way(model, known, call, leaves, build)
@@ -171,9 +188,11 @@ class Divided:
             told = {"reason": "the program has hooks on it"}
         else:
             self._within = True
+            told = {}
             try:
-                first = self.group.rank == 0
-                told = find_way(model, call, leaves, build, self.group.size, self.chance, self.norms) if first else {}
+                with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
+                    if self.group.rank == 0:
+                        told = find_way(model, call, leaves, build, self.group.size, self.chance, self.norms)
             finally:
                 self._within = False
                 self.norms.statistics = self.chance.noted = None

@@ -6,24 +6,39 @@ end waits for all. Which parameters have a gradient on any rank is told then: on
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from overdrive.ranks.group import Group
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
-from overdrive.seams.torch.internals import after_backward
+from overdrive.seams.torch.internals import after_backward, in_backward
 from overdrive.techniques.parallel.data_parallel.exchange import Mean
+from overdrive.techniques.parallel.data_parallel.sharded.held import Held
+from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
+from overdrive.techniques.parallel.data_parallel.sharded.share import flat as flat_of
 
 _BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
+_AT_ONCE = 1  # of these under way, where memory is spared: the others are finished, and theirs is free
+_PATIENCE = 1.0  # seconds for such an end, which usually takes some ms
+_EVERY = 1e-4
 _FP32 = (torch.float16, torch.bfloat16)  # a sum over ranks would round them once more than one process does
 
 
 class Gradients:
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    """
+    Args:
+        kept: parameters of whose gradients each rank keeps its share; None where all are whole.
+        sparing: of memory: of what is summed over ranks, little is there at once.
+    """
+
+    def __init__(self, group: Group, kept: Kept | None = None, sparing: bool = False) -> None:
+        self._group, self._kept, self._sparing = group, kept, sparing
         self._known: dict[int, int] = {}  # by id: its number, the same on all ranks
         # By number. When a tensor goes is another time on each rank: its number is not given again.
         self._leaves: list[weakref.ref[torch.Tensor]] = []
@@ -31,11 +46,14 @@ class Gradients:
         self._early: set[int] = set()  # those whose gradient the program's own hooks look at
         self._came: list[int] = []  # numbers, in this backward pass
         self._plan: list[list[int]] = []  # buckets, by the order of the last pass
-        self._begun: list[tuple[list[int], torch.Tensor, Any]] = []
+        self._begun: list[_Bucket] = []
         self._under_way = False
+        self._waits = True
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
         """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
+        if self._under_way and not in_backward():  # the last pass ended in an error, which the program has taken
+            self._came, self._begun, self._under_way = [], [], False
         for leaf in leaves:
             number = self._known.get(id(leaf))
             if number is not None and self._leaves[number]() is not leaf:
@@ -81,15 +99,48 @@ class Gradients:
         if not self._under_way:
             self._under_way = True
             after_backward(self._backward_over)
+            if self._sparing and not self._plan:  # else all gradients would be there at once, in the first pass
+                known = [
+                    n
+                    for n in reversed(range(len(self._leaves)))
+                    if n not in self._early and self._leaves[n]() is not None
+                ]
+                self._plan = self._buckets(known)
         self._came.append(number)
-        while len(self._begun) < len(self._plan) and set(self._plan[len(self._begun)]) <= set(self._came):
-            self._begin(self._plan[len(self._begun)])
+        with self._aside():
+            while len(self._begun) < len(self._plan) and set(self._plan[len(self._begun)]) <= set(self._came):
+                self._begin(self._plan[len(self._begun)])
+
+    def _aside(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._kept is None else self._kept.gradients.aside()
 
     def _begin(self, numbers: list[int]) -> None:
-        flat = torch.cat([self._gradient(number).reshape(-1) for number in numbers])
+        held = [self._kept.gradients.takes(self._leaf(each)) if self._kept is not None else None for each in numbers]
+        gradients = [self._gradient(each) for each in numbers]
+        parts = [
+            each.reshape(-1) if place is None else flat_of(place.share.laid(each))
+            for place, each in zip(held, gradients, strict=True)
+        ]
+        flat = parts[0] if self._sparing and len(parts) == 1 else torch.cat(parts)
         if flat.dtype in _FP32:
             flat = flat.float()
-        self._begun.append((numbers, flat, self._group.begin_sum(flat)))
+        for number, place in zip(numbers, held, strict=True):
+            if place is not None:
+                self._leaf(number).grad = None
+        self._begun.append(_Bucket(numbers, held, flat, self._group.begin_sum(flat)))
+        if self._sparing:
+            for bucket in self._begun[:-_AT_ONCE]:
+                if bucket.flat is not None and self._comes(bucket.work):
+                    self._put_back(bucket)
+
+    def _comes(self, work: Any) -> bool:
+        """Wait for it, as long as that is sure to end: a rank that has no gradient for one of them begins it last."""
+        until = time.monotonic() + _PATIENCE
+        while self._waits and not work.is_completed():
+            if time.monotonic() > until:
+                self._waits = False
+            time.sleep(_EVERY)
+        return bool(work.is_completed())
 
     def _leaf(self, number: int) -> torch.Tensor:
         leaf = self._leaves[number]()
@@ -100,29 +151,38 @@ class Gradients:
         """Of zeros, where another rank has one and this one none."""
         leaf = self._leaf(number)
         if leaf.grad is None:
-            leaf.grad = torch.zeros_like(leaf)
+            held = self._kept.of(leaf) if self._kept is not None else None
+            leaf.grad = torch.zeros_like(leaf) if held is None else held.share.blank(held.like).zero_()
         return leaf.grad.detach()
 
     def _backward_over(self) -> None:
+        with self._aside():
+            self._average_all()
+        if self._kept is not None:
+            self._kept.give_back()
+
+    def _average_all(self) -> None:
         came, self._came, self._under_way = self._came, [], False
-        begun = [numbers for numbers, _, _ in self._begun]
+        begun = len(self._begun)
         mask = torch.zeros(len(self._leaves) + 1, dtype=torch.int32)
         mask[came] = 1
-        mask[-1] = len(begun)
+        mask[-1] = begun
         # The ranks may have begun different numbers of buckets, where one of them has no gradient for some parameter.
         told = self._group.of_all(_packed(mask.tolist()), "which gradients there are")
         masks = [_unpacked(each, len(mask)) for each in told]
-        for place in range(len(begun), max(each[-1] for each in masks)):
+        for place in range(begun, max(each[-1] for each in masks)):
             self._begin(self._plan[place])
-        done = {number for numbers, _, _ in self._begun for number in numbers}
+        done = {number for bucket in self._begun for number in bucket.numbers}
         wanted = [n for n in range(len(self._leaves)) if n not in done and any(each[n] for each in masks)]
         order = {number: place for place, number in enumerate(came)}
         if all(each[:-1] == masks[0][:-1] for each in masks):
             wanted.sort(key=order.__getitem__)
         for numbers in self._buckets([each for each in wanted if not self._apart(each)]):
             self._begin(numbers)
-        self._group.finish([work for _, _, work in self._begun])
-        self._put_back()
+        for bucket in self._begun:
+            self._put_back(bucket)
+        self._begun.clear()
+        self._add_late(came)
         for number in wanted:
             if self._apart(number):
                 self._alone(number)
@@ -130,15 +190,32 @@ class Gradients:
         same = all(each[:-1] == masks[0][:-1] for each in masks)
         self._plan = self._buckets(seen) if same else []
 
-    def _put_back(self) -> None:
+    def _add_late(self, came: list[int]) -> None:
+        """What has come to a gradient that was in parts already: from a checkpoint's own pass within this one."""
+        for number in dict.fromkeys(came):
+            leaf = self._leaf(number)
+            if self._kept is None or self._kept.gradients.takes(leaf) is None or self._apart(number):
+                continue
+            if leaf.grad is not None:
+                self._begin([number])
+                self._put_back(self._begun.pop())
+
+    def _put_back(self, bucket: _Bucket) -> None:
+        if bucket.flat is None:
+            return
+        self._group.finish([bucket.work])
         with torch.no_grad():
-            for numbers, flat, _ in self._begun:
-                flat.div_(self._group.size)
-                places = [self._gradient(number) for number in numbers]
-                parts = flat.split([each.numel() for each in places])  # type: ignore[no-untyped-call]
-                for place, part in zip(places, parts, strict=True):
+            mean = bucket.flat.div_(self._group.size)
+            first = 0
+            for number, held in zip(bucket.numbers, bucket.held, strict=True):
+                elements = self._leaf(number).numel()
+                part, first = mean.narrow(0, first, elements), first + elements
+                if held is not None and self._kept is not None:
+                    self._kept.gradients.add(held, part)
+                else:
+                    place = self._gradient(number)
                     place.copy_(part.view(place.shape))
-        self._begun.clear()
+        bucket.flat = bucket.work = None  # that holds it, too
 
     def _apart(self, number: int) -> bool:
         gradient = self._leaf(number).grad
@@ -167,12 +244,23 @@ class Gradients:
         size, kind = 0, None
         for number in numbers:
             leaf = self._leaf(number)
-            if not found or size > _BUCKET or (leaf.dtype, leaf.device) != kind:
+            full = size + (leaf.nbytes if self._sparing else 0) > _BUCKET  # a large one is summed in its place
+            if not found or full or (leaf.dtype, leaf.device) != kind:
                 found.append([])
                 size, kind = 0, (leaf.dtype, leaf.device)
             found[-1].append(number)
             size += leaf.nbytes
         return found
+
+
+@dataclass
+class _Bucket:
+    """Gradients that are summed together; `flat` is None once they are where they belong."""
+
+    numbers: list[int]
+    held: list[Held | None]  # of those that are kept in parts
+    flat: torch.Tensor | None
+    work: Any
 
 
 def _packed(flags: list[int]) -> list[int]:

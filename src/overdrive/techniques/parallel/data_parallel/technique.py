@@ -9,7 +9,9 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
+    from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
+    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
 
 
 class DataParallel(Technique):
@@ -19,15 +21,18 @@ class DataParallel(Technique):
     rank's samples only, and its results are gathered, so that the program has the whole batch's: loss, metrics,
     schedules and decisions are those of one process. In the backward pass each rank computes its samples' gradients,
     and they are averaged before anything can look at them. Random numbers inside of the call are drawn for the whole
-    batch and divided; batch normalisation takes the statistics of all ranks.
+    batch and divided; batch normalisation takes the statistics of all ranks. With `shards = "state"` each rank keeps
+    its share of the optimizer's state alone; with "all", of gradients and parameters too, which are whole while
+    somebody uses them.
 
     When it helps: models whose calls take long, beside what the rest of a step takes on every rank anyway (loading,
-    loss, optimizer) and beside the exchange of gradients.
+    loss, optimizer) and beside the exchange of gradients. In shares, models that do not fit one device.
 
     When it hurts: small models: a step exchanges its results and gradients, some 1 ms between two processes of one
     machine. Results that are large (a language model's logits) are gathered whole. What cannot be divided runs whole
     on every rank, and that is said: what a first call on parts does not do as the whole, compared in fp64; a model
-    that carries hooks, keeps something of its batch or looks at its values.
+    that carries hooks, keeps something of its batch or looks at its values. Shares are gathered for each use and after
+    each step; optimizers that look at more than one element keep their state whole.
 
     What it watches: before each divided call, anything that the model's code looks at, its hooks among it; after a
     change it is tried anew. What would escape: a model that begins to look at its whole batch by its values alone, and
@@ -36,14 +41,17 @@ class DataParallel(Technique):
     Contract: rounding. The same products are summed in another order.
 
     Source: Li et al., PyTorch Distributed, VLDB 2020 (averaged gradients, in buckets); Ioffe and Szegedy, Batch
-    Normalization, 2015; `torch.nn.DataParallel`, whose border it has
+    Normalization, 2015; `torch.nn.DataParallel`, whose border it has; Rajbhandari et al., ZeRO, SC 2020 (shares)
     """
 
     name = "data_parallel"
     contract = Contract.ROUNDING
     targets = ("forward", "backward")
     order = 95  # outside of all others, which act on this rank's part
-    knobs = (Knob("ranks", 2, "as how many processes the program runs", low=2),)
+    knobs = (
+        Knob("ranks", 2, "as how many processes the program runs", low=2),
+        Knob("shards", "nothing", "what each rank keeps its share of alone", choices=("nothing", "state", "all")),
+    )
 
     def applies(self, facts: Facts) -> str | None:
         return "it takes several processes: `overdrive tune --ranks auto` tries it, `overdrive run --ranks N` takes it"
@@ -61,7 +69,9 @@ class DataParallel(Technique):
         def arrived() -> None:
             from overdrive.techniques.parallel.data_parallel.calls import Divided
 
-            divided = Divided(lambda: rank.group, rank.say)
+            sparing = settings["shards"] != "nothing"
+            sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
+            divided = Divided(lambda: rank.group, rank.say, sharding, sparing)
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
@@ -71,3 +81,28 @@ class DataParallel(Technique):
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
         seams.framework_arrived.subscribe(arrived)
         return seams.handle()
+
+
+def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
+    """Have optimizers' state divided, and `parameters` with their gradients."""
+    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
+    from overdrive.techniques.parallel.data_parallel.sharded.states import ShardedStates
+
+    sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
+    states = ShardedStates(lambda: rank.group, rank.say, sharding.kept if sharding else None)
+    seams.optimizer_called.subscribe(states.stepped)
+    seams.state_asked.subscribe(states.asked)
+    if sharding:
+        rank.lockstep.differing.append(lambda parameter: sharding.kept.of(parameter) is not None)
+        seams.optimizer_made.subscribe(sharding.made)
+        seams.gradients_zeroed.subscribe(sharding.kept.gradients.zeroed)
+        seams.gradients_clipped.subscribe(sharding.kept.gradients.clipped)
+        seams.norm_taken.subscribe(sharding.kept.gradients.norm)
+
+    def left() -> None:
+        in_parts = states.in_parts or (sharding is not None and len(sharding.kept))
+        if not seams.state_asked.wanted and in_parts:  # left out, and not at the end of the run
+            rank.group.end("stopped: what is divided over ranks can no longer be kept so, by a defect of Overdrive's")
+
+    seams.on_undo(left)
+    return sharding

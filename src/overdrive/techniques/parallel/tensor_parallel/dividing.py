@@ -12,6 +12,7 @@ from torch import nn
 from overdrive.core.objective import size
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.ranks.group import Group
+from overdrive.ranks.norms import norm_of_parts
 from overdrive.ranks.rank import Rank
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.points import reason_of
@@ -52,6 +53,7 @@ class Dividing:
         self._dims: dict[torch.Tensor, int] = {}  # of parameters that are divided, along which dimension
         self._whole: dict[torch.Tensor, torch.Size] = {}  # and what they were
         self._parts: Live | None = None
+        rank.lockstep.differing.append(lambda parameter: parameter in self._dims)
 
     def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers.append(optimizer)
@@ -67,15 +69,7 @@ class Dividing:
     def norm(self, call: Callable[..., Any], gradients: Sequence[Any], kind: float, foreach: Any) -> Any:
         """Of all gradients together, with the parts of all ranks."""
         own = {id(each.grad) for each in self._dims if each.grad is not None}
-        parts = [each for each in gradients if id(each) in own]
-        if not parts:
-            return None
-        rest = [each for each in gradients if id(each) not in own]
-        mine = call(parts, kind, False, foreach).reshape(1)
-        norms = [self._rank.group.gather(mine, 0, [1] * self._rank.size, "the norm of gradients")]
-        if rest:
-            norms.append(call(rest, kind, False, foreach).reshape(1).to(mine.device))
-        return call([torch.cat(norms)], kind, False, foreach)
+        return norm_of_parts(call, gradients, own, kind, foreach, self._rank.group)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -102,7 +96,6 @@ class Dividing:
             }
             for parameter, dim in divide(pair).items():
                 self._dims[parameter], self._whole[parameter] = dim, whole[parameter]
-                self._rank.lockstep.differing.add(parameter)
         for each in optimizers:
             self._state_in_parts(each)
         count = len(told["pairs"])

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from overdrive.seams.parameters import parameters_of
+from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.tracing import compiled
-
-# Each looks at one element of a parameter after the other: a part's step is the part of the whole's step.
-_ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 
 
 def candidates(model: nn.Module, ranks: int) -> tuple[list[tuple[str, str]], dict[str, str]]:
@@ -64,7 +61,7 @@ def _linear(module: nn.Module) -> bool:
 
 def refusal(model: nn.Module, optimizers: Sequence[Any]) -> str:
     """Why nothing of this model can be divided; empty where something may."""
-    if others := [name for each in optimizers if (name := _kind(each)) not in _ELEMENTWISE]:
+    if others := [name for each in optimizers if (name := looks_at_more(each))]:
         return f"{others[0]} may look at more of a parameter than one element"
     if own_hooks(model):
         return "the program has hooks on it"
@@ -80,12 +77,6 @@ def refusal(model: nn.Module, optimizers: Sequence[Any]) -> str:
         if kind is type(model) and id(thing) not in inside and _shapes(thing) == _shapes(model):
             return "the program has a copy of it"
     return ""
-
-
-def _kind(optimizer: Any) -> str:
-    """The name of PyTorch's class that it is; of others a name that says where they come from."""
-    kind = type(optimizer)
-    return kind.__name__ if kind.__module__.startswith("torch.optim.") else f"{kind.__module__}.{kind.__name__}"
 
 
 def _shapes(model: nn.Module) -> list[Any]:

@@ -1,0 +1,33 @@
+"""Seam *state asked*: somebody reads `optimizer.state`, as `state_dict`, a copy and the optimizer's own step do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.state_asked.wanted:
+
+        def read(self: Any) -> Any:
+            hub.state_asked.publish(self)
+            try:
+                return vars(self)["state"]
+            except KeyError:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute 'state'") from None
+
+        def write(self: Any, state: Any) -> None:
+            vars(self)["state"] = state
+
+        patches.replace(Optimizer, "state", property(read, write))
+    return []
+
+
+def state_of(optimizer: Any) -> Any:
+    """Its state, which nobody is told of."""
+    return vars(optimizer)["state"]

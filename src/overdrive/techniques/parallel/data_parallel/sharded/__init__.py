@@ -1,0 +1,1 @@
+"""Optimizer's state, gradients and parameters of which each rank keeps its share."""

@@ -1,0 +1,220 @@
+"""Parameters of which each rank keeps its share, and which are whole while somebody uses them.
+
+A parameter stays the program's own object. While it is not whole its class is another one, which PyTorch tells of each
+function that is called with it: what needs its values gathers it first. Its memory is given back when other parameters
+are gathered, unless somebody else holds it (a view, a graph): as in one process, that goes on to be the parameter's. So
+what a program does to a parameter never finds a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from overdrive.ranks.group import Group
+from overdrive.seams.torch.internals import as_plain_tensors, storage_owners, unseen_by_modes
+from overdrive.techniques.parallel.data_parallel.sharded.held import Held, Sharded, Unit, keepers, set_data
+from overdrive.techniques.parallel.data_parallel.sharded.parts import GradientParts, may_gather
+from overdrive.techniques.parallel.data_parallel.sharded.saved import Saved
+from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange
+
+# What these tell is right while a parameter is not whole.
+_ATTRIBUTES = frozenset(
+    (
+        *("shape", "dtype", "device", "layout", "ndim", "nbytes", "itemsize", "requires_grad", "is_leaf", "grad_fn"),
+        *("is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "_version", "_backward_hooks", "names"),
+        *("_post_accumulate_grad_hooks", "output_nr", "retains_grad", "is_xla", "is_mps", "is_xpu", "is_nested"),
+    )
+)
+_METHODS = frozenset(
+    (
+        *("size", "dim", "numel", "nelement", "element_size", "ndimension", "is_floating_point", "is_complex"),
+        *("is_signed", "get_device", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_"),
+        *("__hash__", "__len__", "is_inference"),
+    )
+)
+_ACCESS = ("__get__", "__set__", "__delete__")
+_OWNERS = 2  # of the memory of a parameter that nobody else uses: it, and the handle that asks
+
+
+class Kept:
+    """All parameters that one run keeps its share of.
+
+    Attributes:
+        in_step: they are this rank's shares, and nothing else.
+    """
+
+    def __init__(self, group: Callable[[], Group]) -> None:
+        self._group_of = group
+        self._held: dict[int, Held] = {}  # by the parameter's id
+        self._open: list[Unit] = []
+        self._within = False  # a model's call
+        self.in_step = False
+        self._saved = Saved(self.gather)
+        self.gradients = GradientParts(group, self.of, lambda: [*self._held.values()], self.settle)
+        keepers.append(self)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def of(self, parameter: Any) -> Held | None:
+        held = self._held.get(id(parameter))
+        return held if held is not None and held.parameter is parameter else None
+
+    def settle(self, held: Held) -> None:
+        held.settle(self._within)
+
+    def take(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Keep a share of these, which are gathered together; they are whole until they are given back."""
+        group, unit = self._group_of(), Unit()
+        for each in parameters:
+            held = Held(each, Share(each, group.rank, group.size), unit, partial(self._gone, id(each)))
+            unit.all.append(held)
+            self._held[id(each)] = held
+            self._saved.whole(held)
+        self._open.append(unit)
+
+    def _gone(self, key: int, reference: Any) -> None:
+        self._held.pop(key, None)
+
+    # -- who asks -------------------------------------------------------------------------------
+
+    def asked(self, function: Any, args: Any, kwargs: Any) -> Any:
+        name = getattr(function, "__name__", "")
+        attribute = getattr(getattr(function, "__self__", None), "__name__", "") if name in _ACCESS else ""
+        if attribute == "grad" and (held := self.of(args[0])) is not None:
+            if name == "__get__" and (part := self.gradients.shown(held)) is not None:
+                return part
+            with torch.no_grad(), _unseen():
+                self.gradients.asked(held, args[0], name, args[1] if name == "__set__" else None)
+        elif not (name in _METHODS or attribute in _ATTRIBUTES):
+            return self._answered(function, args, kwargs)
+        with as_plain_tensors():
+            return function(*args, **kwargs)
+
+    def _answered(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """With whole parameters."""
+        given = pytree.tree_leaves((args, kwargs))
+        self.gather(held for each in given if (held := self.of(each)) is not None)
+        if not any(type(each) is Sharded for each in given):
+            return function(*args, **kwargs)
+        with as_plain_tensors(), self._saved.hooks():
+            return function(*args, **kwargs)
+
+    @contextmanager
+    def as_it_was(self, parameter: Any) -> Iterator[None]:
+        held = self.of(parameter)
+        if held is not None:
+            self.gather([held])
+        parameter.__class__ = nn.Parameter
+        try:
+            yield
+        finally:
+            if held is not None:
+                self.settle(held)
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around a model's call: within it, parameters that are whole cost nothing more."""
+        self._set_within(True)
+        try:
+            with self._saved.hooks():
+                yield
+        finally:
+            self._set_within(False)
+
+    def _set_within(self, within: bool) -> None:
+        self._within = within
+        for unit in self._open:
+            for held in unit.all:
+                self.settle(held)
+
+    # -- gathered and given back ----------------------------------------------------------------
+
+    def gather(self, wanted: Iterable[Held]) -> None:
+        """
+        Raises:
+            RuntimeError: there are no other ranks here to have them from.
+        """
+        units = [*dict.fromkeys(each.unit for each in wanted if not each.unit.is_open)]
+        if not units:
+            return
+        group = self._group_of()
+        if self.in_step:
+            raise RuntimeError("a parameter that is divided over ranks is not whole within an optimizer's step")
+        may_gather(group)
+        self.give_back(units)
+        with torch.no_grad(), _unseen():
+            for unit in units:
+                self._gather(unit, group)
+
+    @contextmanager
+    def for_a_fork(self, model: nn.Module) -> Iterator[None]:
+        """Within it all of a model is whole at once, and gradients are nobody's: a forked process cannot gather."""
+        self.gather(held for each in model.parameters() if (held := self.of(each)) is not None)
+        with self.gradients.aside():
+            yield
+
+    def give_back(self, but: Sequence[Unit] = ()) -> None:
+        """Let go of what is whole and not needed now."""
+        with torch.no_grad(), _unseen():
+            for unit in self._open:
+                if unit not in but:
+                    unit.is_open = False
+                    for held in unit.all:
+                        self._give_back(held)
+        self._open = [each for each in self._open if each.is_open]
+
+    def give_back_the_rest(self) -> None:
+        """Try again what somebody else held at that time."""
+        self.give_back()
+        with torch.no_grad(), _unseen():
+            for held in [*self._held.values()]:
+                self._give_back(held)
+
+    def _gather(self, unit: Unit, group: Group) -> None:
+        """All of it: of what is in memory here, another rank may have its share alone."""
+        made = []
+        for held in unit.all:
+            whole = held.parameter.data if held.part is None and held.parameter is not None else None
+            if whole is None:
+                whole = held.share.blank(held.like)
+            if held.part is not None:
+                held.share.of(whole).copy_(held.part)
+            made.append((whole, held.share))
+        exchange(made, group, "a layer's parameters")
+        unit.is_open = True
+        self._open.append(unit)
+        for held, (whole, _) in zip(unit.all, made, strict=True):
+            held.part = None
+            if held.parameter is not None:
+                set_data(held.parameter, whole)
+                self._saved.whole(held)
+                self.settle(held)
+
+    def _give_back(self, held: Held) -> None:
+        parameter = held.parameter
+        if parameter is None or held.part is not None:
+            return
+        parameter.__class__ = nn.Parameter
+        if parameter.shape != held.share.shape or parameter.stride() != held.share.stride:
+            held.share = Share(parameter, held.share.rank, len(held.share.sizes))  # the program gave it other data
+        held.like = parameter.data.new_empty(0)
+        if storage_owners(parameter.untyped_storage()) == _OWNERS:
+            self._saved.gone(held)
+            held.part = held.share.of(parameter.data).clone()
+            held.hide()
+        self.settle(held)
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """What we do with parameters is no call of the program's, and no part of what it computes."""
+    with unseen_by_modes(), torch.inference_mode(False):
+        yield

@@ -1,0 +1,99 @@
+"""Which elements of a tensor are whose: as they lie in memory, as equal as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from overdrive.ranks.group import Group
+from overdrive.techniques.parallel.data_parallel.exchange import shares
+
+_BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
+
+
+class Share:
+    """Of a tensor that is dense."""
+
+    def __init__(self, whole: torch.Tensor, rank: int, ranks: int) -> None:
+        self.shape, self.stride = whole.shape, whole.stride()
+        self.sizes = shares(whole.numel(), ranks)
+        self.rank = rank
+
+    @property
+    def size(self) -> int:
+        return self.sizes[self.rank]
+
+    def of(self, whole: torch.Tensor, rank: int | None = None) -> torch.Tensor:
+        """A flat view of this rank's elements, or of another's."""
+        rank = self.rank if rank is None else rank
+        return flat(whole).narrow(0, sum(self.sizes[:rank]), self.sizes[rank])
+
+    def laid(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same numbers, in memory in this order."""
+        if tensor.stride() == self.stride:
+            return tensor
+        return self.blank(tensor).copy_(tensor)
+
+    def blank(self, like: torch.Tensor) -> torch.Tensor:
+        """A whole one of that type, there."""
+        return torch.empty_strided(self.shape, self.stride, dtype=like.dtype, device=like.device)
+
+    def whole(self, part: torch.Tensor, group: Group, what: str) -> torch.Tensor:
+        """What all ranks' parts make up."""
+        made = self.blank(part)
+        self.of(made).copy_(part)
+        exchange([(made, self)], group, what)
+        return made
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements in the order of its memory, as a view."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether it lies in one piece of memory, each element once, in whatever order of its dimensions."""
+    if tensor.layout is not torch.strided:
+        return False
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def exchange(held: Sequence[tuple[torch.Tensor, Share]], group: Group, what: str) -> None:
+    """Each of these is whole, and right in this rank's share: put those of the other ranks in."""
+    for bucket in _buckets(held):
+        whole, share = bucket[0]
+        if len(bucket) == 1 and len({*share.sizes}) == 1:  # without a copy
+            group.gather_into(flat(whole), share.of(whole), what)
+            continue
+        own = torch.cat([share.of(whole) for whole, share in bucket])
+        sizes = [sum(share.sizes[rank] for _, share in bucket) for rank in range(group.size)]
+        told = group.gather(own, 0, sizes, what).split(sizes)  # type: ignore[no-untyped-call]
+        for rank, theirs in enumerate(told):
+            if rank == group.rank:
+                continue
+            parts = theirs.split([share.sizes[rank] for _, share in bucket])
+            for (whole, share), part in zip(bucket, parts, strict=True):
+                share.of(whole, rank).copy_(part)
+
+
+def _buckets(held: Sequence[tuple[torch.Tensor, Share]]) -> Iterator[list[tuple[torch.Tensor, Share]]]:
+    bucket: list[tuple[torch.Tensor, Share]] = []
+    size = 0
+    for whole, share in held:
+        if bucket and (
+            size + whole.nbytes > _BUCKET or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)
+        ):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append((whole, share))
+        size += whole.nbytes
+    if bucket:
+        yield bucket
