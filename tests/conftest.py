@@ -102,13 +102,12 @@ def no_file_left_open() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def what_is_there_is_frozen() -> Iterator[None]:
+def what_is_there_is_frozen() -> None:
     """Nothing that the tests' own process held before belongs to a program that a test runs in it. Data caches look
-    for loaders and models among all objects, and collect garbage first: half of the time of their tests went there."""
+    for loaders and models among all objects, and collect garbage first: half of the time of their tests went there.
+    It stays frozen: to collect among all objects took a second of each file."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -183,6 +182,28 @@ def warm_overdrive(python: Run) -> Run:
         trials = warm_trials()
         how = {"pass_fds": (trials.descriptor,), "env": {**os.environ, "PYTHONPATH": PATHS}}
         return python(*OVERDRIVE, *trials.for_command(), *args, cwd=cwd, timeout=timeout, **how)
+
+    return run
+
+
+@pytest.fixture
+def warm_run() -> Run:
+    """Runs `overdrive run ARGS`, for tests of what comes of a run, not of how it starts."""
+    from tests.warm_trials import warm_trials
+
+    def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return warm_trials().script("-m", "overdrive", "run", *args, cwd=cwd).completed(timeout)
+
+    return run
+
+
+@pytest.fixture
+def warm_python() -> Run:
+    """Runs `python ARGS`, for programs whose own start and errors are not compared."""
+    from tests.warm_trials import warm_programs
+
+    def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return warm_programs().script(*args, cwd=cwd).completed(timeout)
 
     return run
 

@@ -5,8 +5,7 @@ The full table, with 20 repetitions under other seeds, is made by `benchmarks/zo
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -49,9 +48,8 @@ def without_long(cases: Cases) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
-    yield {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
-    gc.unfreeze()
+def provers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, InProcess]:
+    return {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
 
 
 def named(value: object) -> str | None:
