@@ -201,7 +201,7 @@ def _run(errors: str, *words: str) -> NoReturn:
         trace = error.__traceback__
         for _ in (_run, _as_main):
             trace = trace and trace.tb_next
-        sys.excepthook(type(error), error, trace)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
