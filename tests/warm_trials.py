@@ -1,6 +1,7 @@
 """Trials, programs and commands of tests that are about what follows their start: forked from a process that has
 PyTorch, of which each worker of pytest has one for each of two kinds. A start takes 0.1 s so, and 2 to 3 s afresh.
-`trials/test_warm.py` shows that both are the same; tests of starts, environments and launchers start theirs afresh.
+`trials/test_warm.py` and `test_warm_trials.py` show that both are the same; tests of starts, environments and launchers
+start theirs afresh.
 """
 
 from __future__ import annotations
