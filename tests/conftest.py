@@ -19,9 +19,9 @@ import pytest
 # Read as PyTorch is imported, below. Threads that wait for each other spin where there is no core for them: under load
 # a test with two of them took 17 s of a core, and takes one.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-from overdrive.datacache.cost.fetching import standing_files  # noqa: E402
-from overdrive.forks import effects  # noqa: E402
-from overdrive.techniques import catalogue as catalogue_module  # noqa: E402
+from overdrive.datacache.cost.fetching import standing_files
+from overdrive.forks import effects
+from overdrive.techniques import catalogue as catalogue_module
 
 del os.environ["OMP_WAIT_POLICY"]  # of this process alone
 

@@ -14,8 +14,8 @@ Write = Callable[[str], Path]
 
 SHOW = """
 import atexit, os, sys, threading
-print(sys.argv, sys.path[0], __name__, __file__, os.getcwd(), os.environ["OF_THE_TEST"], sys.modules["__main__"].__file__)
-print("overdrive" in sys.modules, "torch" in sys.modules, sys.stdin.read() == "")
+print(sys.argv, sys.path[0], __name__, __file__, os.getcwd(), os.environ["OF_THE_TEST"])
+print("overdrive" in sys.modules, "torch" in sys.modules, sys.modules["__main__"].__file__, sys.stdin.read() == "")
 print("in words", file=sys.stderr)
 atexit.register(print, "bye")
 threading.Timer(0.2, print, ["a thread"]).start()

@@ -160,7 +160,9 @@ def test_a_plan_for_another_script_is_used_where_forced_and_told_once(script: Wr
     assert got.returncode == 0 and got.stderr.count("was found for other.py, not for train.py") == 1
 
 
-def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(script: Write, warm_python: Run, overdrive: Run) -> None:
+def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(
+    script: Write, warm_python: Run, overdrive: Run
+) -> None:
     path = script(TRAIN)
     plan = path.parent / "train.overdrive.toml"
     plan.write_text(
@@ -320,7 +322,9 @@ for _ in range(3):
 """
 
 
-def test_warnings_name_the_programs_place_and_come_once_for_each(script: Write, warm_python: Run, warm_run: Run) -> None:
+def test_warnings_name_the_programs_place_and_come_once_for_each(
+    script: Write, warm_python: Run, warm_run: Run
+) -> None:
     path = script(WARNS)
     write_plan(path, "deferred_scalars")
     expected = warm_python(path.name, cwd=path.parent)

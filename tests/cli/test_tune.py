@@ -26,7 +26,7 @@ class Slow(Dataset):
     def __len__(self):
         return 64
     def __getitem__(self, index):
-        time.sleep(0.001)
+        time.sleep(0.002)
         generator = torch.Generator().manual_seed(index)
         return torch.randn(8, generator=generator), index % 2
 
@@ -120,7 +120,7 @@ def test_a_program_without_training_is_refused_in_one_sentence(script: Write, ov
 
 @pytest.mark.fault(18)
 def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, warm_overdrive: Run) -> None:
-    path = script(SLEEPY.replace("EPOCHS", "1000").replace("lr=0.05", "lr=1e20").replace("0.001", "0"))
+    path = script(SLEEPY.replace("EPOCHS", "1000").replace("lr=0.05", "lr=1e20").replace("0.002", "0"))
     done, _ = tuned(warm_overdrive, path, "--budget", "150s")
     assert done.returncode == 1
     assert "not finite in step" in done.stderr
@@ -178,7 +178,7 @@ def test_a_wish_that_means_nothing_is_refused(
 def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, warm_overdrive: Run) -> None:
     noise = "x = x + 1e-3 * torch.from_numpy(__import__('numpy').random.default_rng().normal(size=8)).float()"
     text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1)
-    text = text.replace("EPOCHS", "1000").replace("0.001", "0")
+    text = text.replace("EPOCHS", "1000").replace("0.002", "0")
     path = script(text)
     done, _ = tuned(warm_overdrive, path, "--contract", "exact", "--budget", "60s")
     assert done.returncode == 1 and "Traceback" not in done.stderr
