@@ -221,7 +221,7 @@ def warm_run() -> Run:
 
 @pytest.fixture
 def warm_python() -> Run:
-    """Runs `python ARGS`, for programs whose own start and errors are not compared."""
+    """Runs `python ARGS`, for programs that are not about their own start."""
     from tests.warm_trials import warm_programs
 
     def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
