@@ -15,6 +15,7 @@ from faults import faults_page
 
 from overdrive.cli.group import COMMANDS, cli
 from overdrive.core import json_forms
+from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan.schema import plan_schema
 from overdrive.core.proof_record import ProofRecord
@@ -24,6 +25,7 @@ from overdrive.core.search_result import SearchResult
 from overdrive.core.tune_result import TuneResult
 from overdrive.insight.profile.record import Profile
 from overdrive.machine.diagnosis import Diagnosis, PoolDiagnosis
+from overdrive.serve.load import UnderLoad
 from overdrive.targets.fpga.verdict import Designed
 from overdrive.targets.result import Exported
 from overdrive.techniques.catalogue import catalogue
@@ -65,6 +67,10 @@ SCHEMAS = {
         "what `search --list --json` writes",
         lambda: schema_of(json_forms.ParametersForm, "Hyperparameters of a program"),
     ),
+    "batch-curve": (
+        "what `search --batch-curve --json` writes",
+        lambda: schema_of(BatchCurve, "Batch sizes of a program"),
+    ),
     "profile": ("what `profile --json` writes", lambda: schema_of(Profile, "Profile")),
     "doctor": ("what `doctor --json` writes", lambda: schema_of(Diagnosis, "A machine")),
     "pool": ("what `doctor --pool --json` writes", lambda: schema_of(PoolDiagnosis, "Collectives")),
@@ -79,6 +85,7 @@ SCHEMAS = {
     "technique": ("what `techniques NAME --json` writes", lambda: schema_of(json_forms.CardForm, "A technique")),
     "export": ("what `export --json` writes", lambda: schema_of(Exported, "An export")),
     "design": ("what `export --to fpga --json` writes", lambda: schema_of(Designed, "A design for an FPGA")),
+    "load": ("what `serve --measure --json` writes", lambda: schema_of(UnderLoad, "A server under load")),
     "pack": ("what `pack --json` writes", lambda: schema_of(json_forms.PackForm, "A pack")),
     "job": ("what `submit --json` writes", lambda: schema_of(json_forms.JobForm, "A batch job")),
 }

@@ -60,6 +60,7 @@ PLANS = {
     "answers.txt": "an answer\n",
 }
 ELSEWHERE = ("--ranks", "mnist_keras", "--pool", "doctor --fresh")  # make test-cluster, make test-keras; takes a minute
+ELSEWHERE += ("overdrive export",)  # tests/targets: it takes all of PyTorch, and its engine
 SBATCH = "#!/bin/sh\ncat > given.sh\necho 41\n"
 BUDGETS = {"tune": "6s", "search": "90s"}
 WAYS = {"doctor": (0, 1), "tune": (0,)}

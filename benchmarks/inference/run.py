@@ -1,4 +1,4 @@
-"""Tunes inference programs: python benchmarks/inference/run.py [--public FOLDER] [--budget 3m] [NAME...]
+"""Tunes inference programs: python benchmarks/inference/run.py [--public FOLDER] [--contract rounding] [NAME...]
 
 Beside the programs of this folder, scripts that nobody here wrote, from clones in FOLDER (`nanoGPT`, `examples`), with
 weights that were drawn, not trained. Speeds are those of the tunes' confirmations: fresh pairs of processes, the
@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from overdrive.machine.inventory import summary
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "inference.json"
 OWN: dict[str, tuple[str, ...]] = {
@@ -27,6 +29,9 @@ OWN: dict[str, tuple[str, ...]] = {
     "encoder, 1 x 64": ("encoder.py", "--requests", "1000000"),
     "encoder, 32 x 128": ("encoder.py", "--requests", "100000", "--batch", "32", "--tokens", "128"),
     "tagger without no_grad": ("forgetful.py", "--requests", "1000000"),
+    "perceptron, 32 rows": ("perceptron.py", "--requests", "10000000"),
+    "resnet50, 224, batch 16": ("known_models.py", "resnet50", "--pictures", "100000"),
+    "mobilenet_v3, 224, batch 1": ("known_models.py", "mobilenet_v3_large", "--pictures", "1000000", "--batch", "1"),
 }
 NANOGPT = """
 import pickle, sys, torch
@@ -61,13 +66,13 @@ def public(folder: Path) -> dict[str, tuple[Path, tuple[str, ...]]]:
     }
 
 
-def tuned(folder: Path, words: tuple[str, ...], budget: str) -> dict[str, Any]:
+def tuned(folder: Path, words: tuple[str, ...], contract: str, budget: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "result.json"
         if folder == HERE:  # the plan is written beside the script
             shutil.copy(HERE / words[0], place)
             folder = Path(place)
-        options = ["--budget", budget, "--json", str(result), "--force"]
+        options = ["--contract", contract, "--budget", budget, "--json", str(result), "--force"]
         command = [sys.executable, "-m", "overdrive", "tune", *options, *words]
         done = subprocess.run(command, cwd=folder, env=dict(os.environ), stdout=sys.stderr)
         if not result.exists():
@@ -87,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="the programs whose names begin so; all by default")
     parser.add_argument("--public", type=Path)
+    parser.add_argument("--contract", default="rounding", choices=("exact", "rounding", "statistical"))
     parser.add_argument("--budget", default="3m")
     args = parser.parse_args()
     programs = {name: (HERE, words) for name, words in OWN.items()}
@@ -96,10 +102,11 @@ def main() -> None:
     for name, (folder, words) in programs.items():
         if args.names and not any(name.startswith(each) for each in args.names):
             continue
-        rows[name] = tuned(folder, words, args.budget)
-        print(name, json.dumps(rows[name]), flush=True)
-        date = datetime.date.today().isoformat()
-        RESULTS.write_text(json.dumps({"date": date, "budget": args.budget, "programs": rows}, indent=1) + "\n")
+        row = tuned(folder, words, args.contract, args.budget)
+        row |= {"date": datetime.date.today().isoformat(), "budget": args.budget, "cpu": summary().cpu}
+        rows[f"{name}, {args.contract}"] = row
+        print(name, json.dumps(row), flush=True)
+        RESULTS.write_text(json.dumps({"programs": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

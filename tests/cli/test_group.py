@@ -9,7 +9,8 @@ import click
 from overdrive.cli.group import cli
 from tests.conftest import Run
 
-COMMANDS = {"doctor", "export", "pack", "profile", "report", "run", "search", "submit", "techniques", "tune", "verify"}
+COMMANDS = {"doctor", "export", "pack", "profile", "report", "run", "search", "serve", "submit", "techniques", "tune"}
+COMMANDS |= {"verify"}
 
 
 def test_help_imports_nothing_that_only_a_command_needs(python: Run, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.search.domain import domain_of
 from overdrive.search.listing import CannotList, listing
 from overdrive.search.parameters import Parameter, Values, find, set_in
 from overdrive.trials.pool import TrialPool
@@ -72,6 +73,25 @@ for step in range(100000):
             p -= lr * p.grad
             p.grad = None
 """
+DEEP = f"""
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--layers", type=int, default=4)
+args = parser.parse_args()
+{START}
+loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(5, 24), nn.Linear(24, 5)
+    def forward(self, x):
+        return x + self.down(self.up(x).relu())
+model = nn.Sequential(nn.Sequential(*[Block() for _ in range(args.layers)]), nn.Linear(5, 12), nn.Linear(12, 1))
+model[1].register_forward_hook(lambda module, given, result: result.view(-1, 12))  # it has no other size
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+{LOOP}
+print("at the end", len(model[0]), "hidden", model[0][0].up.weight.shape[0])
+"""
 DELICATE = NAMED.replace("args = parser.parse_args()", "args = parser.parse_args()\nassert args.momentum == 0.9")
 
 
@@ -95,6 +115,7 @@ def test_values_that_stand_nowhere_by_name_are_found_at_the_seams(
         "weight-decay": 0.0,
         "momentum": 0.9,
         "dropout": 0.25,
+        "width": 8,
     }
     assert found["lr"].place.startswith("learning rate of SGD (train.py:")
     changed = {"lr": 0.5, "batch-size": 32, "dropout": 0.5}
@@ -113,7 +134,7 @@ def test_options_and_constants_that_decide_a_seams_value_are_named(
     assert "learning rate of SGD" in found["lr"].effect
     assert found["batch-size"].place.startswith("constant BATCH")  # --width has the same value
     assert found["momentum"].place == "option --momentum"
-    assert found["width"].place == "option --width" and not found["width"].moves
+    assert found["width"].place == "option --width" and found["width"].effect == "hidden size of 0"
     assert "given 32" in output(pool, script(NAMED), {"batch-size": 32})
 
 
@@ -138,6 +159,23 @@ def test_a_rate_that_the_program_sets_before_each_step_is_scaled(
     path = script(LITERALS.replace("loss.backward();", f"loss.backward(); {own};"))
     moved = [float(output(pool, path, each).split("moved ")[1].split()[0]) for each in ({}, {"lr": 0.0005})]
     assert 0 < moved[1] < moved[0] / 20
+
+
+def test_depth_and_width_of_a_model_are_found_where_the_program_lives_with_others(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(DEEP))
+    assert found["depth"].place == "option --layers" and found["depth"].tried
+    assert found["depth"].effect == "number of blocks in Sequential.0"
+    assert found["width"].place == "hidden size of 0.0.up, 0.1.up, 0.2.up and 1 more"
+    assert not any(each.default == 12 for each in found.values())
+    assert (str(domain_of(found["depth"])), str(domain_of(found["width"]))) == ("2..8", "6, 8, 24, 48")
+    other = output(pool, script(DEEP), {"depth": 2, "width": 48})
+    assert "at the end 2 hidden 48" in other
+    literal = script(DEEP.replace("range(args.layers)", "range(3)"))
+    depth = listed(pool, literal)["depth"]
+    assert depth.place == "number of blocks in Sequential.0" and str(domain_of(depth)) == "1..3"
+    assert "at the end 5 hidden 24" in output(pool, literal, {"depth": 5})
 
 
 def test_a_program_that_fails_is_told_so(pool: TrialPool, script: Callable[[str], Path]) -> None:

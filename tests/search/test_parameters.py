@@ -28,7 +28,9 @@ SEAM = ValuePlace(OPTIMIZER, "lr", 0.01, "train.py:9", "Adam")
         ("wd", "weight-decay"),
         ("--drop_rate", ""),
         ("dropout", "dropout"),
-        ("layers", ""),
+        ("layers", "depth"),
+        ("--hidden_size", "width"),
+        ("hidden_act", ""),
     ],
 )
 def test_spellings_of_the_usual_ones(name: str, expected: str) -> None:

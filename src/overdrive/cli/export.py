@@ -23,6 +23,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.targets.export import MISSING, PATIENCE, CannotExport, Export, export, export_to_fpga, missing
 from overdrive.targets.folder import put, why_not
+from overdrive.targets.fpga.page import lines
 from overdrive.targets.fpga.verdict import Designed
 from overdrive.targets.order import FPGA, Order
 from overdrive.targets.pages import milliseconds, remarks, write_pages
@@ -62,7 +63,8 @@ def write_export(program: Program, order: Order, place: Path, json_path: Path | 
     if isinstance(result, Exported):
         _tell(result, console.print)
     else:
-        _tell_design(result, console.print)
+        for line in lines(result):
+            console.print(line, markup=False)
     write_json(json_path, to_json(result))
     return 0
 
@@ -94,16 +96,6 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
         shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in timed.shapes.items())
         sides = f"{milliseconds(timed.artefact.p50)} ms a call, eager {milliseconds(timed.eager.p50)}"
         say(f"p50     {shapes}: {sides}; eager / artefact {timed.speedup.as_speedup()}", markup=False)
-    say(f"folder  {result.folder}", markup=False)
-
-
-def _tell_design(result: Designed, say: Callable[..., None]) -> None:
-    say(f"{result.model}: {result.inputs:,} recorded inputs, all emulated bit by bit.", markup=False)
-    for each in result.notes:
-        say(f"  {each}", markup=False)
-    say(f"proof   {result.sentence}", markup=False)
-    widths = ", ".join(f"{each['name']} {each['result'].partition(',TRN')[0]}>" for each in result.layers)
-    say(f"layers  {widths}", markup=False)
     say(f"folder  {result.folder}", markup=False)
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "The evidence behind a plan.",
     "techniques": "The catalogue, or one technique's card.",
     "export": "The program's model for another engine, with a runner and a proof.",
+    "serve": "Answer requests with an exported model, within limits.",
     "pack": "Write the finished samples of a program's data sets into a folder.",
 }
 

@@ -26,7 +26,7 @@ from overdrive.core.program import Program
 from overdrive.core.units import duration
 from overdrive.report import search as report
 from overdrive.report.search_page import page
-from overdrive.search.conduct import SearchRequest, conduct
+from overdrive.search.conduct import SearchRequest, conduct, curve_of
 from overdrive.search.domain import DomainError, Wish, sensible
 from overdrive.search.engine import Busy, NoOptuna
 from overdrive.search.goal import Goal, GoalError
@@ -51,6 +51,19 @@ def show_list(program: Program, json_path: Path | None) -> int:
     return 0
 
 
+def show_curve(request: SearchRequest, json_path: Path | None) -> int:
+    """
+    Raises:
+        CannotList, CannotSearch: the program cannot be followed, or has no batch size.
+    """
+    console = console_beside(json_path)
+    with TrialPool() as pool:
+        found = curve_of(request, pool, report.Teller(console))
+    report.batch_curve(found, console)
+    write_json(json_path, to_json(found))
+    return 0
+
+
 def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> int:
     """Returns the exit code: 0 where the search came to its end, whatever it found. Raises as `conduct`."""
     console = console_beside(json_path)
@@ -70,6 +83,12 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 
 @program_command
 @click.option("--list", "only_list", is_flag=True, help="Show what can be varied, and where it was found.")
+@click.option(
+    "--batch-curve",
+    "only_curve",
+    is_flag=True,
+    help="Foretell the time to the same loss for each batch size, from short trials.",
+)
 @click.option(
     "--vary",
     "wishes",
@@ -97,6 +116,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 @program_argument("SCRIPT [ARGS]...")
 def command(
     only_list: bool,
+    only_curve: bool,
     wishes: tuple[Wish, ...],
     metric: Metric | None,
     goal: str,
@@ -132,7 +152,7 @@ def command(
                 sys.exit(show_list(program, json_path))
             aim = Goal.parse(goal, metric, direction or "")
             request = SearchRequest(program, wishes, metric, aim, budget, plan_path)
-            sys.exit(search(request, page_path, json_path))
+            sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))
         except DomainError as error:

@@ -9,6 +9,7 @@ from overdrive.core.settings import Value
 
 # Kinds of places. The first two the program's author wrote as such; the others are seen where the values are used.
 OPTION, CONSTANT, OPTIMIZER, LOADER, DROPOUT, INPUT = "option", "constant", "optimizer", "loader", "dropout", "input"
+DEPTH, WIDTH = "depth", "width"  # of a model: equal blocks in a row, channels between two layers
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class ValuePlace:
     """
 
     kind: str
-    name: str  # `--batch-size`, `config.lr`; at a seam `lr`, `weight_decay`, `batch_size`, `p`
+    name: str  # `--batch-size`, `config.lr`; at a seam `lr`, `weight_decay`, `batch_size`, `p`; `GPT.blocks`, `width`
     value: Value  # as the program has it
     where: str = ""  # `train.py:12`
     of: str = ""  # the class it belongs to: `Adam`, `DataLoader`
@@ -49,4 +50,3 @@ class Seen:
 
     places: tuple[ValuePlace, ...] = ()
     loss: float | None = None  # mean of those sent backward since the last report
-    notes: tuple[str, ...] = ()

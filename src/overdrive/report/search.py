@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
 from overdrive.core.units import clock
@@ -39,6 +40,27 @@ def parameters(rows: Sequence[tuple[str, Value, str, str, str]], program: str, c
         for name, default, place, effect, domain in rows
     ]
     paper.rows(("parameter", "default", "where it is set", "sensible range"), body)
+
+
+def batch_curve(found: BatchCurve, console: Console) -> None:
+    """A row for each batch size, and what they say."""
+    paper = Paper(console)
+    paper.say()
+    body = [
+        (
+            f"{each.batch}{' (as it is)' if each.batch == found.default else ''}",
+            f"{1000 * each.seconds:.3g} ms",
+            f"{each.throughput:,.0f}",
+            f"{each.steps:.2f}",
+            f"{each.time:.2f}",
+            f"{each.rate:.2f}",
+        )
+        for each in found.sizes
+    ]
+    paper.rows(("batch size", "a step", "samples/s", "steps", "time to the same loss", "learning rate"), body)
+    paper.say("Steps, time and learning rate are multiples of the default's; time is foretold, not run.")
+    paper.say()
+    paper.say(found.sentence(), "bold")
 
 
 def search(result: SearchResult, console: Console) -> None:

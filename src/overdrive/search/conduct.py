@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.contract import Contract
 from overdrive.core.hyperparameters import OPTION
 from overdrive.core.ledger import default_path
@@ -17,9 +18,10 @@ from overdrive.core.plan import Plan
 from overdrive.core.printed import series
 from overdrive.core.program import Program
 from overdrive.core.search_result import SearchResult, Tried
-from overdrive.core.settings import Chosen
+from overdrive.core.settings import Chosen, Value
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
+from overdrive.search.batch_curve import batch_curve
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
@@ -31,8 +33,8 @@ from overdrive.search.search import CannotSearch, Search, shown
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 
-_RANGE_TEST = "range test"
-_WORTH_A_RANGE_TEST = 15  # default runs in the budget
+_RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
+_WORTH_KNOWLEDGE = 15  # default runs in the budget
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,27 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     return replace(result, plan=str(request.plan or "") if techniques else "")
 
 
+def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> BatchCurve:
+    """
+    Raises:
+        CannotList, CannotSearch, UnknownParameter, DomainError, PlanError.
+    """
+    found = listing(pool, request.program)
+    sizes = [each for each in found.parameters if each.meaning == names.BATCH_SIZE]
+    if not sizes:
+        raise CannotSearch("No batch size was found that could be varied without an edit.")
+    wish = next((each for each in request.wishes if find(found.parameters, each.name) == sizes[0]), None)
+    domain = domain_of(sizes[0], wish)
+    curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), _techniques(request.plan), tell)
+    if curve is None:
+        raise CannotSearch("The program makes too few steps of one kind to tell the noise of its gradients.")
+    return curve
+
+
+def _sizes(domain: Domain) -> list[int]:
+    return [int(each) for each in domain.choices] or [int(domain.low), int(domain.high)]
+
+
 def _searched(order: Search, runs: Runs) -> SearchResult:
     defaults = order.defaults(lambda: _hint(runs.output))
     runs.total = defaults.progress
@@ -98,27 +121,59 @@ def _searched(order: Search, runs: Runs) -> SearchResult:
 
 
 def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
-    """A range test where a learning rate is varied, and its rates the first to be tried; what it said."""
-    rates = [each for each in order.parameters if each.meaning == names.LR]
-    if known := order.engine.recall(_RANGE_TEST):
-        return (known.why,) if known.why else ()
-    worth = order.budget >= _WORTH_A_RANGE_TEST * defaults.seconds and defaults.steps >= FEWEST_STEPS
-    if not rates or not worth or order.engine.runs():
-        return ()
+    """What short trials tell, and configurations that they speak for, to be tried first; in words."""
+    worth = order.budget >= _WORTH_KNOWLEDGE * defaults.seconds and defaults.steps >= FEWEST_STEPS
+    said = []
+    for name, parts, ask in (
+        (_RANGE_TEST, _meaning(order, names.LR), _ask_range_test),
+        (_BATCH_CURVE, _meaning(order, names.BATCH_SIZE), _ask_batch_curve),
+    ):
+        known = order.engine.recall(name)
+        if known is None and parts and worth and not order.engine.runs():
+            began = time.monotonic()
+            why = ask(order, runs, defaults, parts[0])
+            known = Tried(0, {}, "complete", None, time.monotonic() - began, why=why)
+            order.engine.remember(name, known)
+        said += [known.why] if known and known.why else []
+    return tuple(said)
+
+
+def _meaning(order: Search, name: str) -> list[Parameter]:
+    return [each for each in order.parameters if each.meaning == name]
+
+
+def _ask_range_test(order: Search, runs: Runs, defaults: Tried, rate: Parameter) -> str:
     order.tell("a run with a growing learning rate")
-    began = time.monotonic()
     found = range_test(runs.pool, runs.program, runs.techniques, defaults.steps)
-    said = ""
-    if found:
-        default = float(rates[0].default)
-        broken = f", and the training breaks from {default * found.broken:.2g} on" if found.breaks else ""
-        said = f"With a growing learning rate the training loss is lowest at {default * found.lowest:.2g}{broken}."
-        for factor in found.suggested:
-            rate = float(f"{default * factor:.3g}")
-            if order.domains[rates[0].name].holds(rate):
-                order.engine.enqueue({rates[0].name: rate})
-    order.engine.remember(_RANGE_TEST, Tried(0, {}, "complete", None, time.monotonic() - began, why=said))
-    return (said,) if said else ()
+    if found is None:
+        return ""
+    default = float(rate.default)
+    for factor in found.suggested:
+        _enqueue(order, {rate.name: _three_digits(default * factor)})
+    broken = f", and the training breaks from {default * found.broken:.2g} on" if found.breaks else ""
+    return f"With a growing learning rate the training loss is lowest at {default * found.lowest:.2g}{broken}."
+
+
+def _ask_batch_curve(order: Search, runs: Runs, defaults: Tried, size: Parameter) -> str:
+    sizes = _sizes(order.domains[size.name])
+    curve = batch_curve(runs.pool, runs.program, size, sizes, runs.techniques, order.tell)
+    if curve is None:
+        return ""
+    best = curve.best
+    values: dict[str, Value] = {size.name: best.batch}
+    values |= {each.name: _three_digits(float(each.default) * best.rate) for each in _meaning(order, names.LR)}
+    if best.batch != curve.default:
+        _enqueue(order, values)
+    return curve.sentence()
+
+
+def _enqueue(order: Search, values: Values) -> None:
+    if all(order.domains[name].holds(value) for name, value in values.items()):
+        order.engine.enqueue(values)
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:

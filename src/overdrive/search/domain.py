@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from overdrive.core.hyperparameters import DEPTH
 from overdrive.core.settings import Value
 from overdrive.search import names
 from overdrive.search.parameters import Parameter, written
@@ -130,6 +131,11 @@ def sensible(parameter: Parameter) -> Domain | None:
     if meaning == names.BATCH_SIZE and default >= 1:
         least = max(1, int(default) // _BATCH_REACH)
         return Domain(choices=tuple(least * 2**n for n in range(1 + int(math.log2(_BATCH_REACH * default / least)))))
+    if meaning == names.HIDDEN and isinstance(default, int) and default > 1:
+        sizes = {_even(default // 4), _even(default // 2), default, 2 * default}
+        return Domain(choices=tuple(sorted(sizes - {0})))
+    if parameter.places[0].kind == DEPTH and isinstance(default, int):
+        return Domain(1, default, integer=True)  # whether the program would call more of them is not known
     if meaning in _RATES:
         low, high = _RATES[meaning]
         return Domain(min(low, default), max(high, default)) if 0 <= default < 1 else None
@@ -162,6 +168,11 @@ def _value(parameter: Parameter, text: str) -> Value:
             raise DomainError(f"{parameter.name} is a whole number in the program, and {text} is not")
         return int(float(text))
     return float(text)
+
+
+def _even(size: int) -> int:
+    """A multiple of eight, where there are as many: what the units of processors and GPUs compute at once."""
+    return size - size % 8 if size > 8 else size
 
 
 def _round(value: float) -> float:

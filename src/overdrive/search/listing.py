@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from overdrive.core.facts import Facts
-from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, Hyperparameters, Seen, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, DEPTH, INPUT, OPTION, WIDTH, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import from_json
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
@@ -47,6 +47,7 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
         CannotList: the program fails by itself, or cannot be watched.
     """
     places, facts = _seen(pool, program, {})
+    places = _that_can_change(pool, program, places)
     places += _words(program, places)
     deciders = _equal(places)
     if not deciders:
@@ -61,6 +62,28 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
                 moved.setdefault(place.key, []).append(seam)
         return ParameterList(tuple(parameters_of(places, moved, False)), facts)
     return ParameterList(tuple(parameters_of(places, _moved(deciders, other, again), True)), facts)
+
+
+def _that_can_change(pool: TrialPool, program: Program, places: list[ValuePlace]) -> list[ValuePlace]:
+    """Without those parts of a model that the program does not live with a smaller one of."""
+    parts = [place for place in places if place.kind in (DEPTH, WIDTH)]
+
+    def lives(with_smaller: Sequence[ValuePlace]) -> bool:
+        try:
+            _seen(pool, program, {place.key: _smaller(place) for place in with_smaller})
+        except CannotList:
+            return False
+        return True
+
+    if not parts or lives(parts):
+        return places
+    fixed = parts if len(parts) == 1 else [place for place in parts if not lives([place])]
+    return [place for place in places if place not in fixed]
+
+
+def _smaller(place: ValuePlace) -> int:
+    assert isinstance(place.value, int)
+    return place.value - 1 if place.kind == DEPTH else max(1, place.value // 2)
 
 
 def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
@@ -85,7 +108,7 @@ def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
             continue
         same = [place for place in written if place.value == seam.value]
         alike = [place for place in same if means(place.name) == at_seam(seam)]
-        telling = seam.kind != INPUT and seam.value not in (0, 1)
+        telling = seam.kind not in (INPUT, DEPTH, WIDTH) and seam.value not in (0, 1)
         same = [place for place in same if not means(place.name) and _type(place) == _type(seam)] if telling else []
         found += [(place, seam) for place in alike or same]
     return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
+from overdrive.core.hyperparameters import DEPTH, DROPOUT, OPTIMIZER, WIDTH, ValuePlace
 
 LR, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2 = "lr", "weight-decay", "momentum", "beta1", "beta2"
 BATCH_SIZE, DROPOUT_RATE = "batch-size", "dropout"
+BLOCKS, HIDDEN = "depth", "width"  # of a model
 USUAL = (LR, BATCH_SIZE)  # what is varied unless the user names others
 
 _SPELLINGS = {
@@ -18,6 +19,15 @@ _SPELLINGS = {
     BETA1: r"(.*-)?(beta-?1|b1)",
     BETA2: r"(.*-)?(beta-?2|b2)",
     DROPOUT_RATE: r"(.*-)?(drop-?out(-?(rate|p|prob))?|drop|pdrop)",
+    BLOCKS: r"(n-?|num-?(of-?)?)?(layers?|blocks?|hidden-layers)|depth",
+    HIDDEN: r"(n-?|d-?|num-?)?(hidden|hid|ff|ffn|intermediate)(-?(size|dim|dims|units|features|channels))?|width",
+}
+_WORDS = {
+    "lr": "learning rate",
+    "weight_decay": "weight decay",
+    "batch_size": "batch size",
+    "p": "dropout rate",
+    "width": "hidden size",
 }
 _NOT = re.compile(r"(^|-)(min|final|end|eval|test|val|valid|validation|log|print)(-|$)")
 
@@ -41,14 +51,15 @@ def at_seam(place: ValuePlace) -> str:
     """The name of what stands at a seam."""
     if place.kind == DROPOUT:
         return DROPOUT_RATE
-    if place.kind == LOADER:
-        return BATCH_SIZE
+    if place.kind in (DEPTH, WIDTH):
+        return BLOCKS if place.kind == DEPTH else HIDDEN
     return spelled(place.name) if place.kind == OPTIMIZER else BATCH_SIZE
 
 
 def told(place: ValuePlace) -> str:
     """What a seam's value is, for people: `learning rate of Adam`."""
-    words = {"lr": "learning rate", "weight_decay": "weight decay", "batch_size": "batch size", "p": "dropout rate"}
-    what = words.get(place.name, place.name if place.kind == OPTIMIZER else "batch size")
+    if place.kind == DEPTH:
+        return f"number of blocks in {place.name}"
+    what = _WORDS.get(place.name, place.name if place.kind == OPTIMIZER else "batch size")
     of = place.of or "the model's input"
     return f"{what} of {of}" + (f" ({place.where})" if place.where else "")

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import CONSTANT, DROPOUT, INPUT, LOADER, OPTIMIZER, OPTION, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, ValuePlace
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
@@ -103,7 +103,8 @@ def parameters_of(
             found.append(Parameter(name, (place,), moves, tried))
         elif place.kind != INPUT and place.key not in following:
             found.append(Parameter(at_seam(place), (place,)))
-    order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2, "dropout"]
+    order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2]
+    order += [names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN]
     found.sort(key=lambda each: (order.index(each.name) if each.name in order else len(order), _rank(each)))
     return _with_own_names(found)
 
@@ -112,7 +113,7 @@ def _rank(parameter: Parameter) -> int:
     """Of several of one name, what is seen to decide a seam's value comes first, then the seams themselves."""
     if parameter.moves:
         return 0
-    return 1 if parameter.places[0].kind in (OPTIMIZER, LOADER, DROPOUT) else 2
+    return 2 if parameter.places[0].kind in (OPTION, CONSTANT) else 1
 
 
 def _with_own_names(found: Sequence[Parameter]) -> list[Parameter]:

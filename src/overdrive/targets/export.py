@@ -17,7 +17,8 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.engines.onnx_runtime import OnnxRuntime
 from overdrive.engines.openvino import OpenVino
 from overdrive.kernels.build import cpp_compiler
-from overdrive.targets.fpga.verdict import MARGIN, Designed, readme, verdict
+from overdrive.targets.fpga.page import readme
+from overdrive.targets.fpga.verdict import MARGIN, Designed, verdict
 from overdrive.targets.order import (
     FOLDER,
     FPGA,

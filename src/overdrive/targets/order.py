@@ -16,7 +16,7 @@ _ORDER = "order.json"
 TIMES = "times.json"
 SIGNATURE = "signature.json"
 FPGA = "fpga"
-ANSWERS, DESIGN = "answers.npz", "design.json"  # of a design for an FPGA
+ANSWERS, DESIGN, RTL = "answers.npz", "design.json", "rtl"  # of a design for an FPGA
 
 
 @dataclass(frozen=True)

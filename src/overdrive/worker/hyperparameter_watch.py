@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTIMIZER, Hyperparameters, Seen, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, DEPTH, INPUT, OPTIMIZER, WIDTH, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import to_json
 from overdrive.seams import arguments, constants
 from overdrive.seams.hub import Seams
@@ -89,12 +89,14 @@ class HyperparameterWatch:
         return iterator
 
     def _optimizer(self, optimizer: Any, models: list[Any]) -> None:
-        from overdrive.seams.torch import values
+        from overdrive.seams.torch import architecture, values
 
         self._optimizers += 1
         self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
         where = values.line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._wanted.values, self._rates))
+        if self._wanted.look or any(key.startswith((DEPTH, WIDTH)) for key in self._wanted.values):
+            self._heard(architecture.of_models(models, optimizer, self._wanted.values))
         self._heard(values.of_dropouts(models, self._wanted.values))
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from overdrive.targets.fpga.graph import Fixed, Layers, integer_bits
-from overdrive.targets.fpga.precision import search, wider
+from overdrive.evidence.binomial import at_most, up_to
+from overdrive.targets.fpga.graph import Fixed, Layers, folded, integer_bits
+from overdrive.targets.fpga.precision import other_classes, passing, search, wider
 
 
 def test_a_fixed_point_number_is_truncated_and_held_at_its_ends() -> None:
@@ -44,3 +46,59 @@ def test_the_search_finds_the_fewest_bits_that_are_enough() -> None:
         assert torch.equal(one(inputs), wanted)  # its weights are what they were
         assert all(wider(types)[name].fraction == each.fraction + 1 for name, each in types.items())
         assert search(layers, inputs, lambda answers: True) is None
+
+
+def test_normalisations_become_part_of_the_weights_before_them() -> None:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4), nn.BatchNorm1d(4)
+    one = nn.Sequential(*layers)
+    for norm in (one[1], one[5]):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    inputs, before = torch.randn(8, 1, 4, 4), {name: each.clone() for name, each in one.state_dict().items()}
+    one.eval()
+    with torch.no_grad():
+        made = folded(one)
+        assert torch.allclose(made(inputs), one(inputs), atol=1e-5)
+    assert not any(isinstance(each, (nn.BatchNorm1d, nn.BatchNorm2d)) for each in made.modules())
+    assert all(torch.equal(each, before[name]) for name, each in one.state_dict().items())
+
+
+class Shared(nn.Module):
+    """A layer that is called twice, and one whose output is used elsewhere: both keep their normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.norm, self.last = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.other(self.norm(self.fc(self.fc(x))))
+        return y + self.last(y)
+
+
+def test_a_layer_that_is_used_elsewhere_keeps_its_normalisation() -> None:
+    one, inputs = Shared().eval(), torch.randn(8, 4)
+    with torch.no_grad():
+        made = folded(one)
+        assert torch.equal(made(inputs), one(inputs))
+    assert sum(isinstance(each, nn.BatchNorm1d) for each in made.modules()) == 2
+
+
+@pytest.mark.parametrize(("samples", "most"), [(300, 0), (398, 0), (1000, 4)])
+def test_the_search_aims_at_what_the_test_will_find_enough(samples: int, most: int) -> None:
+    assert at_most(most, samples) <= 0.01 < at_most(most + 1, samples)
+    assert abs(up_to(most, samples, passing(0.01, samples)) - 0.95) < 0.001
+
+
+def test_other_classes_are_expected_before_one_is_seen() -> None:
+    torch.manual_seed(0)
+    wanted = 5 * torch.randn(20_000, 4)
+    answers = wanted + 0.2 * torch.randn(20_000, 4)
+    seen = float((answers.argmax(1) != wanted.argmax(1)).double().mean())
+    few = other_classes(answers[:100], wanted[:100])
+    assert 0.01 < seen < 0.03 and abs(other_classes(answers, wanted) / seen - 1) < 0.2 and few > 0.005
+    assert other_classes(wanted, wanted) == 0.0
+    swapped = wanted.clone()
+    swapped[:50] = wanted[:50].flip(1)
+    assert other_classes(swapped, wanted) > 0.001

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from overdrive.targets.fpga.verdict import Designed, verdict
-from overdrive.targets.order import ANSWERS, DESIGN
+from overdrive.targets.order import ANSWERS, DESIGN, TIMES
 
 
 def found(folder: Path, count: int, differ: int, classes: int = 3, off: float = 0.0) -> Designed | str:
@@ -21,7 +21,8 @@ def found(folder: Path, count: int, differ: int, classes: int = 3, off: float = 
     emulated[~tested] = -own[~tested]  # of these nothing is claimed
     np.savez(folder / ANSWERS, own=own, emulated=emulated, tested=tested)
     told: dict[str, Any] = {"classes": classes, "margin": 0.01, "error": 0.01, "backend": "Vitis", "layers": []}
-    (folder / DESIGN).write_text(json.dumps(told))
+    (folder / DESIGN).write_text(json.dumps({**told, "rtl": {"left_out": "it is not there"}}))
+    (folder / TIMES).write_text("[]")
     return verdict(folder, folder, "Net", (), {"hls4ml": "1"})
 
 

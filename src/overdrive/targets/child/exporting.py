@@ -23,7 +23,7 @@ from overdrive.seams.torch.tracing import uncompiled
 from overdrive.targets.child import answers, dimensions, formats, runner
 from overdrive.targets.child.calls import Call, CalledModel
 from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
-from overdrive.targets.child.timing import write_times
+from overdrive.targets.child.timing import write_own_times, write_times
 from overdrive.targets.order import FPGA, Made, Order, made_in
 
 Tensors = list[torch.Tensor]
@@ -97,6 +97,7 @@ def _designed(subject: Subject, order: Order, told: Made, folder: Path) -> Made:
     if not rows:
         raise NoEngine("it is given no rows of fractions")
     design(subject.flat.model, rows, order.margin, folder)
+    write_own_times(subject.flat.model, rows, folder)
     recorded = sum(len(each) for each in rows)
     return replace(
         told, artefact="project", recorded=recorded, notes=subject.notes, versions=formats.versions(order.target)

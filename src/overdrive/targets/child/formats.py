@@ -57,7 +57,12 @@ def _aoti(graph: Any, shapes: Shapes, names: Names, path: Path) -> None:
     package(graph, path)
 
 
-_PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",), "aoti": (), "fpga": ("hls4ml",)}
+_PACKAGES = {
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "openvino": ("openvino",),
+    "aoti": (),
+    "fpga": ("hls4ml", "da4ml"),
+}
 Save = Callable[[Any, Shapes, Names, Path], None]
 _FORMATS: dict[str, tuple[str, Save]] = {
     "onnx": ("model.onnx", _onnx),

@@ -47,7 +47,22 @@ def write_times(flat: FlatModel, names: Names, answer: Answer, calls: list[tuple
     (folder / TIMES).write_text(json.dumps(found))
 
 
+def write_own_times(model: torch.nn.Module, calls: Tensors, folder: Path) -> None:
+    """Seconds of the model's own calls: with one row, and with the largest batch of these."""
+    largest = max(calls, key=len)
+    found = []
+    for count in sorted({1, len(largest)}):
+
+        def own(rows: torch.Tensor = largest[:count]) -> Any:
+            with torch.no_grad():
+                return model(rows)
+
+        found.append({"rows": count, "seconds": _in_turns({"own": own})["own"]})
+    (folder / TIMES).write_text(json.dumps(found))
+
+
 def _in_turns(sides: dict[str, Callable[[], Any]]) -> dict[str, list[list[float]]]:
+    """Seconds of each call, by side, in blocks of calls made one after the other, the sides in random turns."""
     blocks: dict[str, list[list[float]]] = {name: [] for name in sides}
     longest = 0.0
     for call in sides.values():
@@ -58,9 +73,9 @@ def _in_turns(sides: dict[str, Callable[[], Any]]) -> dict[str, list[list[float]
         longest = max(longest, last)
     size = max(2, min(50, round(_BLOCK_SECONDS / max(longest, 1e-6))))
     rng, until = random.Random(0), time.monotonic() + _SECONDS
-    while len(blocks["eager"]) < _FEWEST_BLOCKS or (
-        time.monotonic() < until and size * len(blocks["eager"]) < _MOST_CALLS
-    ):
+    count = 0
+    while count < _FEWEST_BLOCKS or (time.monotonic() < until and size * count < _MOST_CALLS):
+        count += 1
         for name in rng.sample(list(sides), len(sides)):
             sides[name]()
             block = []

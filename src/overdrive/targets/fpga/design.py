@@ -1,9 +1,10 @@
-"""Makes the design in the trial: hls4ml's front end, precision, and its bit-accurate emulation."""
+"""Makes the design in the trial: hls4ml's front end, precision, its bit-accurate emulation, and the same in Verilog."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,14 @@ import torch
 from overdrive.engines.exported import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
-from overdrive.targets.fpga.graph import Fixed, Layers
-from overdrive.targets.fpga.precision import search, wider
-from overdrive.targets.order import ANSWERS, DESIGN, made_in
+from overdrive.targets.fpga import rtl
+from overdrive.targets.fpga.graph import Fixed, Layers, folded
+from overdrive.targets.fpga.precision import other_classes, passing, search, wider
+from overdrive.targets.order import ANSWERS, DESIGN, RTL, made_in
 
 BACKEND = "Vitis"
 _PROJECT = "model"
 _TRIES = 4  # emulations: each compiles the whole design
-_SEARCH_SHARE = 0.25  # of the margin is what the search may use: its inputs are not those of the test
 _ERROR = 0.01  # of the answers' size, where they are no classes
 
 Types = Mapping[str, Fixed]
@@ -37,21 +38,23 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     Raises:
         NoEngine: the front end does not take the model, or no precision was enough.
     """
-    inputs = torch.cat(calls)
+    inputs = _different(torch.cat(calls))
     with torch.no_grad(), quiet():
         own = model(inputs)
     if not isinstance(own, torch.Tensor) or own.dim() < 2:
         raise NoEngine("it answers something else than one tensor of rows")
     own = own.flatten(1)
     classes = own.shape[1] if own.shape[1] > 1 else 0
-    config = _read(model, tuple(inputs.shape[1:]))
+    model, config = _read(model, tuple(inputs.shape[1:]))
     layers = Layers(model)
     half = torch.arange(len(inputs)) % 2 == 0  # the other half is for the test alone
 
-    def too_far(answers: torch.Tensor, wanted: torch.Tensor = own[half], allowed: float = margin) -> bool:
+    allowed = passing(margin, int((~half).sum()))
+
+    def too_far(answers: torch.Tensor, wanted: torch.Tensor = own[half]) -> bool:
         answers = answers.flatten(1)
         if classes:
-            return float((answers.argmax(1) != wanted.argmax(1)).double().mean()) > allowed * _SEARCH_SHARE
+            return other_classes(answers, wanted) > allowed
         return float((answers - wanted).square().mean().sqrt()) > _ERROR / 2 * float(wanted.square().mean().sqrt())
 
     with torch.no_grad():
@@ -59,29 +62,49 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     if types is None:
         raise NoEngine("no precision up to 18 bits after the point answers as it does")
     for _ in range(_TRIES):
-        emulated, found = _emulated(model, config, layers, types, inputs, made_in(folder) / "project")
+        emulated, graph = _emulated(model, config, layers, types, inputs, made_in(folder) / "project")
         if not too_far(torch.from_numpy(emulated)[half]):
             break
         types = wider(types)
     else:
         raise NoEngine("the emulation does not answer as it does, however wide its layers")
-    np.savez(folder / ANSWERS, inputs=inputs.numpy(), own=own.numpy(), emulated=emulated, tested=~half.numpy())
-    told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": found}
+    np.savez(folder / ANSWERS, own=own.numpy(), emulated=emulated, tested=~half.numpy())
+    told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": _told(graph)}
+    told["rtl"] = _verilog(graph, inputs, emulated, folder)
     (folder / DESIGN).write_text(json.dumps(told))
 
 
-def _read(model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
-    """hls4ml's configuration of it, a part for each layer."""
+def _different(inputs: torch.Tensor) -> torch.Tensor:
+    """Rows, each once: a program may evaluate on the same data again, and no row of the search may be in the test."""
+    seen = {row.numpy().tobytes(): place for place, row in reversed(list(enumerate(inputs)))}
+    return inputs[sorted(seen.values())]
+
+
+def _verilog(graph: Any, inputs: torch.Tensor, emulated: Any, folder: Path) -> dict[str, Any]:
+    """What `rtl.verilog` tells, or under `left_out` why there is none."""
+    place = made_in(folder) / RTL
+    if lacking := rtl.missing():
+        return {"left_out": lacking}
+    try:
+        return rtl.verilog(graph, inputs.double().numpy(), emulated, place, folder / "simulation")
+    except Exception as error:  # the project for HLS stands without it
+        shutil.rmtree(place, ignore_errors=True)
+        return {"left_out": str(error) if isinstance(error, NoEngine) else reason_of(error)[:200]}
+
+
+def _read(model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """The model as hls4ml is given it, and its configuration of it, a part for each layer."""
     import hls4ml
 
     try:
         with quiet():
+            given = folded(model)
             config: dict[str, Any] = hls4ml.utils.config_from_pytorch_model(
-                model, shape, granularity="name", backend=BACKEND, default_precision="fixed<32,12>"
+                given, shape, granularity="name", backend=BACKEND, default_precision="fixed<32,12>"
             )
     except Exception as error:
         raise NoEngine(_refusal(model, error)) from None
-    return config
+    return given, config
 
 
 def _refusal(model: torch.nn.Module, error: Exception) -> str:
@@ -94,8 +117,8 @@ def _refusal(model: torch.nn.Module, error: Exception) -> str:
 
 def _emulated(
     model: torch.nn.Module, config: dict[str, Any], layers: Layers, types: Types, inputs: torch.Tensor, place: Path
-) -> tuple[Any, list[dict[str, Any]]]:
-    """The answers of hls4ml's C++, of rows of outputs, and its layers with their types."""
+) -> tuple[Any, Any]:
+    """The answers of hls4ml's C++, of rows of outputs, and its graph."""
     import hls4ml
 
     for name, each in config["LayerName"].items():
@@ -118,10 +141,15 @@ def _emulated(
                 io_type="io_parallel",
             )
             made.compile()
-            found = made.predict(np.ascontiguousarray(inputs.numpy()))
+            found = made.predict(np.ascontiguousarray(inputs.double().numpy()))  # a float would cut long numbers off
     except Exception as error:
         raise NoEngine(_refusal(model, error)) from None
-    told = [
+    return np.asarray(found).reshape(len(inputs), -1), made
+
+
+def _told(graph: Any) -> list[dict[str, Any]]:
+    """Its layers with their types."""
+    return [
         {
             "name": layer.name,
             "kind": layer.class_name,
@@ -129,6 +157,5 @@ def _emulated(
             "weights": {name: str(each.type.precision) for name, each in layer.weights.items()},
             "weights_not_0": int(np.count_nonzero(layer.weights["weight"].data)) if "weight" in layer.weights else 0,
         }
-        for layer in made.get_layers()
+        for layer in graph.get_layers()
     ]
-    return np.asarray(found, np.float32).reshape(len(inputs), -1), told

@@ -6,13 +6,18 @@ are a search's guide: what is claimed comes from hls4ml's own bit-accurate emula
 
 from __future__ import annotations
 
+import copy
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+
+_NORMS = nn.BatchNorm1d, nn.BatchNorm2d
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,33 @@ class Fixed:
 def integer_bits(largest: float) -> int:
     """That hold numbers up to this size, the sign among them."""
     return 1 + max(0, math.floor(math.log2(largest)) + 1) if largest > 0 else 1
+
+
+def folded(model: torch.nn.Module) -> fx.GraphModule:
+    """A copy whose normalisations are part of the weights before them, where a layer's output goes nowhere else.
+
+    hls4ml would keep them as layers with scales of their own, whose ranges are not those of any parameter.
+    """
+    traced = fx.symbolic_trace(copy.deepcopy(model))
+    modules = dict(traced.named_modules())
+    calls = Counter(str(node.target) for node in traced.graph.nodes if node.op == "call_module")
+    for node in list(traced.graph.nodes):
+        norm = modules.get(str(node.target)) if node.op == "call_module" else None
+        if not isinstance(norm, _NORMS):
+            continue
+        before = node.args[0]
+        if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
+            continue
+        layer, name = modules[str(before.target)], str(before.target)
+        if not isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Linear)) or calls[name] > 1:
+            continue
+        fuse: Any = fuse_linear_bn_eval if isinstance(layer, nn.Linear) else fuse_conv_bn_eval
+        traced.set_submodule(name, fuse(layer, norm))
+        node.replace_all_uses_with(before)
+        traced.graph.erase_node(node)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced
 
 
 class Layers:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
 
+from overdrive.evidence.binomial import at_least, at_most
 from overdrive.targets.fpga.graph import Fixed, Layers, integer_bits
 
 WIDEST = 18  # bits after the point, at first
@@ -13,6 +15,31 @@ _NARROWEST = 1
 _SPARE = 1  # bits before the point, for inputs beyond what was observed
 
 Far = Callable[[torch.Tensor], bool]  # whether these answers are too far from the model's own
+
+
+def passing(margin: float, samples: int) -> float:
+    """The share of other classes at which a test of so many samples establishes the margin 19 times of 20."""
+    most = 0
+    while at_most(most + 1, samples) <= margin:
+        most += 1
+    return at_least(most + 1, samples)
+
+
+def other_classes(answers: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The share of rows, of answers (rows, classes), that have another class or are to be expected to.
+
+    Of some hundred rows none may have one by luck. Each row's lead, between the two best classes, is held against how
+    far the differences of these two are off over all rows.
+    """
+    found = float((answers.argmax(1) != wanted.argmax(1)).double().mean())
+    best = wanted.double().topk(2, dim=1)
+    lead = best.values[:, 0] - best.values[:, 1]
+    pair = answers.double().gather(1, best.indices)
+    spread = (pair[:, 0] - pair[:, 1] - lead).square().mean().sqrt()
+    apart = lead[lead > 0]
+    if not float(spread) or not len(apart):
+        return found
+    return max(found, float(torch.special.erfc(apart / (spread * math.sqrt(2))).mean() / 2))
 
 
 def search(layers: Layers, inputs: torch.Tensor, too_far: Far) -> dict[str, Fixed] | None:

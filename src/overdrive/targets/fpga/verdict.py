@@ -10,12 +10,54 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.core.interval import Interval
+from overdrive.core.json_data import from_json
 from overdrive.evidence.binomial import at_most, samples_needed
+from overdrive.evidence.latency import percentiles
 from overdrive.evidence.replayed import rms
-from overdrive.targets.order import ANSWERS, DESIGN
+from overdrive.targets.order import ANSWERS, DESIGN, TIMES
 
 MARGIN = 0.01  # of inputs, whose class may be another one: fixed before anything is looked at
 _FEWEST_INPUTS = 16  # of a model whose answers are no classes
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """The design in Verilog, as it was simulated, the same as the emulation in every bit of every answer.
+
+    Attributes:
+        inputs: one at each clock cycle; `latency`: cycles from the one that takes an input to the one that has its
+            answer; `interval`: cycles from one input to the next.
+        clock: in Hz: assumed, and shown by no tool.
+        luts, registers: look-up tables of six inputs, and bits of registers: da4ml's own count, which states no error.
+    """
+
+    inputs: int
+    latency: int
+    interval: int
+    clock: float
+    luts: int
+    registers: int
+    verilator: str
+
+    @property
+    def seconds(self) -> float:
+        return self.latency / self.clock
+
+    @property
+    def rate(self) -> float:
+        """Inputs in a second."""
+        return self.clock / self.interval
+
+
+@dataclass(frozen=True)
+class OwnTimes:
+    """Of the program's own calls, with so many rows, where the export ran. In seconds."""
+
+    rows: int
+    calls: int
+    p50: Interval | None
+    p99: Interval | None
 
 
 @dataclass(frozen=True)
@@ -28,6 +70,8 @@ class Designed:
         error: of the answers, as a share of their size (root mean squares).
         same_class: over all inputs.
         layers: with the types of their results and weights, and how many weights are not 0.
+        cycles: of the Verilog; None where there is none, and `left_out` says why.
+        own: how long the program's own calls take.
     """
 
     folder: str
@@ -44,6 +88,9 @@ class Designed:
     same_class: float
     sentence: str
     layers: Sequence[Mapping[str, Any]]
+    cycles: Cycles | None
+    left_out: str
+    own: Sequence[OwnTimes]
     versions: Mapping[str, str]
     notes: Sequence[str]
 
@@ -88,37 +135,13 @@ def verdict(folder: Path, place: Path, model: str, notes: Sequence[str], version
         same_class=same,
         sentence=sentence,
         layers=told["layers"],
+        cycles=from_json(Cycles, told["rtl"]) if "left_out" not in told["rtl"] else None,
+        left_out=told["rtl"].get("left_out", ""),
+        own=tuple(_own_times(**each) for each in json.loads((folder / TIMES).read_text())),
         versions=versions,
         notes=tuple(notes),
     )
 
 
-def readme(result: Designed, command: str) -> str:
-    """The page in the folder."""
-    lines = [
-        f"# {result.model}, for an FPGA",
-        "",
-        f"Made by `overdrive export --to fpga {command}`, by hls4ml {result.versions['hls4ml']} for {result.backend}.",
-        "`project/` is what Vitis HLS synthesises; `project/firmware` is the C++ that was emulated.",
-        "",
-        "## Answers",
-        "",
-        f"{result.sentence[0].upper()}{result.sentence[1:]}.",
-        f"Over all {result.inputs:,} recorded inputs {result.same_class:.2%} have the same class, and answers are "
-        f"{result.error:.2g} of their size off.",
-        "",
-        "Emulated bit by bit; not synthesised, and not simulated in cycles: no latency and no resources are told.",
-        "",
-        "## Layers",
-        "",
-        "| layer | kind | result | weights | weights that are not 0 |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {each['name']} | {each['kind']} | {each['result']} | {each['weights'].get('weight', '')} | "
-            f"{each['weights_not_0'] or ''} |"
-            for each in result.layers
-        ),
-        "",
-        *(f"- {each}." for each in result.notes),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
+def _own_times(rows: int, seconds: Sequence[Sequence[float]]) -> OwnTimes:
+    return OwnTimes(rows, sum(map(len, seconds)), *percentiles([(0, block) for block in seconds]))

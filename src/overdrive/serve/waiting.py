@@ -1,0 +1,165 @@
+"""Requests that wait for the model, answered one batch after the other by one thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from overdrive.serve.model import Arrays, ServedModel
+
+_LAST = 10.0  # seconds for a call of the model that is under way at the end
+
+
+class Refused(Exception):
+    """Not answered, and why: for whoever asked. It may be asked again."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    inputs: Arrays
+    rows: int
+    kind: tuple[Any, ...]
+    came: float = field(default_factory=time.monotonic)
+    answer: Future[Arrays] = field(default_factory=Future)
+
+
+class WaitingRequests:
+    """
+    Args:
+        most: rows that are answered together; 1: each request by itself.
+        linger: seconds that a request waits for others at most, while nothing else keeps it.
+        limit: requests that wait.
+        told: is called with (requests, rows, seconds) of each batch.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        limit: int,
+        most: int = 1,
+        linger: float = 0.0,
+        told: Callable[[int, int, float], None] = lambda requests, rows, seconds: None,
+    ) -> None:
+        self._model, self._limit, self._most, self._linger, self._told = model, limit, most, linger, told
+        self._waiting: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._until: float | None = None  # it is stopping, and answers no more from then on
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name="overdrive serve", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, inputs: Arrays) -> Future[Arrays]:
+        """
+        Raises:
+            Refused: too many wait.
+        """
+        one = _Waiting(inputs, self._model.rows(inputs), self._model.kind(inputs))
+        with self._changed:
+            if len(self._waiting) >= self._limit:
+                raise Refused(f"{self._limit:,} requests wait already: ask again later")
+            self._waiting.append(one)
+            self._changed.notify()
+        return one.answer
+
+    def stop_after(self, seconds: float) -> None:
+        """What waits longer than that is refused. Called by a signal's handler: takes no lock."""
+        self._until = self._until or time.monotonic() + seconds
+
+    def end(self) -> None:
+        """Nothing is answered any more but what the model has just been given."""
+        with self._changed:
+            self._refuse_all()
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(_LAST)
+
+    def _work(self) -> None:
+        while batch := self._next():
+            began = time.perf_counter()
+            self._answer(batch)
+            self._told(len(batch), sum(each.rows for each in batch), time.perf_counter() - began)
+
+    def _next(self) -> list[_Waiting]:
+        """Those to be answered together; none at the end."""
+        with self._changed:
+            while True:
+                if self._until is not None and time.monotonic() > self._until:
+                    self._refuse_all()
+                batch = self._first_batch()
+                left = self._left(batch)
+                if left == 0.0:
+                    for each in batch:
+                        self._waiting.remove(each)
+                    if asked := [each for each in batch if each.answer.set_running_or_notify_cancel()]:
+                        return asked
+                elif self._ended:
+                    return []
+                else:
+                    self._changed.wait(left)
+
+    def _first_batch(self) -> list[_Waiting]:
+        """Whoever came first, and others that can be answered with it."""
+        batch: list[_Waiting] = []
+        rows = 0
+        for each in self._waiting:
+            if not batch or (each.kind == batch[0].kind and rows + each.rows <= self._most):
+                batch.append(each)
+                rows += each.rows
+        return batch
+
+    def _left(self, batch: list[_Waiting]) -> float | None:
+        """Seconds that it may wait for others; None where nothing waits."""
+        if not batch:
+            return None
+        if self._until is not None or sum(each.rows for each in batch) >= self._most:
+            return 0.0
+        return max(0.0, batch[0].came + self._linger - time.monotonic())
+
+    def _refuse_all(self) -> None:
+        while self._waiting:
+            answer = self._waiting.popleft().answer
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(Refused("the server is stopping"))
+
+    def _answer(self, batch: list[_Waiting]) -> None:
+        try:
+            found = self._model.answer(together([each.inputs for each in batch]))
+            answers = [found] if len(batch) == 1 else apart(found, [each.rows for each in batch])
+        except Exception as error:
+            if len(batch) > 1:  # which one it is, and that it is not the others' fault, shows each by itself
+                for each in batch:
+                    self._answer([each])
+            else:
+                batch[0].answer.set_exception(error)
+            return
+        for each, answer in zip(batch, answers, strict=True):
+            each.answer.set_result(answer)
+
+
+def together(inputs: list[Arrays]) -> Arrays:
+    if len(inputs) == 1:
+        return inputs[0]
+    return {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
+
+
+def apart(outputs: Arrays, rows: list[int]) -> list[Arrays]:
+    """
+    Raises:
+        ValueError: the outputs do not have as many rows.
+    """
+    if any(len(each) != sum(rows) for each in outputs.values()):
+        raise ValueError("the model answers another number of rows than it is given")
+    ends = np.cumsum(rows)
+    return [
+        {name: each[end - count : end] for name, each in outputs.items()} for end, count in zip(ends, rows, strict=True)
+    ]

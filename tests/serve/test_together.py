@@ -1,0 +1,93 @@
+"""Requests answered together: only where no answer depends on the others, and one that fails is alone in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overdrive.serve.independent import found_together
+from overdrive.serve.model import ServedModel
+from overdrive.serve.waiting import Refused, WaitingRequests
+from tests.serve.folders import SIGNATURE
+
+WEIGHTS = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+
+
+def model(answer: Callable[[Any], Any], signature: Mapping[str, Any] = SIGNATURE) -> ServedModel:
+    return ServedModel(
+        "Net", signature, lambda inputs: {"output": answer(inputs["x"])}, lambda inputs: [inputs["x"]], "batch"
+    )
+
+
+def rows(x: Any) -> Any:
+    return np.stack([row @ WEIGHTS for row in x])
+
+
+def test_rows_by_themselves_are_the_same_in_every_bit() -> None:
+    holds, why = found_together(model(rows), 8)
+    assert holds and "the same in every bit as alone" in why
+
+
+def rounded(x: Any) -> Any:
+    return rows(x) * (np.float32(1 + 1e-7) if len(x) > 1 else np.float32(1))
+
+
+def test_rounding_by_the_size_of_the_batch_is_told() -> None:
+    holds, why = found_together(model(rounded), 8)
+    assert holds and "but for rounding" in why
+
+
+LEAKS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a mean over the batch": (lambda x: rows(x) - rows(x).mean(0), "depends on the others"),
+    "a little of a neighbour": (lambda x: rows(x) + 1e-3 * np.roll(rows(x), 1, axis=0), "depends on the others"),
+    "one scale for all": (lambda x: np.round(rows(x) / abs(x).max() * 127) * abs(x).max(), "depends on the others"),
+    "the last is dropped": (lambda x: rows(x[:-1]) if len(x) > 2 else rows(x), "another number of rows"),
+    "another precision": (
+        lambda x: rows(x) if len(x) == 1 else rows(x).astype(np.float16).astype(np.float32),
+        "not the one that it has alone",
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_what_depends_on_others_is_answered_alone(leak: str) -> None:
+    answer, told = LEAKS[leak]
+    holds, why = found_together(model(answer), 8)
+    assert not holds and told in why
+
+
+def test_one_that_fails_does_not_take_the_others_with_it() -> None:
+    def answer(x: Any) -> Any:
+        if (x < 0).any():
+            raise ValueError("below 0")
+        return rows(x)
+
+    batches: list[tuple[int, int]] = []
+    waiting = WaitingRequests(
+        model(answer), 10, most=4, linger=5.0, told=lambda requests, count, _: batches.append((requests, count))
+    )
+    given = [np.full((1, 4), value, np.float32) for value in (1, -1, 2, 3)]
+    asked = [waiting.ask({"x": each}) for each in given]
+    with pytest.raises(ValueError, match="below 0"):
+        asked[1].result(10)
+    for number in (0, 2, 3):
+        assert np.array_equal(asked[number].result(10)["output"], rows(given[number]))
+    waiting.end()
+    assert batches == [(4, 4)]
+
+
+def test_other_shapes_are_not_put_together_and_nothing_is_taken_beyond_the_limit() -> None:
+    batches: list[int] = []
+    waiting = WaitingRequests(
+        model(lambda x: x), 2, most=4, linger=0.3, told=lambda requests, count, _: batches.append(requests)
+    )
+    one = waiting.ask({"x": np.zeros((1, 4), np.float32)})
+    other = waiting.ask({"x": np.zeros((1, 5), np.float32)})
+    with pytest.raises(Refused, match="2 requests wait already"):
+        waiting.ask({"x": np.zeros((1, 4), np.float32)})
+    assert one.result(10)["output"].shape == (1, 4) and other.result(10)["output"].shape == (1, 5)
+    waiting.end()
+    assert batches == [1, 1]
