@@ -3,7 +3,10 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Tests that run at once. One more than the cores of a usual CI machine: with two, a fifth of two cores was idle, as many
+# tests wait for a process or for a program that sleeps.
+JOBS   ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-quick test-long test-faults test-keras test-adversarial test-engines test-cluster test-survive lint docs bench gpu gpu-wheels clean

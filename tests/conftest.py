@@ -16,9 +16,14 @@ from typing import Any
 
 import pytest
 
+# Read as PyTorch is imported, below. Threads that wait for each other spin where there is no core for them: under load
+# a test with two of them took 17 s of a core, and takes one.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 from overdrive.datacache.cost.fetching import standing_files
 from overdrive.forks import effects
 from overdrive.techniques import catalogue as catalogue_module
+
+del os.environ["OMP_WAIT_POLICY"]  # of this process alone
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,15 +55,30 @@ def _long(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-# Files that take half a minute or more, the longest first: each is one worker's, and none may begin when the other is
+# Files that take ten seconds or more, the longest first: each is one worker's, and none may begin when the others are
 # done.
 LONG = (
-    *("test_zoo.py", "test_tune.py", "test_programs.py", "test_keras_programs.py", "test_prefix_cache.py"),
-    *("test_ranks.py", "test_search.py", "test_run.py", "test_sample_cache.py", "test_statistical.py"),
-    *("test_faults.py", "test_warm.py", "test_late_changes.py", "test_rare_effects.py", "test_audits.py"),
-    *("test_loader_workers.py", "test_pack.py", "test_sentinels.py", "test_trial.py", "test_inference.py"),
-    "test_pytest_plugin.py",
+    *("test_tune.py", "test_programs.py", "test_zoo.py", "test_export.py", "test_late_changes_of_models.py"),
+    *("test_keras_programs.py", "test_search.py", "test_ranks.py", "test_inference.py", "test_warm.py"),
+    *("test_made_programs.py", "test_pytest_plugin.py", "test_run.py", "test_verify.py", "test_switching.py"),
+    *("test_fast_max_pool.py", "test_oom_recovery.py", "test_sentinels.py", "test_statistical.py", "test_trial.py"),
+    *("test_pack.py", "test_batch_in_parts.py", "test_exit_codes.py", "test_survive.py", "test_audits_told.py"),
+    *("test_sentinels_told.py", "test_faults.py", "test_errors.py", "test_factorial.py", "test_fingerprint.py"),
+    *("test_trials.py", "test_compile.py", "test_runs.py", "test_real_trials.py", "test_isolation.py"),
 )
+# Before all others, these too the longest first: they fork the tests' own process dozens of times, and a fork takes
+# twice as long in the process that the other tests leave behind.
+OF_DATA = (
+    *("test_prefix_cache.py", "test_sample_cache.py", "test_single_samples.py", "test_rare_effects.py"),
+    *("test_filling.py", "test_faults.py", "test_prefetch.py", "test_late_changes.py"),
+)
+
+
+def turn(item: pytest.Item) -> tuple[bool, int]:
+    """Which of the tests comes before which."""
+    of_data = item.path.parent.name == "data"
+    first = OF_DATA if of_data else LONG
+    return not of_data, first.index(item.path.name) if item.path.name in first else len(first)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -69,7 +89,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    items.sort(key=turn)
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +100,8 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OVERDRIVE_CACHE", raising=False)
     # One thread: the tests share two cores, and spinning OpenMP threads slow each other down tenfold.
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    # PyTorch's compiler starts processes for kernels, and imports itself in them: a test has a handful of kernels.
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
@@ -102,13 +124,12 @@ def no_file_left_open() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def what_is_there_is_frozen() -> Iterator[None]:
+def what_is_there_is_frozen() -> None:
     """Nothing that the tests' own process held before belongs to a program that a test runs in it. Data caches look
-    for loaders and models among all objects, and collect garbage first: half of the time of their tests went there."""
+    for loaders and models among all objects, and collect garbage first: half of the time of their tests went there.
+    It stays frozen: to collect among all objects took a second of each file."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -183,6 +204,28 @@ def warm_overdrive(python: Run) -> Run:
         trials = warm_trials()
         how = {"pass_fds": (trials.descriptor,), "env": {**os.environ, "PYTHONPATH": PATHS}}
         return python(*OVERDRIVE, *trials.for_command(), *args, cwd=cwd, timeout=timeout, **how)
+
+    return run
+
+
+@pytest.fixture
+def warm_run() -> Run:
+    """Runs `overdrive run ARGS`, for tests of what comes of a run, not of how it starts."""
+    from tests.warm_trials import warm_trials
+
+    def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return warm_trials().script("-m", "overdrive", "run", *args, cwd=cwd).completed(timeout)
+
+    return run
+
+
+@pytest.fixture
+def warm_python() -> Run:
+    """Runs `python ARGS`, for programs that are not about their own start."""
+    from tests.warm_trials import warm_programs
+
+    def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return warm_programs().script(*args, cwd=cwd).completed(timeout)
 
     return run
 

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import statistics
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from overdrive.core.contract import Contract
 from overdrive.techniques.catalogue import catalogue, conflict
 from tests.conftest import Run, long_but
 from tests.programs.manifest import PROGRAMS, NaiveProgram
-from tests.warm_trials import warm_trials
 
 
 def together(*levels: Contract) -> tuple[str, ...]:
@@ -49,10 +47,11 @@ BIT_FOR_BIT = {
 COMPILED = {"cnn_argparse", "lstm_stateful", "weight_tied_ema", "view_after_conv"}
 
 
-# In make test: of each kind of data, loop, model and end one. A program takes four starts, 20 to 60 s on slow cores.
+# In make test: of each kind of data, loop, model and end one. A program takes four starts, of which those under a plan
+# are fresh ones: what must precede the process is in it. Of those that are compiled it is the one with fewest graphs.
 OF_EACH_KIND = {
     *("random_augment", "workers_fork", "padded_text", "checkpoint_resume", "gan"),
-    *("cnn_argparse", "modpkg", "raises_step5", "no_training"),
+    *("weight_tied_ema", "modpkg", "raises_step5", "no_training"),
 }
 
 
@@ -70,16 +69,6 @@ def skip_without(program: NaiveProgram) -> None:
         pytest.skip(f"needs {', '.join(missing)} (an optional extra)")
 
 
-def plainly(program: NaiveProgram, place: Path, python: Run) -> subprocess.CompletedProcess[str]:
-    """What Python itself makes of it; forked from a process that has PyTorch, where that is possible."""
-    if program.command[0].startswith("-") or program.name not in OF_EACH_KIND:
-        return python(*program.command, cwd=place)
-    started = warm_trials().script(*program.command, cwd=place)
-    output, _ = started.communicate(timeout=240)
-    assert started.returncode is not None
-    return subprocess.CompletedProcess(program.command, started.returncode, output, "see its errors beside")
-
-
 def own_frames_shown(errors: str) -> bool:
     return "src/overdrive" in errors or "runpy" in errors
 
@@ -91,7 +80,7 @@ def late(losses: list[list[str]]) -> float:
 
 @pytest.mark.parametrize("name", long_but(OF_EACH_KIND, (program.name for program in PROGRAMS)))
 def test_runs_as_under_python_and_keeps_its_losses_under_plans(
-    name: str, programs: Path, tmp_path: Path, python: Run, overdrive: Run
+    name: str, programs: Path, tmp_path: Path, warm_python: Run, warm_run: Run, overdrive: Run
 ) -> None:
     program = next(each for each in PROGRAMS if each.name == name)
     skip_without(program)
@@ -99,11 +88,11 @@ def test_runs_as_under_python_and_keeps_its_losses_under_plans(
     for arm in ("python", "no-plan", "full"):
         places[arm] = programs.parent / arm
         shutil.copytree(programs, places[arm])
-    expected = plainly(program, places["python"], python)
+    expected = warm_python(*program.command, cwd=places["python"])
     assert expected.returncode == program.exit_code, expected.stderr
 
     record = tmp_path / "no-plan.json"
-    plain = overdrive("run", "--no-plan", "--record", str(record), *program.command, cwd=places["no-plan"])
+    plain = warm_run("--no-plan", "--record", str(record), *program.command, cwd=places["no-plan"])
     assert plain.returncode == program.exit_code, plain.stderr
     assert plain.stdout == expected.stdout
     assert not own_frames_shown(plain.stderr)

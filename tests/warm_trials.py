@@ -1,23 +1,27 @@
-"""Trials and scripts of tests that are about what follows their start: forked from one process that has PyTorch, of
-which each worker of pytest has one. A start takes 0.1 s so, and 3 s afresh. `trials/test_warm.py` shows that both are
-the same; tests of starts, environments and launchers start theirs afresh.
+"""Trials, programs and commands of tests that are about what follows their start: forked from a process that has
+PyTorch, of which each worker of pytest has one for each of two kinds. A start takes 0.1 s so, and 2 to 3 s afresh.
+`trials/test_warm.py` and `test_warm_trials.py` show that both are the same; tests of starts, environments and launchers
+start theirs afresh.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import itertools
 import json
 import os
 import runpy
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, NoReturn
 
 import psutil
@@ -28,6 +32,7 @@ from overdrive.trials.launchers import launcher
 from overdrive.trials.launchers.local import LocalGroup, LocalLauncher
 from overdrive.trials.launchers.warm import _Nursery
 from overdrive.worker import nursery
+from overdrive.worker.launch import end_as_python_would
 
 ROOT = Path(__file__).parent.parent
 PATHS = os.pathsep.join((str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])))
@@ -49,13 +54,15 @@ class Launcher:
         return group or LocalLauncher().start(environment, output)  # it may be gone, as the product's may
 
     def script(self, *words: str, cwd: Path | None = None) -> Started:
-        """A script with its arguments, as `python` runs it."""
-        output = self._nursery.told.with_name(f"output {next(self._scripts)}")
+        """What `python WORDS` is: a script with its arguments, or -m and a module with its own."""
+        number = next(self._scripts)
+        output, errors = (self._nursery.told.with_name(f"{each} {number}") for each in ("output", "errors"))
         with self._lock, output.open("wb") as file:
-            self._nursery.told.write_text(json.dumps([dict(os.environ), str(cwd or Path.cwd()), *words]))
+            told = [dict(os.environ), str(cwd or Path.cwd()), str(errors), *words]
+            self._nursery.told.write_text(json.dumps(told))
             group = self._nursery.fork(file)
         assert group is not None, "the process that programs are forked from is gone"
-        return Started(group, output)
+        return Started(group, words, output, errors)
 
     def close(self) -> None:
         """It is there for others."""
@@ -78,20 +85,30 @@ class Launcher:
 class Started:
     """The part of a `subprocess.Popen` that tests need."""
 
-    def __init__(self, group: LocalGroup, output: Path) -> None:
+    def __init__(self, group: LocalGroup, words: Sequence[str], output: Path, errors: Path) -> None:
         self.returncode: int | None = None
         self._group = group
-        self._output = output
+        self._words = words
+        self._files = output, errors
 
-    def communicate(self, timeout: float) -> tuple[str, None]:
-        """What it printed; what it says of errors stands with that of the others, in the file `errors` beside."""
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What it printed, and said of errors."""
         assert self._group.wait(timeout), "it does not come to an end"
         self.returncode = self._group.exit_code()
         self._group.stop(0.0)
-        return self._output.read_text(), None
+        output, errors = (each.read_text() for each in self._files)
+        return output, errors
+
+    def completed(self, timeout: float) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` tells it."""
+        output, errors = self.communicate(timeout)
+        assert self.returncode is not None
+        return subprocess.CompletedProcess(self._words, self.returncode, output, errors)
 
 
 class _OfTests(_Nursery):
+    kind = "trials"
+
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self.told = Path(self._folder.name) / "told"  # what the next one is to have: variables, working directory
@@ -99,7 +116,7 @@ class _OfTests(_Nursery):
         atexit.register(self.close)
 
     def command(self, requests: int) -> list[str]:
-        return [sys.executable, "-m", "tests.warm_trials", "nursery", str(requests), str(self.told)]
+        return [sys.executable, "-m", "tests.warm_trials", self.kind, str(requests), str(self.told)]
 
     @property
     def pid(self) -> int:
@@ -108,6 +125,10 @@ class _OfTests(_Nursery):
     @property
     def descriptor(self) -> int:
         return self._ours.fileno()
+
+
+class _OfPrograms(_OfTests):
+    kind = "programs"
 
 
 class _Elsewhere(_OfTests):
@@ -122,6 +143,13 @@ class _Elsewhere(_OfTests):
 @cache
 def warm_trials() -> Launcher:
     return Launcher(_OfTests())
+
+
+@cache
+def warm_programs() -> Launcher:
+    """For scripts as Python itself runs them: that process has PyTorch's compiler, too, which their first optimizers
+    import. Overdrive has its own way with that (decision 036), so that its commands are forked with the trials."""
+    return Launcher(_OfPrograms())
 
 
 class WarmPool(pool.TrialPool):
@@ -143,29 +171,60 @@ class _Server(nursery.Nursery):
             os.environ.update(environment)
             os.chdir(folder)
             if script:
-                _run(script)
+                for each in born:
+                    os.close(each)
+                _run(*script)
         return born
 
 
-def _run(words: list[str]) -> NoReturn:
-    errors = os.open(Path(sys.argv[2]).with_name("errors"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(errors, 2)
-    os.close(errors)
+class _WithCompiler(_Server):
+    def __init__(self, requests: socket.socket) -> None:
+        super().__init__(requests)
+        import torch
+
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+        gc.collect()
+        gc.freeze()
+
+
+def _run(errors: str, *words: str) -> NoReturn:
+    descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     nursery.Hidden()
-    sys.argv[:] = words
-    sys.path[0] = str(Path(words[0]).resolve().parent)
     code = 0
     try:
-        runpy.run_path(words[0], run_name="__main__")
+        _as_main(*words)
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
-        traceback.print_exc()
+        code = end_as_python_would(error)
+    except BaseException as error:
+        trace = error.__traceback__
+        for _ in (_run, _as_main):
+            trace = trace and trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(code & 0xFF)
+
+
+def _as_main(first: str, *more: str) -> None:
+    if first == "-m":
+        sys.path[0] = os.getcwd()
+        sys.argv[:] = more
+        runpy.run_module(more[0], run_name="__main__", alter_sys=True)
+        return
+    for name in [name for name in sys.modules if name.split(".")[0] == "overdrive"]:
+        del sys.modules[name]  # some programs of tests look for it
+    sys.path[0] = str(Path(first).resolve().parent)
+    sys.argv[:] = (first, *more)
+    path = os.path.join(os.getcwd(), first)
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = path
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(main))
 
 
 # As `-m overdrive`; the arguments of `in_command` come before those of the command.
@@ -180,9 +239,8 @@ def in_command(descriptor: str, told: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "nursery":
-        del sys.argv[1]
-        nursery.main(_Server)
+    if sys.argv[1] in (_OfTests.kind, _OfPrograms.kind):
+        nursery.main(_Server if sys.argv.pop(1) == _OfTests.kind else _WithCompiler)
     else:
         in_command(*sys.argv[2:4])
         sys.argv[1:] = sys.argv[4:]

@@ -52,20 +52,20 @@ for epoch in range(int(sys.argv[1])):
 PLAN = 'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "sample_cache"\n'
 
 
-def test_a_run_says_how_many_samples_it_made_again(script: Write, python: Run, overdrive: Run) -> None:
+def test_a_run_says_how_many_samples_it_made_again(script: Write, warm_python: Run, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    plain = python("train.py", "20", "0", cwd=path.parent)
-    done = overdrive("run", "train.py", "20", "0", cwd=path.parent)
+    plain = warm_python("train.py", "20", "0", cwd=path.parent)
+    done = warm_run("train.py", "20", "0", cwd=path.parent)
     assert done.stdout == plain.stdout and done.returncode == 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("overdrive: ") and last.endswith(" made again, all the same"), done.stderr
 
 
-def test_a_difference_is_said_once_in_one_line(script: Write, overdrive: Run) -> None:
+def test_a_difference_is_said_once_in_one_line(script: Write, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    done = overdrive("run", "train.py", "20", "5", cwd=path.parent)
+    done = warm_run("train.py", "20", "5", cwd=path.parent)
     assert done.returncode == 0
     told = [line for line in done.stderr.splitlines() if "left out" in line]
     assert len(told) == 1 and told[0].startswith("overdrive: left out sample_cache: made again after step ")

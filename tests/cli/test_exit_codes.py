@@ -45,18 +45,18 @@ def test_0_1_and_2(script: Write, overdrive: Run) -> None:
 
 
 @pytest.mark.fault("nan")
-def test_65_is_a_loss_that_is_not_finite(script: Write, overdrive: Run) -> None:
+def test_65_is_a_loss_that_is_not_finite(script: Write, warm_run: Run) -> None:
     path = script(LOSES)
-    got = overdrive("run", "--on-nan", "stop", "train.py", cwd=path.parent)
+    got = warm_run("--on-nan", "stop", "train.py", cwd=path.parent)
     assert got.returncode == 65 and got.stdout == "step 1\nstep 2\nstep 3\n"
     assert "the loss of step 4 is nan: the run ends here" in got.stderr and "Traceback" not in got.stderr
     assert (path.parent / "last").read_text() == "kept"  # its `finally`, as where it had called sys.exit there
 
 
 @pytest.mark.fault("hang")
-def test_75_is_a_run_that_stands(script: Write, overdrive: Run) -> None:
+def test_75_is_a_run_that_stands(script: Write, warm_run: Run) -> None:
     path = script(hangs("print('here'); stands()"))
-    got = overdrive("run", "--on-hang", "stop", "--hang-after", "1s", "train.py", cwd=path.parent)
+    got = warm_run("--on-hang", "stop", "--hang-after", "1s", "train.py", cwd=path.parent)
     assert got.returncode == 75 and got.stdout == "here\n", got.stderr
     assert "no step and no batch for 1 s, since step 10; the stacks" in got.stderr
     assert " in stands\n" in (path.parent / "train.stacks.txt").read_text()

@@ -48,11 +48,11 @@ def test_a_tune_counts_its_calls(script: Write, warm_overdrive: Run) -> None:
     assert "inference = true" in (path.parent / "train.overdrive.toml").read_text()
 
 
-def test_a_run_under_its_plan_prints_the_same_and_counts_calls(script: Write, overdrive: Run, python: Run) -> None:
+def test_a_run_under_its_plan_prints_the_same_and_counts_calls(script: Write, warm_run: Run, warm_python: Run) -> None:
     path = script(ANSWERS)
     (path.parent / "plan.toml").write_text(PLAN)
-    plain = python(path.name, "30", cwd=path.parent)
-    done = overdrive("run", "--plan", "plan.toml", "--record", "record.json", path.name, "30", cwd=path.parent)
+    plain = warm_python(path.name, "30", cwd=path.parent)
+    done = warm_run("--plan", "plan.toml", "--record", "record.json", path.name, "30", cwd=path.parent)
     assert done.stdout == plain.stdout and done.returncode == 0
     assert "overdrive: 30 calls, " in done.stderr and "plan.toml (no_grad)" in done.stderr
     record = json.loads((path.parent / "record.json").read_text())

@@ -91,7 +91,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_under_the_plan_starts_with_all_samples(
-    project: Path, python: Run, overdrive: Run, warm_overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    warm_python: Run,
+    warm_run: Run,
+    warm_overdrive: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = snapshot(project / "data")
     made = warm_overdrive("pack", "-o", "packed", "--json", "pack.json", "train.py", cwd=project)
@@ -103,18 +108,18 @@ def test_a_run_under_the_plan_starts_with_all_samples(
     assert "2 of which were there" in again.stdout
 
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "elsewhere"))
-    plain = python("train.py", cwd=project)
+    plain = warm_python("train.py", cwd=project)
     record = tmp_path / "record.json"
-    words = ("run", "--record", str(record), "--plan", "packed/plan.toml", "train.py")
-    done = overdrive(*words, cwd=project)
+    words = ("--record", str(record), "--plan", "packed/plan.toml", "train.py")
+    done = warm_run(*words, cwd=project)
     assert done.stdout == plain.stdout and done.returncode == 0, done.stderr
     assert json.loads(record.read_text())["techniques"] == ["sample_cache"]
     assert not (tmp_path / "elsewhere").exists(), "nothing was to be filled"
 
     (project / "data" / "train" / "0" / "0000.png").write_bytes((project / "data/train/0/0004.png").read_bytes())
     (project / "data" / "test" / "0" / "0000.png").write_bytes((project / "data/test/0/0004.png").read_bytes())
-    plain = python("train.py", cwd=project)
-    done = overdrive(*words, cwd=project)
+    plain = warm_python("train.py", cwd=project)
+    done = warm_run(*words, cwd=project)
     assert done.stdout == plain.stdout and "holds no samples that are this data set's" in done.stderr
     assert json.loads(record.read_text())["techniques"] == []
 

@@ -88,12 +88,12 @@ def test_every_exit_reason_is_pythons(exit_reason: str, script: Write, python: R
     assert without_our_lines(got.stderr) == expected.stderr
 
 
-def test_an_error_inside_a_model_shows_no_frame_of_ours(script: Write, python: Run, overdrive: Run) -> None:
+def test_an_error_inside_a_model_shows_no_frame_of_ours(script: Write, warm_python: Run, warm_run: Run) -> None:
     path = script(TRAIN.replace("torch.randn(8, 4)", "torch.randn(8, 4 if step < 3 else 5)"))
     plan = path.parent / "train.overdrive.toml"
     plan.write_text('overdrive = 1\nprogram = "train.py"\ncontract = "statistical"\n[[technique]]\nname = "autocast"\n')
-    expected = python("train.py", cwd=path.parent)
-    got = overdrive("run", "train.py", cwd=path.parent)
+    expected = warm_python("train.py", cwd=path.parent)
+    got = warm_run("train.py", cwd=path.parent)
     assert got.returncode == expected.returncode == 1
     assert "src/overdrive" not in got.stderr
     assert without_our_lines(got.stderr).splitlines()[-1] == expected.stderr.splitlines()[-1]
@@ -127,11 +127,11 @@ def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) 
     assert python("-c", code, cwd=tmp_path).stdout == "False\n"
 
 
-def test_a_record_tells_steps_losses_and_a_hash(script: Write, overdrive: Run, tmp_path: Path) -> None:
+def test_a_record_tells_steps_losses_and_a_hash(script: Write, warm_run: Run, tmp_path: Path) -> None:
     path = script(TRAIN)
     records = []
     for name in ("one.json", "two.json"):
-        done = overdrive("run", "--record", str(tmp_path / name), "train.py", cwd=path.parent)
+        done = warm_run("--record", str(tmp_path / name), "train.py", cwd=path.parent)
         assert done.returncode == 0
         records.append(json.loads((tmp_path / name).read_text()))
     assert records[0]["losses"] == records[1]["losses"]
@@ -142,13 +142,13 @@ def test_a_record_tells_steps_losses_and_a_hash(script: Write, overdrive: Run, t
     assert records[0]["learning_rates"] == [0.1] * 5
 
 
-def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, overdrive: Run) -> None:
+def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(
         'overdrive = 1\nprogram = "train.py"\ncontract = "rounding"\n[[technique]]\nname = "fused_optimizer"\n'
     )
-    assert "fused_optimizer" in overdrive("run", "train.py", cwd=path.parent).stderr
-    assert "no plan" in overdrive("run", "--no-plan", "train.py", cwd=path.parent).stderr
+    assert "fused_optimizer" in warm_run("train.py", cwd=path.parent).stderr
+    assert "no plan" in warm_run("--no-plan", "train.py", cwd=path.parent).stderr
 
 
 def test_a_plan_for_another_script_is_used_where_forced_and_told_once(script: Write, overdrive: Run) -> None:
@@ -160,7 +160,9 @@ def test_a_plan_for_another_script_is_used_where_forced_and_told_once(script: Wr
     assert got.returncode == 0 and got.stderr.count("was found for other.py, not for train.py") == 1
 
 
-def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(script: Write, python: Run, overdrive: Run) -> None:
+def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(
+    script: Write, warm_python: Run, overdrive: Run
+) -> None:
     path = script(TRAIN)
     plan = path.parent / "train.overdrive.toml"
     plan.write_text(
@@ -170,7 +172,7 @@ def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(script: Writ
         '[[technique]]\nname = "allocator"\n'  # which starts the process again
     )
     got = overdrive("run", "train.py", cwd=path.parent)
-    assert got.returncode == 0 and got.stdout == python("train.py", cwd=path.parent).stdout
+    assert got.returncode == 0 and got.stdout == warm_python("train.py", cwd=path.parent).stdout
     assert "train.overdrive.toml (allocator)" in got.stderr
     for name in ("batch_fetch", "packed_files"):
         assert got.stderr.count(f"overdrive: left out {name}: removed on 2026-11-24") == 1
@@ -180,12 +182,12 @@ def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(script: Writ
     assert told.returncode == 2 and "batch_fetch was removed on" in told.stderr
 
 
-def test_a_plan_of_the_forked_prefetch_still_loads(script: Write, overdrive: Run) -> None:
+def test_a_plan_of_the_forked_prefetch_still_loads(script: Write, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(
         'overdrive = 1\nprogram = "train.py"\n[[technique]]\nname = "prefetch"\nsettings = { depth = 3 }\n'
     )
-    assert "train.overdrive.toml (prefetch)" in overdrive("run", "train.py", cwd=path.parent).stderr
+    assert "train.overdrive.toml (prefetch)" in warm_run("train.py", cwd=path.parent).stderr
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_a_technique_that_must_precede_the_process_is_there(script: Write, overd
     assert got.stdout == f"{256 << 20} __main__\n"
 
 
-def test_using_puts_a_block_of_code_under_a_plan(script: Write, python: Run) -> None:
+def test_using_puts_a_block_of_code_under_a_plan(script: Write, warm_python: Run) -> None:
     path = script(
         "import overdrive, torch\n"
         "before = torch.get_num_threads()\n"
@@ -244,7 +246,7 @@ def test_using_puts_a_block_of_code_under_a_plan(script: Write, python: Run) -> 
         'overdrive = 1\nprogram = "notebook"\ncontract = "rounding"\n'
         '[[technique]]\nname = "threads"\nsettings = { count = 3 }\n[[technique]]\nname = "allocator"\n'
     )
-    got = python("train.py", cwd=path.parent)
+    got = warm_python("train.py", cwd=path.parent)
     assert got.stdout == "3 ['threads']\nTrue\n", got.stderr
     assert "left out allocator" in got.stderr
 
@@ -320,9 +322,11 @@ for _ in range(3):
 """
 
 
-def test_warnings_name_the_programs_place_and_come_once_for_each(script: Write, python: Run, overdrive: Run) -> None:
+def test_warnings_name_the_programs_place_and_come_once_for_each(
+    script: Write, warm_python: Run, warm_run: Run
+) -> None:
     path = script(WARNS)
     write_plan(path, "deferred_scalars")
-    expected = python(path.name, cwd=path.parent)
-    got = overdrive("run", "--plan", "plan.toml", path.name, cwd=path.parent)
+    expected = warm_python(path.name, cwd=path.parent)
+    got = warm_run("--plan", "plan.toml", path.name, cwd=path.parent)
     assert "UserWarning" in expected.stderr and without_our_lines(got.stderr) == expected.stderr

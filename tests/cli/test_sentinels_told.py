@@ -46,11 +46,11 @@ for step in range(60):
 PLAN = 'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "fast_max_pool"\n'
 
 
-def test_a_run_says_how_many_steps_it_made_again(script: Write, python: Run, overdrive: Run) -> None:
+def test_a_run_says_how_many_steps_it_made_again(script: Write, warm_python: Run, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    plain = python("train.py", "1000", "0", cwd=path.parent)
-    done = overdrive("run", "train.py", "1000", "0.05", cwd=path.parent)
+    plain = warm_python("train.py", "1000", "0", cwd=path.parent)
+    done = warm_run("train.py", "1000", "0.05", cwd=path.parent)
     assert done.stdout == plain.stdout and done.returncode == 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("overdrive: ") and last.endswith(" made again without fast_max_pool, all the same"), (
@@ -60,11 +60,11 @@ def test_a_run_says_how_many_steps_it_made_again(script: Write, python: Run, ove
 
 @pytest.mark.skipif(not compiler(), reason="needs a C compiler")
 def test_a_technique_that_turns_wrong_is_left_out_in_one_line_and_the_run_goes_on(
-    script: Write, overdrive: Run
+    script: Write, warm_run: Run
 ) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    done = overdrive("run", "train.py", "20", "0.1", cwd=path.parent)
+    done = warm_run("train.py", "20", "0.1", cwd=path.parent)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 60
     told = [line for line in done.stderr.splitlines() if "left out" in line]
     assert len(told) == 1 and told[0].startswith("overdrive: left out fast_max_pool: step "), done.stderr
@@ -72,9 +72,9 @@ def test_a_technique_that_turns_wrong_is_left_out_in_one_line_and_the_run_goes_o
     assert done.stderr.splitlines()[-1].endswith(" made again without fast_max_pool, 1 not the same"), done.stderr
 
 
-def test_without_a_plan_nothing_is_made_again(script: Write, overdrive: Run) -> None:
+def test_without_a_plan_nothing_is_made_again(script: Write, warm_run: Run) -> None:
     path = script(TRAIN)
-    done = overdrive("run", "train.py", "1000", "0.02", cwd=path.parent)
+    done = warm_run("train.py", "1000", "0.02", cwd=path.parent)
     assert "made again" not in done.stderr
 
 

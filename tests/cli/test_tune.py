@@ -53,7 +53,7 @@ def tuned(overdrive: Run, path: Path, *options: str, timeout: float = 240) -> tu
     return done, json.loads(out.read_text()) if out.exists() else {}
 
 
-def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive: Run, python: Run) -> None:
+def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive: Run, warm_python: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
     names = "sample_cache,autocast,channels_last"
     wanted = "--contract", "exact", "--budget", "400s", "--techniques", names
@@ -77,13 +77,13 @@ def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive
     assert shown.returncode == 0 and "sample_cache" in shown.stdout and "identical" in shown.stdout
 
     path.write_text(SLEEPY.replace("EPOCHS", "3"))
-    expected = python("train.py", cwd=path.parent)
+    expected = warm_python("train.py", cwd=path.parent)
     got = overdrive("run", "train.py", cwd=path.parent)
     assert got.stdout == expected.stdout
     assert "sample_cache" in got.stderr and "left out" not in got.stderr
 
 
-def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, warm_overdrive: Run, python: Run) -> None:
+def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, warm_overdrive: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
     done, result = tuned(warm_overdrive, path, "--budget", "1s")
     assert done.returncode == 0, done.stderr
@@ -180,7 +180,7 @@ def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, w
     text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1)
     text = text.replace("EPOCHS", "1000").replace("0.002", "0")
     path = script(text)
-    done, _ = tuned(warm_overdrive, path, "--contract", "exact", "--budget", "150s")
+    done, _ = tuned(warm_overdrive, path, "--contract", "exact", "--budget", "60s")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     told = " ".join(done.stderr.split())
     assert "exact cannot be seen to hold" in told and "other inputs in step 1" in told and "rounding" in told

@@ -60,14 +60,14 @@ def hangs(here: str, workers: int = 0) -> str:
     return HANGS.replace("HERE", here).replace("WORKERS", str(workers))
 
 
-def test_a_lost_loss_is_told_and_all_else_stays_as_under_python(script: Write, python: Run, overdrive: Run) -> None:
+def test_a_lost_loss_is_told_and_all_else_stays_as_under_python(script: Write, warm_python: Run, warm_run: Run) -> None:
     path = script(LOSES)
-    got = overdrive("run", "train.py", cwd=path.parent)
+    got = warm_run("train.py", cwd=path.parent)
     assert got.stderr.count("the loss of step 4 is nan") == 1 and "the run goes on" in got.stderr
-    assert got.returncode == 0 and got.stdout == python("train.py", cwd=path.parent).stdout
-    wrong = overdrive("run", "--on-nan", "snapshot", "train.py", cwd=path.parent)
+    assert got.returncode == 0 and got.stdout == warm_python("train.py", cwd=path.parent).stdout
+    wrong = warm_run("--on-nan", "snapshot", "train.py", cwd=path.parent)
     assert wrong.returncode == 2 and "--on-nan snapshot belongs to --survive" in wrong.stderr
-    wrong = overdrive("run", "--hang-after", "3m", "train.py", cwd=path.parent)
+    wrong = warm_run("--hang-after", "3m", "train.py", cwd=path.parent)
     assert wrong.returncode == 2 and "--hang-after belongs to --on-hang" in wrong.stderr
 
 

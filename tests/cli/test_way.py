@@ -138,11 +138,11 @@ ENDS = ["raise ValueError('no')", "import no_such_module_anywhere", "1 / 0"]
 
 
 @pytest.mark.parametrize("end", long_but(ENDS[:1], ENDS))
-def test_before_a_traceback_nothing_of_ours_is_said(end: str, script: Write, python: Run, overdrive: Run) -> None:
+def test_before_a_traceback_nothing_of_ours_is_said(end: str, script: Write, warm_python: Run, warm_run: Run) -> None:
     path = script(FAILS.format(end=end))
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    expected = python("train.py", cwd=path.parent)
-    done = overdrive("run", "train.py", cwd=path.parent)
+    expected = warm_python("train.py", cwd=path.parent)
+    done = warm_run("train.py", cwd=path.parent)
     assert done.returncode == expected.returncode == 1
     assert done.stderr == expected.stderr and "Traceback" in done.stderr
 

@@ -18,6 +18,7 @@ from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.trials.untimed import UntimedRunner
+from tests.warm_trials import warm_trials
 
 PROGRAM = Program(str(Path(__file__).parent / "program.py"), (), False)
 PLAIN = TrialSpec(PROGRAM)
@@ -25,12 +26,12 @@ PLAIN = TrialSpec(PROGRAM)
 
 @pytest.fixture(scope="module")
 def prover() -> Iterator[Prover]:
-    with TrialPool(isolate=False) as pool:
+    with TrialPool(isolate=False, launcher=warm_trials()) as pool:
         yield Prover(UntimedRunner(pool), TuneCheckpoint(Ledger(), PROGRAM, "gpu"), Facts())
 
 
 def test_a_trial_knows_the_gpu() -> None:
-    with TrialPool(isolate=False) as pool:
+    with TrialPool(isolate=False, launcher=warm_trials()) as pool:
         trial = Trial(pool, PLAIN)
         try:
             trial.first_step()

@@ -79,8 +79,8 @@ def compare(names: tuple[str, ...], python: Run, overdrive: Run) -> None:
     assert not any(differing.values()), differing
 
 
-def test_small_programs_print_the_numbers_of_one_process(python: Run, overdrive: Run) -> None:
-    compare(FEW, python, overdrive)
+def test_small_programs_print_the_numbers_of_one_process(warm_python: Run, overdrive: Run) -> None:
+    compare(FEW, warm_python, overdrive)
 
 
 @cluster
@@ -128,10 +128,10 @@ def test_a_rank_that_differs_stops_the_run(name: str, overdrive: Run) -> None:
     assert re.search(r"stopped at step \d+: .* of rank 1 differ from those of rank 0", told.stderr)
 
 
-def test_output_files_and_exit_code_are_those_of_one_process(script: Write, python: Run, overdrive: Run) -> None:
+def test_output_files_and_exit_code_are_those_of_one_process(script: Write, warm_python: Run, overdrive: Run) -> None:
     text = STEPS.replace("act()", "os.mkdir('out'); open('out/log.txt', 'a').write('line\\n')")
     path = script(text + "os.rename('out/log.txt', 'out/kept.txt')\nprint(os.listdir('out'))\nsys.exit(3)\n")
-    one = python("train.py", cwd=path.parent)
+    one = warm_python("train.py", cwd=path.parent)
     files = {each.name: each.read_text() for each in (path.parent / "out").iterdir()}
     for each in (path.parent / "out").iterdir():
         each.unlink()

@@ -70,11 +70,11 @@ def test_bad_input_is_one_sentence(words: list[str], script: Write, overdrive: R
     assert told.returncode == 2 and "neither auto nor a number of processes" in told.stderr
 
 
-def test_a_plan_says_how_many_ranks_run(script: Write, python: Run, overdrive: Run) -> None:
+def test_a_plan_says_how_many_ranks_run(script: Write, warm_python: Run, overdrive: Run) -> None:
     path = script(SLOW)
     path.with_name("train.overdrive.toml").write_text(PLAN)
     words = ("1", "--ranks", "3")  # the script's own
-    one = python("train.py", *words, cwd=path.parent)
+    one = warm_python("train.py", *words, cwd=path.parent)
     many = overdrive("run", "train.py", *words, cwd=path.parent)
     assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-4), many.stderr
     assert "train.overdrive.toml (data_parallel)" in many.stderr

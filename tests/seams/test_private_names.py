@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image, ImageFile, PngImagePlugin
 from PIL.PngImagePlugin import PngImageFile
-from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils.data import dataloader
 
 import overdrive
@@ -180,6 +179,8 @@ def test_this_pytorch_has_the_private_name(name: str) -> None:
 
 def objects() -> dict[str, Any]:
     """One of each kind; a text, where a name is given to an object only later: the source that gives it."""
+    from torch._functorch.aot_autograd import make_boxed_func  # 80 MB in a process that others fork
+
     image, file = io.BytesIO(), Image.new("RGB", (2, 2))
     file.save(image, "png")
     layer, loader = torch.nn.Linear(1, 1), torch.utils.data.DataLoader(range(2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -46,8 +45,20 @@ TIME: Any = SimpleNamespace(
 )
 
 
+class Clock:
+    """Only trials take time."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 class Trials:
     """Stands in for live trials: gains are logarithms of speedups."""
+
+    clock = Clock()
+    pair_seconds = 0.1
 
     gains: ClassVar[Mapping[str, float]] = {}
     together: ClassVar[Mapping[tuple[str, str], float]] = {}  # of two, beside that
@@ -85,6 +96,7 @@ class Trials:
 
     def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Observation]:
         self._made += 1
+        self.clock.now += self.pair_seconds
         if self._made > self.length:
             raise TrialOver(ExitReason("ended", "after 100 steps"))
         self.left_out = {name: why for name, why in self.leaves_out.items() if name in self._names}
@@ -105,6 +117,7 @@ class Trials:
 def trials(monkeypatch: pytest.MonkeyPatch) -> type[Trials]:
     fresh = type("Fresh", (Trials,), {"started": []})
     monkeypatch.setattr(screener, "ScreeningTrial", fresh)
+    monkeypatch.setattr(screener, "time", fresh.clock)
     return fresh
 
 
@@ -131,7 +144,7 @@ class Kept:
 
 def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -> tuple[Screened, Findings]:
     found = Findings(Program("x.py", ()), contract)
-    schedule: Any = SimpleNamespace(screening_ends=lambda: time.monotonic() + 24.0)
+    schedule: Any = SimpleNamespace(screening_ends=lambda: Trials.clock.now + 24.0)
     duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
     return Screener(found, duels, schedule, gains_elsewhere(found.facts, duels.checkpoint)).run(), found
 

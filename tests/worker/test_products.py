@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,12 +18,10 @@ from overdrive.worker.torch.products import ProductsWatch, _outputs
 
 
 @pytest.fixture(autouse=True)
-def _no_other_models() -> Iterator[None]:
+def _no_other_models() -> None:
     """Modules are found by the garbage collector's lists: those that other tests left alive are hidden from it."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Net(nn.Module):

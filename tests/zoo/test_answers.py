@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,8 @@ PROGRAMS = ("images", "tokens", "feedback", "turns")
 
 
 @pytest.fixture(scope="module")
-def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
-    yield {name: InProcess(name, tmp_path_factory.mktemp(name), inference=True) for name in PROGRAMS}
-    gc.unfreeze()
+def provers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, InProcess]:
+    return {name: InProcess(name, tmp_path_factory.mktemp(name), inference=True) for name in PROGRAMS}
 
 
 def named(value: object) -> str | None:
@@ -94,4 +92,3 @@ def test_where_fp64_takes_long_fewer_calls_tell(tmp_path: Path) -> None:
     passed = prover.judged("convolution_by_matrix_product", ROUNDING)
     assert passed.level is ROUNDING and passed.sentence.startswith("6 replayed calls")
     assert prover.judged("convolution_in_bf16", ROUNDING).level is None
-    gc.unfreeze()

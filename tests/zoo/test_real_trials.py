@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,6 @@ def test_real_trials_come_to_the_same(name: str, tmp_path: Path, monkeypatch: py
     inside = InProcess(name, tmp_path)
     expected = [inside.judged(technique, level) for technique, level in CASES[name]]
     torch.set_num_threads(threads)
-    gc.unfreeze()
     with TrialPool(also=MODULES) as pool:
         plain = inside.plain
         prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger(), plain.program, "zoo"), Facts())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import os
 import time
@@ -79,7 +78,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", [each.name for each in DEFECTS if each.name in FEW])

@@ -5,8 +5,7 @@ The full table, with 20 repetitions under other seeds, is made by `benchmarks/zo
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,16 +28,23 @@ ALL_RUNS = {
     *("loss_scaling_not_undone", "momentum_less", "rate_halved_in_secret", "rate_a_quarter_off_in_secret"),
     *("rate_a_tenth_off_in_secret", "batch_norm_frozen", "pooling_by_average", "dropout_scaled_wrong"),
     *("evaluation_results_wrong", "images_in_16_bits", "other_initial_weights", "noise_of_a_thousandth", "bf16"),
+    "class_lost",
 }
-# What is so wrong that it is caught at `statistical` is seen at `exact` in `make test-long` only, and at `rounding` too
-# where `make test` catches it at `statistical`: there each of the two levels has some thirty others.
+# What is so wrong that it is caught at `statistical` is seen at `rounding` in `make test-long` only, where `make test`
+# catches it at `statistical`: there each of the two levels has some thirty others. At `exact`, where one bit is enough,
+# all that is caught at another level is: `make test` has of activations, gradients, weights, states and steps one.
 COARSE = {kind for kind, level in must_catch(DEFECTS) if level is STATISTICAL}
+AT_EXACT = {
+    *("activation_leaks", "gradient_noise", "weights_in_16_bits", "state_stale", "step_deferred", "clipping_lost"),
+}
 
 
 def is_long(kind: type[Specimen], level: Contract) -> bool:
     if level is STATISTICAL:
         return kind.name in ALL_RUNS
-    return kind in COARSE and (level is EXACT or kind.name not in ALL_RUNS)
+    if level is EXACT and kind.contract is not EXACT:
+        return kind.name not in AT_EXACT
+    return kind in COARSE and kind.name not in ALL_RUNS
 
 
 def without_long(cases: Cases) -> list[Any]:
@@ -49,9 +55,8 @@ def without_long(cases: Cases) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
-    yield {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
-    gc.unfreeze()
+def provers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, InProcess]:
+    return {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
 
 
 def named(value: object) -> str | None:

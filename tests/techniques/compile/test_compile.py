@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch._functorch.config
-import torch._inductor.compile_fx
-import torch._inductor.config
 from torch import nn
 
 from overdrive.core import progress as samples
@@ -19,6 +17,13 @@ from overdrive.seams.torch.blocks import repeated_blocks
 from overdrive.seams.torch.compiler import _uncompiled
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiler() -> None:
+    """Not before: other tests fork this process, which is a half larger with it."""
+    for name in ("torch._functorch.config", "torch._inductor.compile_fx", "torch._inductor.config"):
+        importlib.import_module(name)
 
 
 class Block(nn.Module):

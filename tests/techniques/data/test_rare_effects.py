@@ -140,13 +140,14 @@ def epochs(data: Any, **options: Any) -> Iterator[Any]:
             yield str(error).splitlines()[0]
 
 
+# Of kinds of effects, of programs and of plans each one, and not each with each: that is for a release.
 KINDS = (Counting, SlowlyCounting, Remembering, Drawing, DrawingOfItsOwn, Printing, Noting, Failing)
 
 
 @pytest.mark.parametrize(
     ("kind", "plan"),
     long_but(
-        [(kind, plan) for kind in KINDS for plan in PLANS if kind is not SlowlyCounting or plan == "all"],
+        [*((kind, "all") for kind in KINDS), *((kind, plan) for kind in (Counting, Drawing) for plan in PLANS)],
         [(kind, plan) for kind in KINDS for plan in PLANS],
     ),
 )
@@ -170,8 +171,21 @@ def changed_in_loop(change: Callable[[Data], object]) -> Callable[[], Iterator[A
     return program
 
 
-@pytest.mark.parametrize("plan", ["prefix_cache", "all"])
-@pytest.mark.parametrize("change", [lambda d: setattr(d, "level", -0.0), lambda d: setattr(Data, "SHIFT", 1)])
+def changes_itself(data: Any) -> None:
+    data.level = -0.0
+
+
+def changes_its_class(data: Any) -> None:
+    Data.SHIFT = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "plan"),
+    long_but(
+        [(changes_itself, "prefix_cache"), (changes_itself, "all"), (changes_its_class, "all")],
+        [(change, plan) for change in (changes_itself, changes_its_class) for plan in ("prefix_cache", "all")],
+    ),
+)
 def test_what_comes_before_a_draw_is_kept_until_it_changes(change: Any, plan: str, capsys: Any) -> None:
     program = changed_in_loop(change)
     assert run(program, plan, capsys) == run(program, None, capsys)
@@ -213,8 +227,16 @@ def mined() -> Iterator[Any]:
             sampler.order.insert(0, sampler.order.pop(20))
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("program", [together, one_within_another, mined])
+AT_ONCE = (together, one_within_another, mined)
+
+
+@pytest.mark.parametrize(
+    ("program", "plan"),
+    long_but(
+        [*((program, "all") for program in AT_ONCE), *((together, plan) for plan in PLANS)],
+        [(program, plan) for program in AT_ONCE for plan in PLANS],
+    ),
+)
 def test_loaders_draw_and_fetch_at_the_moments_of_the_program(program: Any, plan: str, capsys: Any) -> None:
     expected = run(program, None, capsys)
     assert run(program, plan, capsys) == expected
@@ -287,8 +309,16 @@ def relinked(folder: Path) -> None:
     os.replace(folder / "new", folder / "link")
 
 
-@pytest.mark.parametrize("plan", ["sample_cache", "all"])
-@pytest.mark.parametrize("program", [of_a_library, rewriting(mapped), rewriting(relinked)])
+OUTSIDE = (of_a_library, rewriting(mapped), rewriting(relinked))
+
+
+@pytest.mark.parametrize(
+    ("program", "plan"),
+    long_but(
+        [*((program, "all") for program in OUTSIDE), (of_a_library, "sample_cache")],
+        [(program, plan) for program in OUTSIDE for plan in ("sample_cache", "all")],
+    ),
+)
 def test_what_lies_outside_of_the_data_set_is_looked_at(program: Any, plan: str, capsys: Any) -> None:
     expected = run(program, None, capsys)
     assert run(program, plan, capsys) == expected

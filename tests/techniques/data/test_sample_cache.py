@@ -104,11 +104,15 @@ MAKERS: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
+# Each number of workers and each way to fill, and not each with each: that is for a release.
+EACH_WAY = pytest.mark.parametrize(
     ("workers", "filling"),
     long_but([(0, "by and by"), (2, "at once")], [(n, how) for n in (0, 2) for how in ("by and by", "at once")]),
     indirect=["filling"],
 )
+
+
+@EACH_WAY
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str, workers: int, filling: str) -> None:
     plain, kept, run = both(lambda: MAKERS[name](workers))
@@ -152,7 +156,7 @@ class MovingTarget:
         return COUNT
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_a_sampler_that_watches_the_training_draws_at_the_same_moments(workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -424,7 +428,7 @@ def change_pixels(data: Any, step: int) -> None:
 
 
 @pytest.mark.parametrize("change", [change_epoch, change_transform, change_pixels])
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_a_data_set_that_is_changed_between_epochs_is_fetched_anew(change: Any, workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -442,7 +446,7 @@ def test_a_data_set_that_is_changed_between_epochs_is_fetched_anew(change: Any, 
     assert any("changed" in reason for reason in run.manager.reasons)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_change_in_the_midst_of_an_epoch_is_seen_as_without_us(workers: int, persistent: bool, filling: str) -> None:
     if persistent and not workers:
@@ -516,7 +520,7 @@ class Corrupt(Images):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_a_corrupt_image_raises_the_same_error_at_the_same_batch(workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()

@@ -125,6 +125,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
+WAYS = ("by and by", "at once")  # to fill; each kind of change, of error and of odd sample is seen under one of them
 # Of kinds of samples and of collate functions one each.
 BOTH_WAYS = ("padded", "sorted dicts", "masked at random", "detection", "twice in a batch")
 
@@ -137,7 +138,7 @@ def both(make: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Any],
     ("name", "filling"),
     long_but(
         [*((name, "at once") for name in MAKERS), *((name, "by and by") for name in BOTH_WAYS)],
-        [(name, how) for name in MAKERS for how in ("by and by", "at once")],
+        [(name, how) for name in MAKERS for how in WAYS],
     ),
     indirect=["filling"],
 )
@@ -198,7 +199,14 @@ def change_lengths(data: Any) -> None:
     data.lengths[4] += 1
 
 
-@pytest.mark.parametrize("change", [change_transform, change_numbers, change_lengths])
+@pytest.mark.parametrize(
+    ("change", "filling"),
+    long_but(
+        [(change_transform, "at once"), (change_numbers, "by and by"), (change_lengths, "at once")],
+        [(change, how) for change in (change_transform, change_numbers, change_lengths) for how in WAYS],
+    ),
+    indirect=["filling"],
+)
 def test_a_data_set_that_is_changed_is_fetched_anew(change: Any, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -228,7 +236,14 @@ def failing_together(samples: list[Any]) -> Any:
     return padded(samples)
 
 
-@pytest.mark.parametrize(("make", "collate"), [(failing, padded), (None, failing_together)])
+@pytest.mark.parametrize(
+    ("make", "collate", "filling"),
+    long_but(
+        [(failing, padded, "by and by"), (None, failing_together, "at once")],
+        [(*each, how) for each in ((failing, padded), (None, failing_together)) for how in WAYS],
+    ),
+    indirect=["filling"],
+)
 def test_errors_come_at_the_same_batch_as_without_us(make: Any, collate: Any, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -252,7 +267,13 @@ def rarely_odd(data: Any, index: int) -> Any:
     return (data.tokens(index).to_sparse().to_dense() if index != 20 else data.tokens(index).int()), index
 
 
-@pytest.mark.parametrize("make", [huge, rarely_odd])
+@pytest.mark.parametrize(
+    ("make", "filling"),
+    long_but(
+        [(huge, "by and by"), (rarely_odd, "at once")], [(make, how) for make in (huge, rarely_odd) for how in WAYS]
+    ),
+    indirect=["filling"],
+)
 def test_a_sample_unlike_the_others_is_right_all_the_same(make: Any, filling: str) -> None:
     plain, ours, run = both(lambda: DataLoader(Sentences(make), 8, shuffle=True, collate_fn=padded))
     assert plain == ours and not run.left_out
