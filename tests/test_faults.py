@@ -47,6 +47,7 @@ OF_THE_DAY = {
     "changes/code.py",
     "datacache/disk.py",
     "datacache/partial_table.py",
+    "engines/kept.py",
     "changes/written_files.py",
     "techniques/data/prefix_cache/proving.py",
     "techniques/data/prefix_cache/recall.py",

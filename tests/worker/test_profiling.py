@@ -122,7 +122,7 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     clock, seams = Clock(), Seams()
     monkeypatch.setattr(timelines, "time", clock)
     timeline = Timeline()
-    Phases(timeline)(seams)
+    Phases(timeline, inference=False)(seams)
 
     def passes(seconds: float) -> None:
         clock.now += seconds

@@ -45,6 +45,7 @@ class _Program:
     """Steps with a state of 4,000 bytes."""
 
     needs = "targets"
+    open_ended = False
 
     def size(self) -> int:
         return 4000

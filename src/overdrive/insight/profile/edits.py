@@ -33,7 +33,8 @@ _BATCH_IT = "Do this to the batch instead of to each item: in collate_fn, or in 
 _INDEX_IT = (
     "The loader takes a library's data set item by item: tensors that are in memory can be indexed by the batch."
 )
-_HOW_TO_READ = "Keep it as a tensor (`total += loss.detach()`) and read it once an epoch or every hundred steps."
+_KEEP_A_LOSS = "Keep it as a tensor (`total += loss.detach()`) and read it once an epoch or every hundred steps."
+_KEEP_AN_ANSWER = "Keep it as a tensor, and read those of many calls at once."
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def _edit(kind: str, place: Mapping[str, Any], seen: str, edit: str, seconds: fl
 
 def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float, unit: str) -> list[Edit]:
     found = []
+    edit = _KEEP_A_LOSS if unit == "step" else _KEEP_AN_ANSWER
     for each in reads:
         seconds = each["seconds"] / steps
         if not each["line"] or not (seconds >= _LEAST_SHARE * step or each["on_gpu"]):
@@ -83,7 +85,7 @@ def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float, unit: st
         calls = each["calls"] / steps
         waits = "each waits until the GPU has done all that was ordered" if each["on_gpu"] else "each copies to Python"
         seen = f"`{each['call']}` {calls:.3g} times a {unit}, {_time(seconds)} of it: {waits}."
-        found.append(_edit("reads a tensor back", each, seen, _HOW_TO_READ, seconds))
+        found.append(_edit("reads a tensor back", each, seen, edit, seconds))
     return found
 
 
