@@ -16,6 +16,7 @@ from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
 from overdrive.core.tune_result import TuneResult
 from overdrive.evidence.speed import Verdict
+from overdrive.proof import whole_runs
 from overdrive.report import figures, words
 from overdrive.report.html import page
 from overdrive.techniques.catalogue import catalogue
@@ -145,8 +146,19 @@ def test_a_number_that_is_never_printed_is_said(offer: Offer, monkeypatch: pytes
     offer(engine=SAVES)
     answering({"engine": 0.01}, steps=9000).enter(monkeypatch)
     found = searched(tmp_path, metric=Metric("Recall"))
-    assert not found.chosen
-    assert "never printed a number after 'Recall'" in " ".join(each.reason for each in found.dropped)
+    assert not found.chosen and found.refusal_is_failure
+    assert found.refusal == "The program never printed a number after 'Recall'."
+
+
+def test_a_whole_run_that_is_too_long_for_the_budget_is_said_at_once(
+    offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offer(engine=SAVES)
+    monkeypatch.setattr(whole_runs, "_SHARE", 0.0)
+    program = answering({"engine": 0.01}, steps=9000).enter(monkeypatch)
+    found = searched(tmp_path, metric=Metric("accuracy"))
+    assert found.refusal is not None and "more than a third of the budget" in found.refusal
+    assert not found.refusal_is_failure and not any(each.techniques for each in program.started)
 
 
 def test_times_of_calls_are_no_aim_of_a_program_that_trains(

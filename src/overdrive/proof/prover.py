@@ -72,6 +72,10 @@ class Prover:
     def compares_whole_runs(self) -> bool:
         return self._whole_runs is not None and self._whole_runs.wanted
 
+    def lacks_the_metric(self, plain: TrialSpec) -> Check | None:
+        """The check that fails for want of the program's own number; None where it is there, or not asked for."""
+        return self._whole_runs.lacking(plain) if self._whole_runs else None
+
     def with_the_metric(self, check: Check, plain: TrialSpec, new: TrialSpec) -> Check:
         """The check, and that of the program's own number after whole runs, where such a one was asked for."""
         return self._whole_runs.added(check, plain, new) if self._whole_runs else check

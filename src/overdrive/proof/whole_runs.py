@@ -7,6 +7,7 @@ seed, so one run of each is compared; programs that train are compared over seed
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 from overdrive.core.metric import Metric
@@ -17,9 +18,11 @@ from overdrive.evidence.agreement import MARGIN
 from overdrive.evidence.equivalence import Check
 from overdrive.proof.runs import ALL, ProofRuns, broke_off
 
+_SHARE = 1 / 3  # of the time that there is: a run under a plan takes as long, and one is to be found first
+
 
 class WholeRunsProof:
-    """The program's own number of the first program that is given is found once."""
+    """The program's own number is found once: a tune begins with it, since it tells how long a whole run takes."""
 
     def __init__(self, runs: ProofRuns, metric: Metric, margin: float | None) -> None:
         """`margin`: the difference that is allowed, in the metric's unit; None: the share that answers are allowed."""
@@ -27,6 +30,7 @@ class WholeRunsProof:
         self._metric = metric
         self._margin = margin
         self._own: float | None = None
+        self._seconds = 0.0  # of its run
 
     @property
     def wanted(self) -> bool:
@@ -36,14 +40,10 @@ class WholeRunsProof:
         """The check of `new` against `plain`, which holds, and of this number too."""
         if not self.wanted or check.level is None:
             return check
-        self._runs.stage(f"proof: {self._metric.name} of a whole run of each")
-        if self._own is None:
-            own = self._number(plain)
-            if isinstance(own, ExitReason):
-                return broke_off(own, own)
-            self._own = own
-        if not math.isfinite(self._own):
-            return replace(check, level=None, sentence=self._metric.missing())
+        if lacking := self.lacking(plain):
+            return lacking
+        assert self._own is not None
+        self._runs.stage(f"proof: {self._metric.name} after a whole run")
         its = self._number(new)
         if isinstance(its, ExitReason):
             return broke_off(its, its)
@@ -51,11 +51,25 @@ class WholeRunsProof:
         sentence = f"{check.sentence}; {_told(record)}"
         return replace(check, level=check.level if record.holds else None, sentence=sentence, metric=record)
 
+    def lacking(self, plain: TrialSpec) -> Check | None:
+        """The check that fails for want of the program's own number; None where it is there, or not wanted."""
+        if self.wanted and self._own is None:
+            self._runs.stage(f"the program's own {self._metric.name}, after a whole run")
+            began, untimed = time.monotonic(), self._runs.untimed
+            until = untimed.until
+            untimed.until = min(until, began + _SHARE * (until - began))
+            own = self._number(plain)
+            untimed.until = until
+            if isinstance(own, ExitReason):
+                return broke_off(own, own)
+            if not math.isfinite(own):
+                return Check(None, self._metric.missing())
+            self._own, self._seconds = own, time.monotonic() - began
+        return None
+
     def seconds_needed(self) -> float:
-        """An estimate for both."""
-        budget, untimed = self._runs.budget, self._runs.untimed
-        each = budget.start + (budget.length or 0) * self._runs.facts.step_seconds
-        return (1 if self._own is not None else 2) * max(each, untimed.digests_seconds) if self.wanted else 0.0
+        """For the run under a plan, which is about as long as the program's own."""
+        return self._seconds
 
     def _number(self, spec: TrialSpec) -> float | ExitReason:
         output: list[str] = []

@@ -74,7 +74,21 @@ class Control:
         if not self._repeats(duel, prover):
             return None
         self._tell(duel)
-        return prover
+        return prover if self._has_its_metric(prover) else None
+
+    def _has_its_metric(self, prover: Prover) -> bool:
+        """Whether the program's own number, which a plan is held to, is there; where none was asked for, too."""
+        lacking = prover.lacks_the_metric(self._found.reference())
+        if lacking is None:
+            return True
+        sentence = lacking.sentence[0].upper() + lacking.sentence[1:]
+        if lacking.late:
+            sentence = (
+                "A whole run, after which the metric is known, takes more than a third of the budget: write a longer "
+                "--budget, or have the program answer less"
+            )
+        self._found.refuse(f"{sentence}.", failed=not lacking.late)
+        return False
 
     def _as_what_it_is(self, failure: ExitReason) -> Prover | None:
         """It does not train, and is to be measured by its model's calls; or the other way round."""
