@@ -412,6 +412,26 @@ def test_what_was_not_chosen_and_is_worth_more_for_its_time_goes_before(offer: O
     assert second is not None and second.label == "loose"
 
 
+@pytest.mark.parametrize(
+    ("saving", "conflicts", "before"), [(0.6, True, True), (0.2, True, False), (0.6, False, False)]
+)
+def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
+    saving: float, conflicts: bool, before: bool, offer: Offer
+) -> None:
+    more = {"conflicts": ("chosen",)} if conflicts else {}
+    offer(chosen=OURS, engine={"expected_saving": saving, **more})
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
+    found.facts = Facts(shares={"forward": 1.0})
+    found.screened = Screened(
+        settings={"chosen": {}},
+        choice=("chosen",),
+        beliefs={"chosen": Belief(0.2, 0.05, 1.0, 0.2, 0.0)},
+        speedups={"chosen": Interval(1.1, 1.2, 1.3)},
+    )
+    asked = Greedy(found, TIME, Progress()).ask()
+    assert asked is not None and asked.label == ("engine" if before else "chosen")
+
+
 def test_what_gained_in_other_programs_is_tried_first_where_nothing_was_screened(offer: Offer) -> None:
     """Of public makemore `compile`, 1.29x, was tried after five that gained nothing: no time was left to prove it."""
     offer(famous={"expected_saving": 0.2}, **{f"proven{each}": {"expected_saving": 0.1} for each in range(2)})

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
 
 # What changes a model's own call does nothing for an engine that answers in its place, or keeps it from being built.
-OF_THE_MODEL = ("compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
+OF_THE_MODEL = ("autocast", "compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
 
 
 def answered_by(runtime: Runtime, name: str, seams: Seams) -> Handle:

@@ -49,7 +49,7 @@ class OpenVinoNarrow(Technique):
     usual_start = 15.0
     settles_in = 20  # calls: 16 give the ranges, two are made by both
     switchable = True
-    conflicts = ("openvino", "onnxruntime", "autocast", *OF_THE_MODEL)
+    conflicts = ("openvino", "onnxruntime", *OF_THE_MODEL)
     order = 38
     knobs = (Knob("format", "int8", "the number format", choices=tuple(_PRECISIONS)),)
 
