@@ -20,6 +20,7 @@ class Graphs:
         loaded_again: how many models came from the disk.
         examples: what the last one was built from.
         asked: how often one was.
+        threads: that each engine may use.
     """
 
     title = TITLE
@@ -30,6 +31,7 @@ class Graphs:
         self.calibrating = calibrating
         self.built: list[list[tuple[int, ...]]] = []
         self.examples: Sequence[Sequence[Any]] = ()
+        self.threads: list[int] = []
         self.asked = self.loaded_again = 0
         self._spoilt = spoilt
 
@@ -50,6 +52,7 @@ class Graphs:
         return torch.export.load(io.BytesIO(parts["graph"]))
 
     def engine(self, model: Any, threads: int) -> Any:
+        self.threads.append(threads)
         module = model.module()
 
         def answer(given: Sequence[Any]) -> list[Any]:

@@ -101,6 +101,21 @@ def test_the_last_batch_is_the_models_until_its_size_is_proved(x: torch.Tensor) 
         assert served.answered(x) and not served.answered(x[:3]) and served.answered(x)
 
 
+def test_where_other_threads_are_allowed_an_engine_with_as_many_answers(x: torch.Tensor) -> None:
+    """A tune switches `threads` on and off around engines: built under one, they answered with one for good."""
+    before = torch.get_num_threads()
+    other = before % 2 + 1
+    try:
+        with Served(Net().eval()) as served:
+            for threads in (before, other, before):
+                torch.set_num_threads(threads)
+                served.warm(x)
+                assert served.answered(x)
+    finally:
+        torch.set_num_threads(before)
+    assert served.runtime.threads == [before, other]
+
+
 CHANGES: dict[str, Callable[[Net], Any]] = {
     "in place": lambda model: model.fc.weight.data.mul_(2),
     "by way of numpy": lambda model: model.fc.weight.detach().numpy().__setitem__(0, 3.0),

@@ -432,6 +432,24 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
     assert asked is not None and asked.label == ("engine" if before else "chosen")
 
 
+def test_what_is_soon_known_does_not_keep_out_what_promises_more(offer: Offer) -> None:
+    """Of a CNN that answers, `fast_max_pool` gained 1.26x, and no engine could be tried after it."""
+    known = {
+        "engine": {"expected_saving": 0.15, "contract": Contract.ROUNDING, "conflicts": ("kernel",)},
+        "kernel": {"expected_saving": 0.1},
+        "other": {"expected_saving": 0.1},
+    }
+    offer(**known)
+    found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset(known))
+    found.facts = Facts(shares={"forward": 1.0})
+    time = SimpleNamespace(**{**vars(TIME), "time_for_all": lambda seconds: seconds < 125.0})
+    asked, labels = Greedy(found, time, Progress()), []
+    while (each := asked.ask()) is not None:
+        labels.append(each.label)
+        asked.tell(each, lost(each, None))
+    assert labels == ["engine", "kernel", "other"]
+
+
 def test_what_gained_in_other_programs_is_tried_first_where_nothing_was_screened(offer: Offer) -> None:
     """Of public makemore `compile`, 1.29x, was tried after five that gained nothing: no time was left to prove it."""
     offer(famous={"expected_saving": 0.2}, **{f"proven{each}": {"expected_saving": 0.1} for each in range(2)})

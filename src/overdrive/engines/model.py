@@ -45,7 +45,8 @@ class Answer:
 
 
 class ServedModel:
-    """Its engines are kept by what its weights held and by signature: where weights come back, so do they."""
+    """Its engines are kept by what its weights held, by signature and by how many threads PyTorch may use, which they
+    take over: where these come back, so do they."""
 
     def __init__(self, model: torch.nn.Module, runtime: Runtime, kept: KeptEngines) -> None:
         self._model = weakref.ref(model)
@@ -57,7 +58,7 @@ class ServedModel:
         self._digest = ""
         self._looks = False  # its code has been seen to look at values
         self._changes = 0
-        self._engines: dict[tuple[str, Any], Proved] = {}
+        self._engines: dict[tuple[str, Any, int], Proved] = {}
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
         # Inputs that engines are calibrated by, by signature.
         self._gathered: dict[Any, list[list[Any]]] = {}
@@ -67,7 +68,7 @@ class ServedModel:
         model = self._model()
         if model is None or self._refused or not self._holds(model):
             return Answer(call(*args, **kwargs), self._refused or "the model was changed")
-        engine = self._engines.get((self._digest, given.key))
+        engine = self._engines.get(self._place(given))
         if engine is None:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
@@ -77,6 +78,9 @@ class ServedModel:
             engine.compare(result, given)
             return Answer(result, engine.refused or BY_BOTH)
         return Answer(without_graph(model, lambda: engine.answer(given), lambda: call(*args, **kwargs)))
+
+    def _place(self, given: Signature) -> tuple[str, Any, int]:
+        return self._digest, given.key, torch.get_num_threads()
 
     def _holds(self, model: torch.nn.Module) -> bool:
         """Whether the model is what it was; else what it is now is looked at anew, as often as that may be."""
@@ -139,7 +143,7 @@ class ServedModel:
             proved = Proved(None, None, [], [], str(error))
         except Exception as error:  # of the library's: it takes no such model
             proved = Proved(None, None, [], [], f"{self._runtime.title} takes no such model ({reason_of(error)[:200]})")
-        self._engines[self._digest, given.key] = proved
+        self._engines[self._place(given)] = proved
         return Answer(result, proved.refused or BY_BOTH)
 
     def _has_gathered(self, given: Signature) -> bool:
