@@ -428,8 +428,14 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
         beliefs={"chosen": Belief(0.2, 0.05, 1.0, 0.2, 0.0)},
         speedups={"chosen": Interval(1.1, 1.2, 1.3)},
     )
-    asked = Greedy(found, TIME, Progress()).ask()
+    greedy = Greedy(found, TIME, Progress())
+    asked = greedy.ask()
     assert asked is not None and asked.label == ("engine" if before else "chosen")
+    spec = TrialSpec(found.program)
+    duel = Duel(spec, spec, [], Verdict.FASTER, Interval(1.9, 2.0, 2.1))
+    greedy.tell(asked, [Adopted(asked.label, {}, duel, Check(Contract.EXACT, "the same"))])
+    after = greedy.ask()
+    assert (after is None) == conflicts, "what was chosen by the screening cannot join any more"
 
 
 def test_what_is_soon_known_does_not_keep_out_what_promises_more(offer: Offer) -> None:

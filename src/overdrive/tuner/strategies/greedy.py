@@ -61,8 +61,8 @@ class Greedy:
         while self._groups:
             if first := self._worth_more(self._groups[0]):
                 return self._begun(first)
-            group = self._groups.pop(0)
-            if group.label not in self._tried and self._worth.in_time(group):
+            group = self._still_possible(self._groups.pop(0))
+            if group and group.label not in self._tried and self._worth.in_time(group):
                 return group
         rated = list(self._waiting())
         if self._contenders:
@@ -183,6 +183,12 @@ class Greedy:
         measured = [each for each in waiting if self._screened.saving(each.names[0]) is not None]
         best = max(measured, key=self._worth.per_second, default=None)
         return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
+
+    def _still_possible(self, group: Candidate) -> Candidate | None:
+        """Without what cannot be in one plan with what was adopted since it was chosen; None where nothing is left."""
+        chosen = [name for name, _ in self._found.best()]
+        members = [each for each in group.members if not conflict(each[0].name, chosen)]
+        return group if len(members) == len(group.members) else self._group(members) if members else None
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
