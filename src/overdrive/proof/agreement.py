@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import ExitReason, StepRecord, Trace
+from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import ReplayRole, TrialSpec
 from overdrive.evidence.agreement import MARGIN, judge
 from overdrive.evidence.equivalence import Check
@@ -115,7 +115,7 @@ class AgreementProof:
 
     def _wanted(self) -> int:
         """Calls that have so many samples."""
-        calls = math.ceil(_OTHERS / self._margin / _samples_a_call(self._runs.seen))
+        calls = math.ceil(_OTHERS / self._margin / self._samples_a_call())
         return min(_MOST_CALLS, max(_FEWEST_CALLS, calls))
 
     def _last_call(self) -> int:
@@ -126,7 +126,7 @@ class AgreementProof:
             wanted = min(wanted, int(max(0.0, left) / 3 / (_RECORDING * self.step_seconds)))
         return max(_BEGUN + _FEWEST_CALLS, min(wanted, runs.budget.length or wanted))
 
-
-def _samples_a_call(seen: tuple[StepRecord, ...]) -> float:
-    counts = [each.samples for each in seen if each.samples]
-    return max(1.0, sum(counts) / len(counts)) if counts else 1.0
+    def _samples_a_call(self) -> float:
+        """As the last comparison of inputs has them; before the first, as the control has."""
+        counts = [each.samples for each in self._runs.seen if each.samples]
+        return max(1.0, sum(counts) / len(counts) if counts else self._runs.facts.samples_per_step)
