@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.inference import OF_THE_MODEL, answered_by
+from overdrive.techniques.inference import OF_THE_MODEL, TO_BUILD, answered_by
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ class OpenVino(Technique):
     contract = Contract.ROUNDING
     targets = ("forward",)
     expected_saving = 0.4
-    # Exporting and converting, on two busy cores. In a live trial of slow calls most were still made by both: 0.57x in a
-    # screening, where the duel told 1.55x.
-    usual_start = 12.0
+    usual_start = TO_BUILD
     switchable = True
     conflicts = OF_THE_MODEL
     order = 38
