@@ -428,7 +428,7 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
         beliefs={"chosen": Belief(0.2, 0.05, 1.0, 0.2, 0.0)},
         speedups={"chosen": Interval(1.1, 1.2, 1.3)},
     )
-    greedy = Greedy(found, TIME, Progress())
+    greedy = Greedy(found, SimpleNamespace(**{**vars(TIME), "time_for_all": lambda seconds: False}), Progress())
     asked = greedy.ask()
     assert asked is not None and asked.label == ("engine" if before else "chosen")
     spec = TrialSpec(found.program)
@@ -436,6 +436,29 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
     greedy.tell(asked, [Adopted(asked.label, {}, duel, Check(Contract.EXACT, "the same"))])
     after = greedy.ask()
     assert (after is None) == conflicts, "what was chosen by the screening cannot join any more"
+
+
+@pytest.mark.parametrize(("times", "taken"), [(2.0, "engine"), (1.1, "chosen")])
+def test_of_two_that_exclude_each_other_the_faster_one_is_taken(times: float, taken: str, offer: Offer) -> None:
+    """Of an encoder `autocast` was screened at 1.42x, and no engine was tried after it."""
+    offer(chosen=OURS, engine={"expected_saving": 0.2, "conflicts": ("chosen",)})
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
+    found.facts = Facts(shares={"forward": 1.0})
+    found.screened = Screened(
+        settings={"chosen": {}},
+        choice=("chosen",),
+        beliefs={"chosen": Belief(0.35, 0.05, 1.0, 0.35, 0.0)},
+        speedups={"chosen": Interval(1.4, 1.42, 1.44)},
+    )
+    spec, labels = TrialSpec(found.program), []
+    asked = Greedy(found, SimpleNamespace(**{**vars(TIME), "time_for_all": lambda seconds: True}), Progress())
+    while (each := asked.ask()) is not None:
+        labels.append(each.label)
+        speed = times if each.label == "engine" else 1.4
+        duel = Duel(spec, spec, [], Verdict.FASTER, Interval(speed - 0.05, speed, speed + 0.05))
+        asked.tell(each, [Adopted(each.label, {}, duel, Check(Contract.EXACT, "the same"))])
+    assert [each.name for each in found.adopted] == [taken]
+    assert labels == (["engine"] if taken == "engine" else ["engine", "chosen"])
 
 
 def test_what_is_soon_known_does_not_keep_out_what_promises_more(offer: Offer) -> None:

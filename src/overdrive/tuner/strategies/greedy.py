@@ -96,7 +96,10 @@ class Greedy:
         self._tried.add(candidate.label)
         if not isinstance(outcome, Rejected):
             first = outcome[0]
-            if candidate.techniques[0].compare_all and first.duel.interval:
+            if rival := self._rival(candidate, first):
+                reason = f"{first.duel.describe()}; {rival.label}, which it cannot go with, was screened at more"
+                self._reject(Rejected(first.name, first.settings, reason, first.duel, first.check))
+            elif candidate.techniques[0].compare_all and first.duel.interval:
                 self._contenders.append(first)
                 self._progress.outcome(f"{first.duel.describe()}; its other settings are next")
             else:
@@ -156,7 +159,8 @@ class Greedy:
 
     def _worth_more(self, group: Candidate) -> Candidate | None:
         """One that the screening was not sure enough of to choose it, and that is worth more for its time all the same;
-        or one that it could not measure, promises more, and cannot be in one plan with the group.
+        or one that it could not measure, and that cannot be in one plan with the group, where it promises more or there
+        is time for both.
 
         On public nanoGPT a fused optimizer, 1.05x at `rounding`, took its duel and a minute of proof; then there was no
         time for the allocator, 1.22x [1.06, 1.42], which is proved in its duel. Of a small CNN that answers,
@@ -176,13 +180,22 @@ class Greedy:
             for each in waiting
             if self._screened.saving(each.names[0]) is None
             and conflict(each.names[0], group.names)
-            and each.promise > group.promise
+            and (each.promise > group.promise or self._time_for(each, group))
         ]
         if kept_out:
             return max(kept_out, key=lambda each: each.promise)
         measured = [each for each in waiting if self._screened.saving(each.names[0]) is not None]
         best = max(measured, key=self._worth.per_second, default=None)
         return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
+
+    def _time_for(self, *candidates: Candidate) -> bool:
+        return self._schedule.time_for_all(math.fsum(map(self._worth.seconds, candidates)))
+
+    def _rival(self, candidate: Candidate, won: Adopted) -> Candidate | None:
+        """What the screening chose, cannot be in one plan with it, and saves more than it has just been seen to."""
+        saved = 1 - 1 / won.duel.interval.estimate if won.duel.interval else 0.0
+        waiting = [each for each in self._groups if conflict(candidate.names[0], each.names)]
+        return next((each for each in waiting if each.promise > saved and self._worth.in_time(each)), None)
 
     def _still_possible(self, group: Candidate) -> Candidate | None:
         """Without what cannot be in one plan with what was adopted since it was chosen; None where nothing is left."""
