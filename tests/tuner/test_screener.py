@@ -441,7 +441,7 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
 @pytest.mark.parametrize(("times", "taken"), [(2.0, "engine"), (1.1, "chosen")])
 def test_of_two_that_exclude_each_other_the_faster_one_is_taken(times: float, taken: str, offer: Offer) -> None:
     """Of an encoder `autocast` was screened at 1.42x, and no engine was tried after it."""
-    offer(chosen=OURS, engine={"expected_saving": 0.2, "conflicts": ("chosen",)})
+    offer(chosen=OURS, engine={"expected_saving": 0.5, "conflicts": ("chosen",)})
     found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
     found.facts = Facts(shares={"forward": 1.0})
     found.screened = Screened(

@@ -158,13 +158,10 @@ class Greedy:
         )  # of equal worth the strictest, as `Contract` has them
 
     def _worth_more(self, group: Candidate) -> Candidate | None:
-        """One that the screening was not sure enough of to choose it, and that is worth more for its time all the same;
-        or one that it could not measure, and that cannot be in one plan with the group, where it promises more or there
-        is time for both.
+        """A rival, or one that the screening was not sure enough of to choose it and that is worth more for its time.
 
         On public nanoGPT a fused optimizer, 1.05x at `rounding`, took its duel and a minute of proof; then there was no
-        time for the allocator, 1.22x [1.06, 1.42], which is proved in its duel. Of a small CNN that answers,
-        `autocast`, 1.19x, joined first, and kept out an engine in int8, 2.4x, that was never tried.
+        time for the allocator, 1.22x [1.06, 1.42], which is proved in its duel.
         """
         waiting = [
             each
@@ -175,21 +172,11 @@ class Greedy:
             and self._worth.in_time(each)
             and self._worth.pays(each)
         ]
-        kept_out = [
-            each
-            for each in waiting
-            if self._screened.saving(each.names[0]) is None
-            and conflict(each.names[0], group.names)
-            and (each.promise > group.promise or self._time_for(each, group))
-        ]
-        if kept_out:
-            return max(kept_out, key=lambda each: each.promise)
+        if rivals := [each for each in waiting if self._worth.rivals(each, group)]:
+            return max(rivals, key=lambda each: each.promise)
         measured = [each for each in waiting if self._screened.saving(each.names[0]) is not None]
         best = max(measured, key=self._worth.per_second, default=None)
         return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
-
-    def _time_for(self, *candidates: Candidate) -> bool:
-        return self._schedule.time_for_all(math.fsum(map(self._worth.seconds, candidates)))
 
     def _rival(self, candidate: Candidate, won: Adopted) -> Candidate | None:
         """What the screening chose, cannot be in one plan with it, and saves more than it has just been seen to."""
