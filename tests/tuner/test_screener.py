@@ -438,10 +438,13 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
     assert (after is None) == conflicts, "what was chosen by the screening cannot join any more"
 
 
+@pytest.mark.parametrize("compare_all", [False, True])
 @pytest.mark.parametrize(("times", "taken"), [(2.0, "engine"), (1.1, "chosen")])
-def test_of_two_that_exclude_each_other_the_faster_one_is_taken(times: float, taken: str, offer: Offer) -> None:
+def test_of_two_that_exclude_each_other_the_faster_one_is_taken(
+    times: float, taken: str, compare_all: bool, offer: Offer
+) -> None:
     """Of an encoder `autocast` was screened at 1.42x, and no engine was tried after it."""
-    offer(chosen=OURS, engine={"expected_saving": 0.5, "conflicts": ("chosen",)})
+    offer(chosen=OURS, engine={"expected_saving": 0.5, "conflicts": ("chosen",), "compare_all": compare_all})
     found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
     found.facts = Facts(shares={"forward": 1.0})
     found.screened = Screened(

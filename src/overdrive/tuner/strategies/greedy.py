@@ -58,7 +58,7 @@ class Greedy:
         self._groups = self._chosen_together()
 
     def ask(self) -> Candidate | None:
-        while self._groups:
+        while self._groups and not self._contenders:
             if first := self._worth_more(self._groups[0]):
                 return self._begun(first)
             group = self._still_possible(self._groups.pop(0))
@@ -168,13 +168,13 @@ class Greedy:
             for each, _ in self._waiting()
             if each.names[0] not in self._screened.choice
             and each.label not in self._tried
-            and not each.techniques[0].compare_all
             and self._worth.in_time(each)
             and self._worth.pays(each)
         ]
         if rivals := [each for each in waiting if self._worth.rivals(each, group)]:
             return max(rivals, key=lambda each: each.promise)
-        measured = [each for each in waiting if self._screened.saving(each.names[0]) is not None]
+        known = [each for each in waiting if not each.techniques[0].compare_all]
+        measured = [each for each in known if self._screened.saving(each.names[0]) is not None]
         best = max(measured, key=self._worth.per_second, default=None)
         return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
 
