@@ -412,6 +412,20 @@ def test_what_was_not_chosen_and_is_worth_more_for_its_time_goes_before(offer: O
     assert second is not None and second.label == "loose"
 
 
+def one_chosen_beside_an_engine(gain: float) -> Findings:
+    """The screening chose `chosen`, by this gain on the logarithm of speed, and saw nothing of `engine`."""
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
+    found.facts = Facts(shares={"forward": 1.0})
+    speed = math.exp(gain)
+    found.screened = Screened(
+        settings={"chosen": {}},
+        choice=("chosen",),
+        beliefs={"chosen": Belief(gain, 0.05, 1.0, gain, 0.0)},
+        speedups={"chosen": Interval(speed - 0.05, speed, speed + 0.05)},
+    )
+    return found
+
+
 @pytest.mark.parametrize(
     ("saving", "conflicts", "before"), [(0.6, True, True), (0.2, True, False), (0.6, False, False)]
 )
@@ -420,14 +434,7 @@ def test_what_the_choice_would_keep_out_and_promises_more_goes_before(
 ) -> None:
     more = {"conflicts": ("chosen",)} if conflicts else {}
     offer(chosen=OURS, engine={"expected_saving": saving, **more})
-    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
-    found.facts = Facts(shares={"forward": 1.0})
-    found.screened = Screened(
-        settings={"chosen": {}},
-        choice=("chosen",),
-        beliefs={"chosen": Belief(0.2, 0.05, 1.0, 0.2, 0.0)},
-        speedups={"chosen": Interval(1.1, 1.2, 1.3)},
-    )
+    found = one_chosen_beside_an_engine(0.2)
     greedy = Greedy(found, SimpleNamespace(**{**vars(TIME), "time_for_all": lambda seconds: False}), Progress())
     asked = greedy.ask()
     assert asked is not None and asked.label == ("engine" if before else "chosen")
@@ -445,14 +452,7 @@ def test_of_two_that_exclude_each_other_the_faster_one_is_taken(
 ) -> None:
     """Of an encoder `autocast` was screened at 1.42x, and no engine was tried after it."""
     offer(chosen=OURS, engine={"expected_saving": 0.5, "conflicts": ("chosen",), "compare_all": compare_all})
-    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
-    found.facts = Facts(shares={"forward": 1.0})
-    found.screened = Screened(
-        settings={"chosen": {}},
-        choice=("chosen",),
-        beliefs={"chosen": Belief(0.35, 0.05, 1.0, 0.35, 0.0)},
-        speedups={"chosen": Interval(1.4, 1.42, 1.44)},
-    )
+    found = one_chosen_beside_an_engine(0.35)
     spec, labels = TrialSpec(found.program), []
     asked = Greedy(found, SimpleNamespace(**{**vars(TIME), "time_for_all": lambda seconds: True}), Progress())
     while (each := asked.ask()) is not None:

@@ -41,8 +41,8 @@ def batch_curve(
     noise = 0.0
     for size in sorted({*sizes, default}, key=lambda each: each != default):
         tell(f"the time of a step with batches of {size}")
-        set_program, keys = set_in(program, [parameter], {} if size == default else {parameter.name: size})
-        trial = Trial(pool, TrialSpec(set_program, tuple(techniques), hyperparameters=Hyperparameters(keys)))
+        varied, keys = set_in(program, [parameter], {} if size == default else {parameter.name: size})
+        trial = Trial(pool, TrialSpec(varied, tuple(techniques), hyperparameters=Hyperparameters(keys)))
         with suppress(TrialOver):
             try:
                 seconds[size] = _step_seconds(trial)
