@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from overdrive.techniques.catalogue import conflict
 from overdrive.techniques.technique import Technique
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate
@@ -31,15 +32,17 @@ class Worth:
         self._schedule = schedule
         self._elsewhere = elsewhere
 
-    def promise(self, technique: Technique) -> float:
-        """The share of a step that it is expected to save."""
+    def promise(self, technique: Technique, excluded: Sequence[Adopted] = ()) -> float:
+        """The share of a step that it is expected to save; in place of those of the plan that it excludes, beyond what
+        they save."""
         saving = self._screened.saving(technique.name)
         if saving is not None:
-            return max(0.0, saving)
-        usual = technique.expected_step_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
+            return beyond(saving, excluded)
+        usual = technique.expected_step_saving(self._found.facts)
+        helps = beyond(usual, excluded) * (_HELPS if self._screened.beliefs else 1.0)
         gains = self._elsewhere.get(technique.name, ())
-        saved = math.fsum(max(0.0, 1 - math.exp(-gain)) for gain, _ in gains)  # what gains nothing is not adopted
-        return (_USUAL_COUNTS * usual + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
+        saved = math.fsum(beyond(1 - math.exp(-gain), excluded) for gain, _ in gains)
+        return (_USUAL_COUNTS * helps + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
 
     def pays(self, each: Candidate) -> bool:
         """Whether it is expected to save more, over the runs that the tune is for, than trying it takes."""
@@ -106,3 +109,15 @@ class Worth:
 def _gain(candidate: Candidate) -> float:
     """What it promises, on the logarithm of speed."""
     return -math.log1p(-candidate.promise)
+
+
+def beyond(saving: float, excluded: Sequence[Adopted]) -> float:
+    """The share of a step of the plan so far that one saves which takes the place of these, by the share that it saves
+    of a step without them; 0 where that is less than theirs: it is not adopted then.
+
+    What the program needs, or its memory, keeps its place.
+    """
+    if any(each.for_memory or each.needed or not each.speedup for each in excluded):
+        return 0.0
+    theirs = math.prod(each.speedup.estimate for each in excluded if each.speedup)
+    return max(0.0, 1 - (1 - saving) * theirs)
