@@ -35,14 +35,15 @@ class Worth:
     def promise(self, technique: Technique, excluded: Sequence[Adopted] = ()) -> float:
         """The share of a step that it is expected to save; in place of those of the plan that it excludes, beyond what
         they save."""
+        gained = gained_by(excluded)
         saving = self._screened.saving(technique.name)
         if saving is not None:
-            return beyond(saving, excluded)
-        usual = technique.expected_step_saving(self._found.facts)
-        helps = beyond(usual, excluded) * (_HELPS if self._screened.beliefs else 1.0)
+            return beyond(saving, gained)
+        usual = _hoped_beyond(technique.expected_step_saving(self._found.facts), gained)
         gains = self._elsewhere.get(technique.name, ())
-        saved = math.fsum(beyond(1 - math.exp(-gain), excluded) for gain, _ in gains)
-        return (_USUAL_COUNTS * helps + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
+        saved = math.fsum(beyond(1 - math.exp(-gain), gained) for gain, _ in gains)  # what gains nothing is not adopted
+        counts = _USUAL_COUNTS * (_HELPS if self._screened.beliefs else 1.0)
+        return (counts * usual + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
 
     def pays(self, each: Candidate) -> bool:
         """Whether it is expected to save more, over the runs that the tune is for, than trying it takes."""
@@ -111,13 +112,27 @@ def _gain(candidate: Candidate) -> float:
     return -math.log1p(-candidate.promise)
 
 
-def beyond(saving: float, excluded: Sequence[Adopted]) -> float:
-    """The share of a step of the plan so far that one saves which takes the place of these, by the share that it saves
-    of a step without them; 0 where that is less than theirs: it is not adopted then.
-
-    What the program needs, or its memory, keeps its place.
-    """
+def gained_by(excluded: Sequence[Adopted]) -> float:
+    """How many times as fast these make a step together. Infinitely, where one of them keeps its place whatever comes:
+    the program needs it, or its memory does, or what it gains is not known."""
     if any(each.for_memory or each.needed or not each.speedup for each in excluded):
-        return 0.0
-    theirs = math.prod(each.speedup.estimate for each in excluded if each.speedup)
-    return max(0.0, 1 - (1 - saving) * theirs)
+        return math.inf
+    return max(1.0, math.prod(each.speedup.estimate for each in excluded if each.speedup))
+
+
+def beyond(saving: float, gained: float) -> float:
+    """The share of a step of the plan so far that is saved by what takes the place of what gained so many times.
+
+    Args:
+        saving: the share of a step that it saves without them.
+    """
+    return max(0.0, 1 - (1 - saving) * gained)
+
+
+def _hoped_beyond(saving: float, gained: float) -> float:
+    """The same where the saving is only what is usual: it may be more, or less.
+
+    Taken is that the logarithm of a speedup has an exponential distribution. Then the mean of the share that is saved
+    beyond `gained`, where that is more than nothing, is this; and the usual share where nothing is replaced.
+    """
+    return saving * gained ** ((saving - 1) / saving) if saving else 0.0
