@@ -39,7 +39,7 @@ def _swaps(found: Findings) -> Iterator[str]:
         swapped = list(new)
         out = [each.name for each in before if each.name not in dict(found.best())]
         if out:
-            won = f"{swapped[0].duel.describe()} against the plan with {'that' if len(out) == 1 else 'them'}"
+            won = f"{swapped[0].duel.describe()} against the plan with {'it' if len(out) == 1 else 'them'}"
             yield f"{' and '.join(names_of(swapped))} took the place of {' and '.join(out)}: {won}."
 
 

@@ -22,7 +22,7 @@ from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
-from overdrive.tuner.strategies.worth import Worth, beyond, gained_by
+from overdrive.tuner.strategies.worth import LEAST_OF_SWAP, Worth, beyond, gained_by
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
 # small share of a step may then be a large one.
@@ -186,7 +186,7 @@ class Greedy:
         free = [each for each in group.members if not excluded_by((each[0].name,), excluded)]
         rest = self._group(free) if free else None
         swap = replace(group, promise=beyond(group.promise, gained_by(excluded)), replaces=names_of(excluded))
-        return swap if swap.promise > max(LEAST_GAIN, rest.promise if rest else 0.0) else rest
+        return swap if swap.promise > max(LEAST_OF_SWAP, rest.promise if rest else 0.0) else rest
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
@@ -211,7 +211,7 @@ class Greedy:
                 continue
             excluded = excluded_by((technique.name,), found.adopted)
             promise = self._worth.promise(technique, excluded)
-            if excluded and (promise < LEAST_GAIN or found.wanted() != "time"):
+            if excluded and (promise < LEAST_OF_SWAP or found.wanted() != "time"):
                 continue
             for rank, settings in enumerate(technique.candidates(facts)):
                 candidate = Candidate(((technique, settings),), promise, replaces=names_of(excluded))
