@@ -19,6 +19,17 @@ _CLOSE_EACH = 1e-2  # any single element's
 _CLOSE_NARROW = 0.3  # in fewer bits, where a plan's proof says how much is lost: what is worse is no rounding at all
 
 
+class Pace:
+    """Which of an engine's answers the model gives too: the first, second, fourth, eighth, … and each of so many."""
+
+    def __init__(self) -> None:
+        self._answers = 0
+
+    def due(self, every: int) -> bool:
+        self._answers += 1
+        return self._answers & (self._answers - 1) == 0 or self._answers % every == 0
+
+
 class Proved:
     """An engine, with the form of the results that the model gave. `refused`: why it does not answer."""
 
@@ -30,11 +41,13 @@ class Proved:
         tensors: list[torch.Tensor],
         refused: str = "",
         narrow: bool = False,
+        pace: Pace | None = None,
     ) -> None:
+        """`pace`: of the answers for other sizes, too."""
         self.refused = refused
         self._narrow = narrow
         self._compared = 0
-        self._answered = 0
+        self._pace = pace or Pace()
         self._engine = engine
         self._spec = spec
         self._constants = leaves
@@ -42,9 +55,7 @@ class Proved:
 
     def due(self, every: int) -> bool:
         """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
-        self._answered += self._compared >= _COMPARED
-        count = self._answered
-        return self._compared < _COMPARED or count & (count - 1) == 0 or count % every == 0
+        return self._compared < _COMPARED or self._pace.due(every)
 
     def answer(self, given: Signature) -> Any:
         made = iter(self._results(given))
