@@ -23,6 +23,7 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.exact import ExactProof
 from overdrive.report import words
+from overdrive.report.html import page
 from overdrive.trials.duel import Duel
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
@@ -90,7 +91,7 @@ def test_what_gains_more_takes_the_place_of_what_it_excludes(
     assert [each.name for each in plan_of(found, result).techniques] == ["beside", "engine"]
     assert from_json(TuneResult, to_json(result)) == result
     assert len({duel.name for duel in result.duels if "first" in duel.name}) == 1, "its duel is told once"
-    assert "engine took the place of first" in " ".join(words.sentences(result))
+    assert "engine took the place of first" in " ".join(words.sentences(result)) and "took its place" in page(result)
 
 
 @pytest.mark.parametrize(("engine", "kept"), [(1.2, "first"), (1.02, "first"), (1.6, "engine")])

@@ -137,7 +137,7 @@ class Findings:
             self.facts = facts.with_costs_of(self.facts)
 
     def adopt_all(self, adopted: Sequence[Adopted], out: Sequence[Adopted]) -> None:
-        """These join the plan, in the place of those of it."""
+        """These join the plan. `out`: those of it whose place they take."""
         before, self.adopted = tuple(self.adopted), without([each.name for each in out], self.adopted)
         for each in adopted:
             self.adopt(each.in_place_of(out, before) if out else each)

@@ -35,9 +35,9 @@ def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> 
 
 def _swaps(found: Findings) -> Iterator[str]:
     """What took the place of something else in the plan."""
-    for before, new in itertools.groupby(found.chosen, lambda each: each.before):
+    for _, new in itertools.groupby(found.chosen, lambda each: id(each.before)):
         swapped = list(new)
-        out = [each.name for each in before if each.name not in dict(found.best())]
+        out = [each.name for each in swapped[0].before if each.name not in dict(found.best())]
         if out:
             won = f"{swapped[0].duel.describe()} against the plan with {'it' if len(out) == 1 else 'them'}"
             yield f"{' and '.join(names_of(swapped))} took the place of {' and '.join(out)}: {won}."

@@ -98,7 +98,7 @@ def history(plan: Sequence[Adopted]) -> list[Adopted]:
     last = next((each.before for each in reversed(plan) if each.before), ())
     if not last:
         return list(plan)
-    place = next(number for number, each in enumerate(plan) if each.before == last)
+    place = next(number for number, each in enumerate(plan) if each.before is last)
     return [*history(last), *plan[place:]]
 
 

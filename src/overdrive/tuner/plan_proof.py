@@ -70,8 +70,12 @@ class PlanProof:
             return
         held, proof, gain = found.adopted, found.proof, found.gain()
         before = [each for each in self._plan[place].before if each.name not in out]
-        later = [each for each in self._plan[place:] if each in held and not conflict(each.name, names_of(before))]
-        found.put_back([*before, *(replace(each, before=()) for each in later)], None)
+        later = [
+            replace(each, before=())
+            for each in self._plan[place:]
+            if each.name in names_of(held) and not conflict(each.name, names_of(before))
+        ]
+        found.put_back([*before, *later], None)
         self._progress.outcome(f"back to what was there before {self._plan[place].name}")
         self.run(found.adopted)
         if found.proof is None or found.gain() < gain:
