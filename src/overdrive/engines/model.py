@@ -42,7 +42,7 @@ class Answer:
 
 class ServedModel:
     """Its engines are kept by what its weights held, by signature and by how many threads PyTorch may use, which they
-    take over: where these come back, so do they."""
+    take over: where these come back, so do they. One may answer for many sizes, each of which is proved by itself."""
 
     def __init__(self, model: torch.nn.Module, runtime: Runtime, kept: KeptEngines) -> None:
         self._model = weakref.ref(model)
@@ -134,8 +134,9 @@ class ServedModel:
         if any(each.training for each in model.modules()):
             return Answer(call(*args, **kwargs), "a part of the model is in training mode")
         wide = self._fitting(given)
-        if len(self._engines) >= _MOST_SIZES or (self._copies >= _MOST_ENGINES and not wide):
-            return Answer(call(*args, **kwargs), f"more than {_MOST_ENGINES} shapes of inputs")
+        most, there = (_MOST_SIZES, len(self._engines)) if wide else (_MOST_ENGINES, self._copies)
+        if there >= most:
+            return Answer(call(*args, **kwargs), f"more than {most:,} shapes of inputs")
         first = not self._seen and not self._changes  # with the set-up: what comes before the first answer
         seen = self._seen[given.key] = self._seen.get(given.key, 0) + 1
         sizes = self._sizes.setdefault(given.form, Sizes())
