@@ -2,8 +2,9 @@
 
 Beside the programs of this folder, scripts that nobody here wrote, from clones in FOLDER (`nanoGPT`, `examples`), with
 weights that were drawn, not trained. ResNet-50 and MobileNetV3 need torchvision, and are left out where it is not
-there; Keras's `predict` is not tuned, and has no row. By other means, by hand: engines.py. Speeds are those of the tunes' confirmations: fresh pairs of processes, the
-untouched program and the plan in alternating blocks, 95 % intervals. Writes benchmarks/results/inference.json.
+there; Keras's `predict` is not tuned, and has no row. Other libraries by hand: engines.py. Speeds are those of the
+tunes' confirmations: fresh pairs of processes, the untouched program and the plan in alternating blocks, 95 %
+intervals. Writes benchmarks/results/inference.json.
 """
 
 from __future__ import annotations
