@@ -1,7 +1,8 @@
 """The greedy strategy: what promises most joins the best plan so far, if it is faster and the same.
 
 What the screening chose comes first, all of one contract in one duel. Where that comes to nothing, its techniques are
-tried one by one, as all others are; where only its check does, half by half.
+tried one by one, as all others are; where only its check does, half by half. What cannot be in one plan with adopted
+techniques is tried in their place.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _EVEN_SO = 0.2
 
 
 class Greedy:
-    """Each candidate is judged against the best plan so far; what is adopted stays until the plan is finalised."""
+    """Each candidate is judged against the best plan so far, or in place of those of it that it excludes."""
 
     def __init__(
         self,
