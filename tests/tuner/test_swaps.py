@@ -201,6 +201,26 @@ def test_what_lost_its_place_has_it_again_where_the_new_plan_is_not_proved(
     assert not any("took the place" in each for each in result_of(found, "x.toml").notes)
 
 
+def test_where_the_plan_before_is_not_proved_either_the_rest_stays(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(self: ExactProof, old: TrialSpec, new: TrialSpec) -> Check:
+        wrong = {"engine", "first"} & set(dict(new.techniques))
+        return Check(None, "other losses in step 90") if wrong else Check(Contract.EXACT, "the same")
+
+    monkeypatch.setattr(ExactProof, "compare", compare)
+    offer(
+        first={"expected_saving": 0.5},
+        beside={"expected_saving": 0.45},
+        engine={"expected_saving": 0.4, "conflicts": ("first",)},
+    )
+    program({"first": 1.2, "beside": 1.3, "engine": 2.0}).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert chosen(found) == ["beside"] and found.confirmed
+    assert sorted(each.name for each in found.dropped) == ["engine", "first"]
+    assert all("other losses" in each.reason for each in found.dropped)
+
+
 def test_what_needs_a_statistical_proof_gives_its_place_to_what_needs_none(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
