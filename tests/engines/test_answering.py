@@ -447,6 +447,24 @@ def test_where_an_engine_for_all_sizes_is_wrong_for_one_each_has_its_own() -> No
     assert 2 < len(runtime.built) <= 8
 
 
+def test_one_for_many_sizes_that_turns_wrong_answers_for_none() -> None:
+    spoilt: set[int] = set()
+    with Served(Sums().eval(), Graphs(lambda array: array * (1.5 if array.shape[1] in spoilt else 1.0))) as served:
+        for _ in range(6):
+            for length in range(5, 14):
+                served.answered(rows(length))
+        before = served.answers.answered
+        assert before > 9
+        spoilt.add(12)
+        served.answers._models[served.model]._looks = True  # one answer in 16 is compared
+        with torch.no_grad():
+            for _ in range(40):
+                served.model(rows(12))
+        assert served.answers.left["an engine's answer was another one"] > 1
+        before = served.answers.answered
+        assert not any(served.answered(rows(length)) for length in range(6, 14)) and served.answers.answered == before
+
+
 def test_a_model_that_fixes_a_size_has_engines_of_single_sizes() -> None:
     with Served(Sums(fixed=True).eval()) as served:
         for _ in range(3):

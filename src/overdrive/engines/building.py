@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten
 from overdrive.engines.exported import NoEngine, exported, share_memory
 from overdrive.engines.identity import identity
 from overdrive.engines.kept import KeptEngines
-from overdrive.engines.proved import Pace, Proved, plain_of
+from overdrive.engines.proved import Proved, Tally, plain_of
 from overdrive.engines.runtime import Array, Engine, Place, Runtime
 from overdrive.engines.signature import NUMERIC, Signature
 from overdrive.engines.sizes import Wide, as_exported, vary
@@ -33,10 +33,10 @@ class Call:
     kwargs: Any
     result: Any
 
-    def compared(self, engine: Engine, narrow: bool, pace: Pace | None = None) -> Proved:
+    def compared(self, engine: Engine, narrow: bool, tally: Tally | None = None) -> Proved:
         """The engine with what the model came to in this call."""
         leaves, spec = tree_flatten(self.result)
-        found = Proved(engine, spec, plain_of(leaves), self.tensors(), narrow=narrow, pace=pace)
+        found = Proved(engine, spec, plain_of(leaves), self.tensors(), narrow=narrow, tally=tally)
         found.compare(self.result, self.given)
         return found
 
@@ -97,7 +97,7 @@ class Builder:
     def reused(self, wide: Wide, call: Call) -> Proved:
         """One that was built for several sizes, for those of this call."""
         try:
-            return call.compared(wide.engine, self._runtime.narrow, wide.pace)
+            return call.compared(wide.engine, self._runtime.narrow, wide.tally)
         except Exception as error:
             return refused(f"{self._runtime.title} takes no such sizes ({reason_of(error)[:200]})")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from overdrive.engines.proved import Pace
+from overdrive.engines.proved import Tally
 from overdrive.engines.runtime import Engine, Place
 from overdrive.engines.signature import Signature
 
@@ -52,7 +52,7 @@ class Wide:
     form: Any
     sizes: Sequence[Sequence[int]]  # that it was built from
     places: frozenset[Place]  # where there may be others
-    pace: Pace = field(default_factory=Pace)
+    tally: Tally = field(default_factory=Tally)
 
     @classmethod
     def of(cls, engine: Engine, given: Signature, places: Sequence[Place]) -> Wide:
