@@ -1,6 +1,6 @@
 """What the house is like: its rooms, the arrows between them, circles, lines, long functions and files.
 
-    python benchmarks/house.py SRC ...      each SRC holds the package `overdrive`; a table, a column each
+python benchmarks/house.py SRC ...      each SRC holds the package `overdrive`; a table, a column each
 """
 
 from __future__ import annotations

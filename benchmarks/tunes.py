@@ -44,9 +44,19 @@ CANDIDATES: dict[str, tuple[dict[str, Any], float]] = {
     **{f"no_process{number}": (OF_PROCESSES, 1.0) for number in range(3)},
     **{f"no_duel{number}": ({}, 1.0) for number in range(3)},
 }
+# What cannot be in one plan with one that is screened, and has a duel: an engine beside `channels_last`, say. One gains
+# more than that, one less.
+ENGINE = {"expected_saving": 0.4, "targets": ("forward", "backward"), "usual_start": 12.0, "conflicts": ("layout",)}
+RIVALS: dict[str, tuple[dict[str, Any], float]] = {
+    "layout": (SWITCHED, 2.4),
+    "engine": (ENGINE, 5.0),
+    "poor_engine": (ENGINE | {"conflicts": ("layout", "engine")}, 1.6),
+}
+ALL = CANDIDATES | RIVALS
+WITH_RIVALS = ("layout", "engine", "poor_engine", "little", "harmful", "of_process", "nothing1", "nothing2")
 # Of programs with slow steps: fewer, as fewer apply.
 OF_SLOW = ("much", "little", "harmful", "of_process", "by_duel", "nothing1", "nothing2", "no_process1", "no_process2")
-NULLS = [name for name, (_, gain) in CANDIDATES.items() if gain <= 1.0]
+NULLS = [name for name, (_, gain) in ALL.items() if gain <= 1.0]
 
 
 @dataclass(frozen=True)
@@ -62,13 +72,25 @@ class Kind:
     def seconds(self, names: Names) -> float:
         took = self.step
         for name in names:
-            took /= CANDIDATES[name][1]
+            took /= ALL[name][1]
         return took
+
+    @property
+    def most(self) -> float:
+        """How many times as fast the best plan makes it."""
+        best: list[str] = []
+        for name in sorted(self.names, key=lambda each: -ALL[each][1]):
+            excluded = ALL[name][0].get("conflicts", ())
+            if ALL[name][1] > 1 and not any(
+                each in excluded or name in ALL[each][0].get("conflicts", ()) for each in best
+            ):
+                best.append(name)
+        return math.prod(ALL[name][1] for name in best)
 
 
 def tuned(chance: int, kind: Kind) -> dict[str, Any]:
     """One tune: what its plan has, and what it says of its speed."""
-    chosen = {name: CANDIDATES[name][0] for name in kind.names}
+    chosen = {name: ALL[name][0] for name in kind.names}
     patch = pytest.MonkeyPatch()
     brought = offer.__wrapped__(patch)  # the fixture's generator
     try:
@@ -114,6 +136,8 @@ KINDS = [
     *(Kind(0.75, 8.0, jitter, spread, OF_SLOW) for jitter, spread in ((0.04, 0.02), (0.08, 0.03))),
     Kind(0.75, 8.0, 0.08, 0.03, tuple(name for name in OF_SLOW if name != "much")),
     Kind(3.0, 10.0, 0.06, 0.03, OF_SLOW),
+    *(Kind(0.01, 3.0, jitter, spread, WITH_RIVALS) for jitter, spread in ((0.03, 0.02), (0.1, 0.05))),
+    Kind(0.75, 8.0, 0.08, 0.03, WITH_RIVALS),
 ]
 
 
@@ -121,18 +145,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tunes", type=int, default=100, help="of each kind")
     parser.add_argument("--slow", action="store_true", help="those with slow steps alone, and nothing is written")
+    parser.add_argument("--rivals", action="store_true", help="those with rivals alone, and nothing is written")
     arguments = parser.parse_args()
     tunes = arguments.tunes
     rows = []
     for kind in KINDS:
-        if arguments.slow and kind.step < 0.1:
+        if (arguments.slow and kind.step < 0.1) or (arguments.rivals and kind.names != WITH_RIVALS):
             continue
         outcomes = [tuned(chance, kind) for chance in range(tunes)]
         found = Counter(name for each in outcomes for name in each["plan"])
         covered = [each["covered"] for each in outcomes if each["covered"] is not None]
         helping = [name for name in kind.names if name not in NULLS]
-        most = math.log(math.prod(CANDIDATES[name][1] for name in helping))
-        shares = sorted(each["gain"] / most for each in outcomes) if helping else [0.0]
+        shares = sorted(each["gain"] / math.log(kind.most) for each in outcomes) if helping else [0.0]
         rows.append(
             {
                 "candidates": len(kind.names) if helping else f"{len(kind.names)}, none of which helps",
@@ -152,7 +176,7 @@ def main() -> None:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-    if not arguments.slow:
+    if not (arguments.slow or arguments.rivals):
         RESULTS.write_text(json.dumps({"date": datetime.date.today().isoformat(), "rows": rows}, indent=1) + "\n")
 
 

@@ -178,9 +178,7 @@ def python() -> Run:
 
     def run(*args: str, cwd: Path, timeout: float = 240, **how: Any) -> subprocess.CompletedProcess[str]:
         how = {"env": dict(os.environ), **how}
-        return subprocess.run(
-            [sys.executable, *args], cwd=cwd, capture_output=True, text=True, timeout=timeout, **how
-        )
+        return subprocess.run([sys.executable, *args], cwd=cwd, capture_output=True, text=True, timeout=timeout, **how)
 
     return run
 

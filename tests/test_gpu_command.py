@@ -45,7 +45,9 @@ def test_outcomes_are_read_from_what_pytest_prints(text: str) -> None:
 
 
 def test_why_tests_failed_is_read_though_the_run_was_cut_short() -> None:
-    text = BESIDE + """
+    text = (
+        BESIDE
+        + """
 !! tests/gpu/test_data.py::test_two
 tests/gpu/test_data.py:7: in test_two
     assert one == two
@@ -54,6 +56,7 @@ E    +  where 1 = one
 !! end
 [gw0] [ 30%] PASSED tests/gpu/test_data.py::test_three
 """
+    )
     assert gpu.reasons_in(text) == {"tests/gpu/test_data.py::test_two": "assert 1 == 2\n+  where 1 = one"}
 
 

@@ -121,9 +121,7 @@ def test_the_command_of_the_examples_fails_where_training_changed(changed: bool,
     shutil.copy(GUARD / "test_training.py", project / "tests")
     plugin = [] if entry_point_is_there() else ["-p", "overdrive.pytest_plugin"]
     command = [sys.executable, *ENTRY.split()[1:], *plugin]
-    done = subprocess.run(
-        command, cwd=project, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PATHS}
-    )
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PATHS})
     assert done.returncode == changed, done.stdout
     assert ("does not compute what origin/main does" in done.stdout) == changed
 

@@ -50,9 +50,7 @@ def test_a_forked_program_is_as_a_fresh_one(end: str, path: Path, python: Run, w
 
 def test_a_forked_module_is_as_a_fresh_one(path: Path, python: Run, warm_python: Run) -> None:
     path.write_text("import sys\nprint(sys.argv, __name__, __spec__.name, sys.path[0])\nsys.exit(3)\n")
-    assert told(warm_python("-m", "train", "-x", cwd=path.parent)) == told(
-        python("-m", "train", "-x", cwd=path.parent)
-    )
+    assert told(warm_python("-m", "train", "-x", cwd=path.parent)) == told(python("-m", "train", "-x", cwd=path.parent))
 
 
 def test_a_forked_run_is_as_a_fresh_one(path: Path, overdrive: Run, warm_run: Run) -> None:

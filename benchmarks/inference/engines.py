@@ -3,7 +3,8 @@
 All in one process, in blocks of a fifth of a second or one call, in random order, 30 rounds; ratios to PyTorch's own
 calls, each round a pair, with 95 % intervals. What is timed is the call alone, with its input there, under
 `torch.inference_mode()`; "by hand" is OpenVINO (fp32) or ONNX Runtime on an exported model, with the library's own
-threads as many as PyTorch's. Writes benchmarks/results/engines.json; a minute for each model.
+threads as many as PyTorch's, or `torch.compile`. Writes benchmarks/results/engines.json; a minute or two for each
+model. ResNet-50 and MobileNetV3 need torchvision.
 """
 
 from __future__ import annotations
@@ -32,25 +33,35 @@ ROUNDS, BLOCK_SECONDS = 30, 0.2
 TECHNIQUES = ("openvino", "onnxruntime")
 
 
-def model_of(script: str) -> Any:
-    """What the script of this folder builds, before it answers anything."""
-    argv, sys.argv = sys.argv, [script, "--requests", "0"] if "resnet" not in script else [script, "--pictures", "0"]
+def model_of(*words: str) -> Any:
+    """What a script of this folder builds, before it answers anything."""
+    argv, sys.argv = sys.argv, [*words, "--pictures" if words[0] in OF_PICTURES else "--requests", "0"]
     space: dict[str, Any] = {"__name__": "__main__"}
     try:
-        exec(compile((HERE / script).read_text(), script, "exec"), space)
+        exec(compile((HERE / words[0]).read_text(), words[0], "exec"), space)
     finally:
         sys.argv = argv
     return space["model"]
 
 
-CASES: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {
-    "resnet18, 224, batch 16": ("resnet18.py", lambda: torch.randn(16, 3, 224, 224)),
-    "resnet18, 224, batch 1": ("resnet18.py", lambda: torch.randn(1, 3, 224, 224)),
-    "resnet18, 32, batch 64": ("resnet18.py", lambda: torch.randn(64, 3, 32, 32)),
-    "encoder, 1 x 64": ("encoder.py", lambda: torch.randint(30000, (1, 64))),
-    "encoder, 32 x 128": ("encoder.py", lambda: torch.randint(30000, (32, 128))),
-    "tagger, 4 x 32": ("forgetful.py", lambda: torch.randint(10000, (4, 32))),
+OF_PICTURES = ("resnet18.py", "known_models.py")
+CASES: dict[str, tuple[tuple[str, ...], Callable[[], torch.Tensor]]] = {
+    "resnet18, 224, batch 16": (("resnet18.py",), lambda: torch.randn(16, 3, 224, 224)),
+    "resnet18, 224, batch 1": (("resnet18.py",), lambda: torch.randn(1, 3, 224, 224)),
+    "resnet18, 32, batch 64": (("resnet18.py",), lambda: torch.randn(64, 3, 32, 32)),
+    "resnet50, 224, batch 16": (("known_models.py", "resnet50"), lambda: torch.randn(16, 3, 224, 224)),
+    "mobilenet_v3, 224, batch 1": (("known_models.py", "mobilenet_v3_large"), lambda: torch.randn(1, 3, 224, 224)),
+    "encoder, 1 x 64": (("encoder.py",), lambda: torch.randint(30000, (1, 64))),
+    "encoder, 32 x 128": (("encoder.py",), lambda: torch.randint(30000, (32, 128))),
+    "gpt, 1 x 64": (("gpt.py",), lambda: torch.randint(5000, (1, 64))),
+    "tagger, 4 x 32": (("forgetful.py",), lambda: torch.randint(10000, (4, 32))),
+    "perceptron, 32 rows": (("perceptron.py",), lambda: torch.randn(32, 64)),
 }
+
+
+def compiled_by_hand(model: Any, x: torch.Tensor) -> Callable[[], Any]:
+    made = torch.compile(model)
+    return lambda: made(x)
 
 
 def openvino_by_hand(model: Any, x: torch.Tensor) -> Callable[[], Any]:
@@ -83,13 +94,17 @@ def block(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def measured(script: str, make: Callable[[], torch.Tensor]) -> dict[str, Any]:
-    model, x = model_of(script), make()
+def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor]) -> dict[str, Any]:
+    model, x = model_of(*words), make()
     rng = random.Random(0)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = model(x)
-        by_hand = {"openvino by hand": openvino_by_hand(model, x), "onnxruntime by hand": onnxruntime_by_hand(model, x)}
+        by_hand = {
+            "compile by hand": compiled_by_hand(model, x),
+            "openvino by hand": openvino_by_hand(model, x),
+            "onnxruntime by hand": onnxruntime_by_hand(model, x),
+        }
         arms: dict[str, tuple[str, Callable[[], Any]]] = {"pytorch": ("", lambda: model(x))}
         arms |= {name: (name, lambda: model(x)) for name in TECHNIQUES}
         arms |= {name: ("", call) for name, call in by_hand.items()}
@@ -139,10 +154,10 @@ def main() -> None:
         _sessions[technique] = Session([(technique, {})], inference=True)
         _sessions[technique].__enter__()
         _sessions[technique].handles[technique].off()
-    for name, (script, make) in CASES.items():
+    for name, (words, make) in CASES.items():
         if names and not any(name.startswith(each) for each in names):
             continue
-        found[name] = measured(script, make)
+        found[name] = measured(words, make)
         print(name, json.dumps(found[name], indent=1), flush=True)
         told = {"date": datetime.date.today().isoformat(), "machine": vars(summary()), "versions": versions()}
         RESULTS.write_text(json.dumps({**told, "models": found}, indent=1, default=str) + "\n")

@@ -328,9 +328,10 @@ KEPT = Holder()
         Reducing([1]),
         torch.zeros(3).as_subclass(Hearing),
         weakref.proxy(KEPT),
+        weakref.ref(KEPT),
         around,
     ],
-    ids=["a deque that says itself what it is", "a tensor that hears", "a weak reference", "a look around"],
+    ids=["a deque that says itself what it is", "a tensor that hears", "a proxy", "a weak reference", "a look around"],
 )
 def test_nothing_is_kept_of_what_cannot_be_seen(thing: Any) -> None:
     Hearing.heard = 0
@@ -338,6 +339,16 @@ def test_nothing_is_kept_of_what_cannot_be_seen(thing: Any) -> None:
     assert seen.hidden_here is not None
     assert not seen.watch.changed()
     assert Hearing.heard == 0
+
+
+def test_a_weak_reference_to_what_is_held_beside_it_is_seen_through() -> None:
+    """As an `nn.LSTM` has them to its weights."""
+    one, other = Holder([1]), Holder([1])
+    seen = [fingerprint(Holder((one, other, weakref.ref(each)))) for each in (one, other)]
+    assert [each.hidden for each in seen] == [None, None] and seen[0].digest != seen[1].digest
+    assert fingerprint(Holder((one, other, weakref.ref(one)))).digest == seen[0].digest
+    one.held.append(2)
+    assert seen[0].watch.changed()
 
 
 def test_a_weak_reference_to_what_is_gone_is_no_error() -> None:

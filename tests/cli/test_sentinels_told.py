@@ -59,9 +59,7 @@ def test_a_run_says_how_many_steps_it_made_again(script: Write, warm_python: Run
 
 
 @pytest.mark.skipif(not compiler(), reason="needs a C compiler")
-def test_a_technique_that_turns_wrong_is_left_out_in_one_line_and_the_run_goes_on(
-    script: Write, warm_run: Run
-) -> None:
+def test_a_technique_that_turns_wrong_is_left_out_in_one_line_and_the_run_goes_on(script: Write, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
     done = warm_run("train.py", "20", "0.1", cwd=path.parent)

@@ -38,7 +38,7 @@ class Graphs:
     def missing(self) -> str | None:
         return None
 
-    def converted(self, graph: Any, examples: Sequence[Sequence[Any]]) -> Any:
+    def converted(self, graph: Any, examples: Sequence[Sequence[Any]], places: Sequence[Any] = ()) -> Any:
         self.examples = examples
         self.built.append([each.shape for each in examples[-1]])
         return copy.deepcopy(graph)

@@ -386,3 +386,88 @@ def test_a_thousand_random_inputs_get_the_right_answers() -> None:
             given = (x,) if chance.random() < 0.7 else (x, chance.choice((1.0, 2.0)))
             assert torch.equal(served.model(*given), served.own(*given))
     assert served.answers.answered > 0 and served.answers.left.total() + served.answers.answered == 1000
+
+
+class Sums(nn.Module):
+    """A model that takes any number of rows of any length."""
+
+    def __init__(self, fixed: bool = False) -> None:
+        super().__init__()
+        self.embed, self.fc = nn.Embedding(50, 8), nn.Linear(8, 3)
+        self.fixed = fixed
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens).cumsum(1)
+        return self.fc(x.view(-1, 5, 8) if self.fixed else x)
+
+
+def rows(length: int, count: int = 2) -> torch.Tensor:
+    return torch.randint(50, (count, length), generator=torch.Generator().manual_seed(length))
+
+
+def test_one_engine_answers_for_many_sizes_each_of_which_is_proved() -> None:
+    """As a model is called that generates tokens: one more in each call."""
+    with Served(Sums().eval()) as served:
+        served.warm(rows(5), calls=1)
+        answered = dict.fromkeys(range(6, 30), 0)
+        for _ in range(4):
+            for length in answered:
+                answered[length] += served.answered(rows(length))
+    # The first size has an engine of its own; the others come again when there are too many for that.
+    assert len(served.runtime.built) == 2
+    # Each size is compared twice; then one answer now and then is, of all sizes together.
+    assert sum(answered.values()) > 12 and served.answers.left["made by both and compared"] < 60
+
+
+def test_up_to_four_sizes_have_an_engine_each() -> None:
+    with Served(Sums().eval()) as served:
+        for length in (5, 6, 7, 8):
+            served.warm(rows(length))
+    assert served.runtime.built == [[(2, length)] for length in (5, 6, 7, 8)]
+
+
+def test_what_differs_otherwise_is_no_matter_of_size() -> None:
+    with Served(Sums().eval()) as served:
+        for length in range(5, 15):
+            served.warm(rows(length))
+        before = len(served.runtime.built)
+        served.warm(rows(20).int(), calls=7)
+        assert served.answered(rows(20).int()) and len(served.runtime.built) == before + 1
+
+
+def test_where_an_engine_for_all_sizes_is_wrong_for_one_each_has_its_own() -> None:
+    """As OpenVINO's LSTM was for other lengths than the one that it was exported with."""
+    runtime = Graphs(lambda array: array * (1.5 if array.shape[1] == 12 else 1.0))
+    with Served(Sums().eval(), runtime) as served:
+        for _ in range(8):
+            for length in range(5, 16):
+                served.answered(rows(length))
+        assert "an engine's answer was another one" in served.answers.left
+        assert not served.answered(rows(12)) and served.answered(rows(13))
+    assert 2 < len(runtime.built) <= 8
+
+
+def test_one_for_many_sizes_that_turns_wrong_answers_for_none() -> None:
+    spoilt: set[int] = set()
+    with Served(Sums().eval(), Graphs(lambda array: array * (1.5 if array.shape[1] in spoilt else 1.0))) as served:
+        for _ in range(6):
+            for length in range(5, 14):
+                served.answered(rows(length))
+        before = served.answers.answered
+        assert before > 9
+        spoilt.add(12)
+        served.answers._models[served.model]._looks = True  # one answer in 16 is compared
+        with torch.no_grad():
+            for _ in range(40):
+                served.model(rows(12))
+        assert served.answers.left["an engine's answer was another one"] > 1
+        before = served.answers.answered
+        assert not any(served.answered(rows(length)) for length in range(6, 14)) and served.answers.answered == before
+
+
+def test_a_model_that_fixes_a_size_has_engines_of_single_sizes() -> None:
+    with Served(Sums(fixed=True).eval()) as served:
+        for _ in range(3):
+            for count in (1, 2, 3, 4, 5, 6):
+                served.answered(rows(5 * count, 2))
+    assert len(served.runtime.built) <= 8

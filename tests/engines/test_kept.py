@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,15 +199,30 @@ def test_a_wrong_engine_is_not_kept() -> None:
     assert answers.answered == 0 and kept() == []
 
 
-def test_a_model_that_cannot_be_told_in_another_process_is_built_in_each_run() -> None:
-    class Recurrent(nn.LSTM):  # which holds weak references
+def test_a_recurrent_model_is_kept_too() -> None:
+    """Which holds weak references to its weights."""
+
+    class Recurrent(nn.LSTM):
         def forward(self, x: torch.Tensor) -> Any:  # type: ignore[override]
             return super().forward(x)[0]
 
     given = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
-    for _ in range(2):
+    for built in (1, 0):
         torch.manual_seed(0)
-        assert len(run(Recurrent(8, 4), given=given).built) == 1
+        assert len(run(Recurrent(8, 4), given=given).built) == built
+    torch.manual_seed(1)
+    assert len(run(Recurrent(8, 4), given=given).built) == 1, "other weights"
+
+
+HELD_ELSEWHERE = nn.Linear(1, 1)
+
+
+def test_a_model_that_cannot_be_told_in_another_process_is_built_in_each_run() -> None:
+    def opaque(model: nn.Module) -> None:
+        model.elsewhere = weakref.ref(HELD_ELSEWHERE)  # by nothing that the model has: it may be gone
+
+    for _ in range(2):
+        assert len(run(_with(opaque)).built) == 1
     assert kept() == []
 
 

@@ -187,7 +187,7 @@ def test_a_loaders_item_is_shown_part_by_part_and_what_is_not_known_has_its_reas
     text = page(result())
     assert "Where an item’s time goes" in text and "decode 0.21 ms" in text and "Loader 1, batches of 64" in text
     assert "Loader 2 is not taken apart: its data set is a stream." in text
-    assert "var(--collate)\">collate" in text and "var(--copy)\">copy" not in text  # the key names what is drawn
+    assert 'var(--collate)">collate' in text and 'var(--copy)">copy' not in text  # the key names what is drawn
     for absurd in ({"decode": -1}, {"decode": math.nan, "wait": "x"}, {"decode": 1e300}, [], None):
         odd = page(result(loaders=[{"seconds_per_item": absurd}, 7], tuned_loaders="none"))
         assert "Where an item’s time goes" not in odd

@@ -67,9 +67,7 @@ class Server:
     def get(self, path: str) -> tuple[int, bytes]:
         return self._sent("GET", path, None, None)
 
-    def _sent(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None
-    ) -> tuple[int, bytes]:
+    def _sent(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers or {}))

@@ -62,6 +62,22 @@ def test_a_folder_answers_as_the_program(
         assert told["signature"]["inputs"][0]["shape"] == ["batch", 3, 9, 9]
 
 
+@pytest.mark.skipif(not find_spec("onnxruntime"), reason="ONNX Runtime is not installed")
+def test_a_repository_for_triton_answers_by_the_file_that_is_served(
+    tmp_path: Path, warm_overdrive: Run, python: Run
+) -> None:
+    (tmp_path / "infer.py").write_text(INFER.replace("WHAT", WHAT["Convolutions"]))
+    done = warm_overdrive("export", "--to", "triton", "-o", "out", "infer.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    served = tmp_path / "out" / "repository" / "model"
+    assert sorted(str(each.relative_to(served)) for each in served.rglob("*.*")) == ["1/model.onnx", "config.pbtxt"]
+    told = (served / "config.pbtxt").read_text()
+    assert "dims: [ -1, 3, 9, 9 ]" in told and "TYPE_INT64" in told
+    assert "tritonserver --model-repository=repository" in (tmp_path / "out" / "README.md").read_text()
+    ran = python("run.py", "example.npz", "answers.npz", cwd=tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.skipif(not find_spec("onnx"), reason="ONNX is not installed")
 def test_weights_that_were_exchanged_are_not_those_of_the_signature(tmp_path: Path, warm_overdrive: Run) -> None:
     """Two models of one form differ in the hash that the signature has of them."""

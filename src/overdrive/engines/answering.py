@@ -1,10 +1,11 @@
 """Calls of a model that an engine answers, and falls back from to the model wherever that was not proved.
 
-An engine is built for one signature (structure, shapes, types, plain values) of one model, as it is then: what its
-tensors hold, and all of Python's that its code can reach. Both are looked at before each call. The first call of a
-signature is made by the model, and watched: what does anything but compute gets no engine, nor what cannot be exported,
-because its way depends on its data say. Two are made by both, and the model's answers are handed out; only where the
-engine's agree it answers by itself, but for one now and then that both make again.
+An engine is built for one signature (structure, shapes, types, plain values) of one model, or for many that differ in
+sizes alone, as the model is then: what its tensors hold, and all of Python's that its code can reach. Both are looked
+at before each call. The first call of a signature is made by the model, and watched: what does anything but compute
+gets no engine, nor what cannot be exported, because its way depends on its data say. Two are made by both, and the
+model's answers are handed out; only where the engine's agree it answers by itself, but for one now and then that both
+make again.
 """
 
 from __future__ import annotations

@@ -10,23 +10,28 @@ from typing import Any
 import torch
 
 from overdrive.changes.fingerprint import objects_again
-from overdrive.engines.runtime import Array, Runtime
+from overdrive.engines.runtime import Array, Place, Runtime
 from overdrive.engines.signature import Signature
 
 _ADDRESS = " at 0x"  # in a text: it is another one in each process
 
 
 def identity(
-    model: torch.nn.Module, given: Signature, runtime: Runtime, examples: Sequence[Sequence[Array]]
+    model: torch.nn.Module,
+    given: Signature,
+    runtime: Runtime,
+    examples: Sequence[Sequence[Array]],
+    places: Sequence[Place] = (),
 ) -> str | None:
-    """Of the engine for calls like this one; None where it cannot be told in another process.
+    """Of the engine for calls like this one, and for other sizes in these places; None where it cannot be told in
+    another process.
 
     In it are all that the model is made of (its tensors' content, attributes, hooks, the code of all that it may call,
     as the fingerprint of a data set has them), the form of the call, the versions of the libraries, PyTorch's settings
     that exporting asks for, and what the engine is calibrated by.
     """
     try:
-        found, form = objects_again(model), repr(given.key)
+        found, form = objects_again(model), repr((given.key, places) if places else given.key)
     except Exception:  # something of the program's that cannot be looked at: it is built in each run
         return None
     if found.hidden or _ADDRESS in form:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
-from overdrive.engines.exported import NoEngine, exported, share_memory
-from overdrive.engines.identity import identity
+from overdrive.engines.building import Builder, Call
 from overdrive.engines.kept import KeptEngines
-from overdrive.engines.proved import Proved, array_of, plain_of
+from overdrive.engines.proved import Proved, array_of
 from overdrive.engines.runtime import Runtime
-from overdrive.engines.signature import NUMERIC, Signature
+from overdrive.engines.signature import Signature
+from overdrive.engines.sizes import Sizes, Wide
 from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import without_graph
-from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
-from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.reads import noting_reads
 
@@ -32,6 +27,7 @@ _BUILT_AT = 2  # the call of a later signature in which its engine is built: one
 # own code looks at values (whether a mask hides anything, say), and exports another way for all of them.
 _EVERY, _EVERY_OF_A_LOOKER = 512, 16
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
+_MOST_SIZES = 1024  # that engines answer for
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
 _MOST_GATHERED = 256 << 20  # bytes of the inputs that an engine is calibrated by
 
@@ -46,12 +42,12 @@ class Answer:
 
 class ServedModel:
     """Its engines are kept by what its weights held, by signature and by how many threads PyTorch may use, which they
-    take over: where these come back, so do they."""
+    take over: where these come back, so do they. One may answer for many sizes, each of which is proved by itself."""
 
     def __init__(self, model: torch.nn.Module, runtime: Runtime, kept: KeptEngines) -> None:
         self._model = weakref.ref(model)
         self._runtime = runtime
-        self._kept = kept
+        self._builder = Builder(runtime, kept)
         self._refused = ""
         self._state: State | None = None
         self._weights: Weights | None = None
@@ -59,6 +55,9 @@ class ServedModel:
         self._looks = False  # its code has been seen to look at values
         self._changes = 0
         self._engines: dict[tuple[str, Any, int], Proved] = {}
+        self._wide: dict[tuple[str, int], list[Wide]] = {}  # by what weights held, and threads
+        self._copies = 0  # engines that were built
+        self._sizes: dict[Any, Sizes] = {}  # by form, since the model last changed
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
         # Inputs that engines are calibrated by, by signature.
         self._gathered: dict[Any, list[list[Any]]] = {}
@@ -87,7 +86,7 @@ class ServedModel:
         if self._state is None or self._weights is None:
             return self._look(model)
         if self._state.changed():
-            self._engines.clear()
+            self._forget()
             self._changes += 1
             self._look(model)
         elif self._weights.changed():
@@ -97,13 +96,19 @@ class ServedModel:
             return True
         if self._changes > _MOST_CHANGES:
             self._refused = "the model changes from call to call"
-            self._engines.clear()
+            self._forget()
         return False
+
+    def _forget(self) -> None:
+        self._engines.clear()
+        self._wide.clear()
+        self._copies = 0
 
     def _look(self, model: torch.nn.Module) -> bool:
         self._state = State([model])
         reach = self._state.reach
         self._seen.clear()
+        self._sizes.clear()
         self._gathered.clear()
         if reach.hidden or reach.outward:
             self._refused = f"the model's code can reach {reach.hidden or reach.outward}"
@@ -128,23 +133,48 @@ class ServedModel:
     ) -> Answer:
         if any(each.training for each in model.modules()):
             return Answer(call(*args, **kwargs), "a part of the model is in training mode")
-        if len(self._engines) >= _MOST_ENGINES:
-            return Answer(call(*args, **kwargs), f"more than {_MOST_ENGINES} shapes of inputs")
+        wide = self._fitting(given)
+        most, there = (_MOST_SIZES, len(self._engines)) if wide else (_MOST_ENGINES, self._copies)
+        if there >= most:
+            return Answer(call(*args, **kwargs), f"more than {most:,} shapes of inputs")
         first = not self._seen and not self._changes  # with the set-up: what comes before the first answer
         seen = self._seen[given.key] = self._seen.get(given.key, 0) + 1
+        sizes = self._sizes.setdefault(given.form, Sizes())
+        if seen == 1:
+            sizes.note(given)
         result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
-        if self._refused or (seen < _BUILT_AT and not first):
+        if self._refused or (seen < _BUILT_AT and not first and not wide):
             return Answer(result, self._refused or "a shape of inputs that is new")
         if not self._has_gathered(given):
             return Answer(result, "its inputs were gathered, for the ranges of values in the model")
-        try:
-            proved = self._built(model, given, args, kwargs, result)
-        except NoEngine as error:
-            proved = Proved(None, None, [], [], str(error))
-        except Exception as error:  # of the library's: it takes no such model
-            proved = Proved(None, None, [], [], f"{self._runtime.title} takes no such model ({reason_of(error)[:200]})")
+        made = Call(model, given, args, kwargs, result)
+        proved = self._builder.reused(wide, made) if wide else self._built(made, sizes)
+        if wide and proved.refused:  # what holds for one size need not for the next: each has its own from now on
+            self._wide.clear()
+            sizes.stiff = True
+            return Answer(result, proved.refused)
         self._engines[self._place(given)] = proved
         return Answer(result, proved.refused or BY_BOTH)
+
+    def _fitting(self, given: Signature) -> Wide | None:
+        """An engine for several sizes, these among them."""
+        return next((each for each in self._wide.get(self._place(given)[::2], ()) if each.fits(given)), None)
+
+    def _built(self, made: Call, sizes: Sizes) -> Proved:
+        """For this call's sizes, and for all that may come where many have come."""
+        assert self._state is not None
+        examples = self._gathered.pop(made.given.key, None) or [[array_of(each) for each in made.given.tensors]]
+        places = () if self._runtime.calibrating else sizes.varying(made.given)
+        for wanted in (places, ()) if places else ((),):
+            self._copies += 1
+            engine, proved = self._builder.built(made, self._state, examples, wanted)
+            if engine and wanted and not proved.refused:
+                wide = Wide.of(engine, made.given, wanted)
+                self._wide.setdefault(self._place(made.given)[::2], []).append(wide)
+            if not proved.refused:
+                break
+            sizes.stiff = True
+        return proved
 
     def _has_gathered(self, given: Signature) -> bool:
         """Whether so many calls of this signature were seen as an engine is calibrated by; this one is counted."""
@@ -171,57 +201,6 @@ class ServedModel:
         elif self._weights.changed():
             self._refused = "a call writes to the model's own tensors"
         return result
-
-    def _built(self, model: torch.nn.Module, given: Signature, args: Any, kwargs: Any, result: Any) -> Proved:
-        assert self._state is not None
-        leaves, spec = tree_flatten(result)
-        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
-        for each in leaves:
-            if not isinstance(each, (torch.Tensor, bool, int, float, str, type(None))):
-                raise NoEngine(f"it returns a {type(each).__name__}")
-        if not tensors or any(type(each) is not torch.Tensor or each.dtype not in NUMERIC for each in tensors):
-            raise NoEngine("it returns what no engine gives")
-        if share_memory(tensors, [*given.tensors, *model.parameters(), *model.buffers()]):
-            raise NoEngine("its results share memory with each other, its inputs or its weights")
-        examples = self._gathered.pop(given.key, None) or [[array_of(each) for each in given.tensors]]
-        key = identity(model, given, self._runtime, examples)
-
-        def proved(made: Any) -> Proved:
-            engine = self._runtime.engine(made, torch.get_num_threads())
-            found = Proved(engine, spec, plain_of(leaves), tensors, narrow=self._runtime.narrow)
-            found.compare(result, given)
-            return found
-
-        if key and (found := self._as_kept(key, proved)):
-            return found
-        graph = exported(model, args, kwargs, self._state)
-        with _said_nowhere():
-            made = self._runtime.converted(graph, examples)
-            found = proved(made)
-            if key and not found.refused:
-                with contextlib.suppress(Exception):  # one that cannot be written down answers all the same
-                    self._kept.keep(key, self._runtime.saved(made))
-        return found
-
-    def _as_kept(self, key: str, proved: Callable[[Any], Proved]) -> Proved | None:
-        """With the engine of an earlier run; None where there is none, or it does not answer as the model does."""
-        parts = self._kept.take(key)
-        if parts is None:
-            return None
-        with contextlib.suppress(Exception), _said_nowhere():
-            found = proved(self._runtime.loaded(parts))
-            if not found.refused:
-                return found
-        self._kept.remove(key)
-        return None
-
-
-@contextlib.contextmanager
-def _said_nowhere() -> Iterator[None]:
-    """What a library prints or warns of is no line of the program's."""
-    with warnings.catch_warnings(), quiet():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from overdrive.engines.runtime import Array, Engine, unlogged, versions_of
+from overdrive.engines.runtime import Array, Engine, Place, unlogged, versions_of
 
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
@@ -31,7 +31,7 @@ class OnnxRuntime:
     def versions(self) -> str:
         return versions_of(_NEEDED)
 
-    def converted(self, graph: Any, examples: Sequence[Sequence[Array]]) -> bytes:
+    def converted(self, graph: Any, examples: Sequence[Sequence[Array]], places: Sequence[Place] = ()) -> bytes:
         if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
             raise ValueError("it has 2 GB of weights or more")
         model: bytes = converted(graph).model_proto.SerializeToString()

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from overdrive.engines.runtime import Array, Engine, unlogged, versions_of
+from overdrive.engines.runtime import Array, Engine, Place, unlogged, versions_of
 
 _TELEMETRY = "openvino_telemetry"
 _CALIBRATING = 16  # calls: NNCF's own default is 300 samples, which some batches are
@@ -54,8 +54,11 @@ class OpenVino:
         what = "is not installed" if "openvino" in lacking else "cannot quantise without nncf"
         return f"OpenVINO {what}: `pip install {' '.join(lacking)}` brings it"
 
-    def converted(self, graph: Any, examples: Sequence[Sequence[Array]]) -> Any:
-        model = converted(graph, [list(given.shape) for given in examples[-1]])
+    def converted(self, graph: Any, examples: Sequence[Sequence[Array]], places: Sequence[Place] = ()) -> Any:
+        sizes = [list(given.shape) for given in examples[-1]]
+        for number, dim in places:
+            sizes[number][dim] = -1
+        model = converted(graph, sizes)
         if self.precision == "int8":
             with _telling_nobody(), unlogged():
                 model = _quantised(model, examples)

@@ -19,8 +19,21 @@ _CLOSE_EACH = 1e-2  # any single element's
 _CLOSE_NARROW = 0.3  # in fewer bits, where a plan's proof says how much is lost: what is worse is no rounding at all
 
 
+class Tally:
+    """Of an engine's answers, for all sizes that it answers for. `refused`: why it answers for none any more."""
+
+    def __init__(self) -> None:
+        self.refused = ""
+        self._answers = 0
+
+    def due(self, every: int) -> bool:
+        """Whether the model gives the next one too: the first, second, fourth, eighth, … and each of so many."""
+        self._answers += 1
+        return self._answers & (self._answers - 1) == 0 or self._answers % every == 0
+
+
 class Proved:
-    """An engine, with the form of the results that the model gave. `refused`: why it does not answer."""
+    """An engine for one size, with the form of the results that the model gave. `refused`: why it does not answer."""
 
     def __init__(
         self,
@@ -30,11 +43,13 @@ class Proved:
         tensors: list[torch.Tensor],
         refused: str = "",
         narrow: bool = False,
+        tally: Tally | None = None,
     ) -> None:
-        self.refused = refused
+        """`tally`: of the answers for other sizes, too."""
+        self._refused = refused
         self._narrow = narrow
         self._compared = 0
-        self._answered = 0
+        self._tally = tally or Tally()
         self._engine = engine
         self._spec = spec
         self._constants = leaves
@@ -42,9 +57,7 @@ class Proved:
 
     def due(self, every: int) -> bool:
         """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
-        self._answered += self._compared >= _COMPARED
-        count = self._answered
-        return self._compared < _COMPARED or count & (count - 1) == 0 or count % every == 0
+        return self._compared < _COMPARED or self._tally.due(every)
 
     def answer(self, given: Signature) -> Any:
         made = iter(self._results(given))
@@ -55,13 +68,21 @@ class Proved:
         leaves, spec = tree_flatten(result)
         tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
         if spec != self._spec or plain_of(leaves) != self._constants or len(tensors) != len(self._forms):
-            self.refused = "the form of its results is not always the same"
-            return
+            return self._refuse("the form of its results is not always the same")
         for one, other in zip(tensors, self._results(given), strict=True):
             if one.shape != other.shape or not close(one, other, self._narrow):
-                self.refused = "an engine's answer was another one"
-                return
+                return self._refuse("an engine's answer was another one")
         self._compared += 1
+
+    @property
+    def refused(self) -> str:
+        return self._refused or self._tally.refused
+
+    def _refuse(self, why: str) -> None:
+        """An engine that has answered is believed for no size any more."""
+        self._refused = why
+        if self._compared >= _COMPARED:
+            self._tally.refused = why
 
     def _results(self, given: Signature) -> list[torch.Tensor]:
         assert self._engine is not None

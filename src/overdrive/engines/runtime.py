@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-# Of one signature: given its inputs, the results in order, in memory of their own. Called by one thread at a time.
+Place = tuple[int, int]  # an input, and a dimension of it
+# Of one signature, or of several that differ in sizes: given its inputs, the results in order, in memory of their own.
+# Called by one thread at a time.
 Engine = Callable[[Sequence[Array]], Sequence[Array]]
 
 
@@ -37,8 +39,13 @@ class Runtime(Protocol):
     def versions(self) -> str:
         """Of the libraries that a model is made by: others may make another one."""
 
-    def converted(self, graph: Any, examples: Sequence[Sequence[Array]]) -> Any:
-        """The library's own model, for inputs of these shapes and types. `examples`: what one call, or several, got."""
+    def converted(self, graph: Any, examples: Sequence[Sequence[Array]], places: Sequence[Place] = ()) -> Any:
+        """The library's own model, for inputs of these shapes and types.
+
+        Args:
+            examples: what one call, or several, got.
+            places: where sizes may be others.
+        """
 
     def saved(self, model: Any) -> Mapping[str, bytes]:
         """The same as data, to be kept on disk: no code, and nothing that only this processor can use."""

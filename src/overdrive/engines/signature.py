@@ -18,28 +18,33 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class Signature:
-    """`key` is equal for calls that one engine may answer; `tensors` are what this call gives, in order."""
+    """`key` is equal for calls that are alike, `form` for those that differ in sizes alone; `tensors` are what this
+    call gives, in order."""
 
     key: Any
     tensors: tuple[torch.Tensor, ...]
+    form: Any
 
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None:
     """None where something is given that no engine takes: other objects, sparse tensors, those on a GPU."""
     leaves, spec = tree_flatten((args, kwargs))
     kinds: list[Any] = [spec]
+    form: list[Any] = [spec]
     tensors = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if not takes(leaf):
                 return None
             kinds.append((leaf.shape, leaf.dtype))
+            form.append((leaf.dim(), leaf.dtype))
             tensors.append(leaf)
         elif isinstance(leaf, _PLAIN):
             kinds.append((type(leaf), leaf))
+            form.append(kinds[-1])
         else:
             return None
-    return Signature(tuple(kinds), tuple(tensors)) if tensors else None
+    return Signature(tuple(kinds), tuple(tensors), tuple(form)) if tensors else None
 
 
 def takes(tensor: torch.Tensor) -> bool:

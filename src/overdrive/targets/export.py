@@ -25,6 +25,7 @@ from overdrive.targets.order import (
     OBSERVER,
     SIGNATURE,
     TIMES,
+    TRITON,
     Made,
     Order,
     made_in,
@@ -67,7 +68,13 @@ def _no_hls4ml() -> str | None:
     return None if shutil.which("g++") else "hls4ml's emulation needs g++, and this machine has none"
 
 
-MISSING = {"onnx": OnnxRuntime().missing, "openvino": OpenVino().missing, "aoti": _no_compiler, FPGA: _no_hls4ml}
+MISSING = {
+    "onnx": OnnxRuntime().missing,
+    TRITON: OnnxRuntime().missing,
+    "openvino": OpenVino().missing,
+    "aoti": _no_compiler,
+    FPGA: _no_hls4ml,
+}
 
 
 def missing(target: str) -> str | None:

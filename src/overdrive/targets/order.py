@@ -15,7 +15,7 @@ OBSERVER = "overdrive.targets.child.recorder"
 _ORDER = "order.json"
 TIMES = "times.json"
 SIGNATURE = "signature.json"
-FPGA = "fpga"
+FPGA, TRITON = "fpga", "triton"
 ANSWERS, DESIGN, RTL = "answers.npz", "design.json", "rtl"  # of a design for an FPGA
 
 

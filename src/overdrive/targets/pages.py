@@ -11,9 +11,10 @@ import numpy as np
 
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite, to_json
+from overdrive.targets.order import TRITON
 from overdrive.targets.result import Exported, ShapeLatency, SideLatency
 
-RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino", "aoti": "torch"}
+RUNTIMES = {"onnx": "onnxruntime", "triton": "onnxruntime", "openvino": "openvino", "aoti": "torch"}
 
 
 def write_pages(result: Exported, folder: Path, command: str) -> None:
@@ -47,6 +48,7 @@ def readme(result: Exported, command: str) -> str:
         "",
         "Or from Python, in this folder: `from run import answer; answer({name: array, ...})`.",
         "`example.npz` holds zeros.",
+        *(["", "Served by Triton: `tritonserver --model-repository=repository`."] if result.target == TRITON else []),
         "",
         "| | name | shape | type |",
         "|---|---|---|---|",

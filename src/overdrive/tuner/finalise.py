@@ -19,7 +19,7 @@ from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import disturbed
-from overdrive.tuner.outcomes import Rejected, Standing, duels_of
+from overdrive.tuner.outcomes import Rejected, Standing, won
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 
@@ -180,7 +180,7 @@ class Finaliser:
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
-        duels = duels_of([each for each in found.adopted if not each.needed])
+        duels = won(found.adopted)
         together = f"measured in {count} and in the search, together, and not confirmed"
         alone = "established in the search, and not confirmed in fresh processes"
         if confirmation is found.confirms_itself():  # what it says is in what the search says

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
@@ -21,7 +21,7 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
-from overdrive.tuner.outcomes import Adopted, Rejected, Standing, duels_of, gain_of
+from overdrive.tuner.outcomes import Adopted, Rejected, Standing, duels_of, gain_of, loosest, proved_exact, without, won
 from overdrive.tuner.screened import Screened
 
 
@@ -136,6 +136,13 @@ class Findings:
         if (facts := adopted.duel.new_facts) is not None:
             self.facts = facts.with_costs_of(self.facts)
 
+    def adopt_all(self, adopted: Sequence[Adopted], out: Sequence[Adopted]) -> None:
+        """These join the plan. `out`: those of it whose place they take."""
+        before, self.adopted = tuple(self.adopted), without([each.name for each in out], self.adopted)
+        for each in adopted:
+            self.adopt(each.in_place_of(out, before) if out else each)
+        self.dropped += [each.replaced_by(adopted) for each in out]
+
     def plan_is(self, members: Iterable[Adopted], proof: Check | None = None) -> None:
         """The plan is these, of all that were adopted; `proof`: of them as a whole, where there is one."""
         self.adopted, self.proof = list(members), proof
@@ -150,7 +157,7 @@ class Findings:
         self.dropped.append(rejected)
         self.attribution = None  # it was of another plan
 
-    def put_back(self, members: Sequence[Adopted], proof: Check) -> None:
+    def put_back(self, members: Sequence[Adopted], proof: Check | None) -> None:
         """What was dropped of these is in the plan again."""
         self.plan_is(members, proof)
         self.dropped = [each for each in self.dropped if each.name not in dict(self.best())]
@@ -189,7 +196,7 @@ class Findings:
 
     def confirms_itself(self) -> Duel | None:
         """The duel that is the plan's confirmation, where it had no other (see `Schedule.confirms_at_once`)."""
-        duels = duels_of([each for each in self.adopted if not each.needed])
+        duels = won(self.adopted)
         if len(duels) != 1 or not duels[0].published:
             return None
         whole = duels[0].old == self.reference() and duels[0].new == self.spec(self.best())
@@ -231,7 +238,7 @@ class Findings:
 
     def gain_in_proof(self) -> float:
         """The gain of the plan over `quick_plain`, with whose runs under seeds it is compared."""
-        return gain_of(self.adopted[len(self.quick_plain().techniques) :])
+        return self.gain() / gain_of(list(proved_exact(self.adopted)))
 
     def memory_spread(self) -> int:
         """The difference between the peaks of two processes of the program."""
@@ -245,35 +252,26 @@ class Findings:
         """What is adopted so far."""
         return tuple((each.name, each.settings) for each in self.adopted)
 
-    def quick_plain(self) -> TrialSpec:
-        """What everything is compared with, under the techniques proved exact: the same runs, sooner done."""
-        return self.spec((each.name, each.settings) for each in self._proved_exact())
-
-    def stepwise_plain(self) -> TrialSpec:
-        """`quick_plain` without those that make several steps in a call, between which no state can be loaded."""
-
-        def stands_still(each: Adopted) -> bool:
-            return each.duel.new_trace is None or not each.duel.new_trace.rests
-
-        proved = itertools.takewhile(stands_still, self._proved_exact())
+    def quick_plain(self, plan: Sequence[Adopted] | None = None) -> TrialSpec:
+        """What everything is compared with, under what is proved exact (of this plan): the same runs, sooner done."""
+        proved = proved_exact(self.adopted if plan is None else plan)
         return self.spec((each.name, each.settings) for each in proved)
 
-    def shown_exact(self) -> list[Adopted]:
-        """The first of the plan that are exact, proved or by their duels alone."""
-        return list(itertools.takewhile(lambda each: each.needed or each.level is Contract.EXACT, self.adopted))
-
-    def _proved_exact(self) -> Iterator[Adopted]:
-        """What is proved exact, in the order of adoption, up to the first that is not: later ones build on it."""
-        return itertools.takewhile(lambda each: each.needed or not each.check.pending, self.shown_exact())
+    def stepwise_plain(self, plan: Sequence[Adopted] | None = None) -> TrialSpec:
+        """`quick_plain` without those that make several steps in a call, between which no state can be loaded."""
+        proved = proved_exact(self.adopted if plan is None else plan)
+        return self.spec(
+            (each.name, each.settings) for each in itertools.takewhile(lambda each: each.stands_still, proved)
+        )
 
     def loosest(self) -> Contract:
-        """The level of the plan so far: that of its loosest technique."""
-        return max((each.level for each in self.adopted), key=lambda level: level.rank, default=Contract.EXACT)
+        """The level of the plan so far."""
+        return loosest(self.adopted)
 
     def spread(self) -> Spread:
         """How much processes differ, by all duels so far and those of the tune before."""
         others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels)]
-        others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
+        others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel and each.duel not in others]
         others += [self.confirmation] if self.confirmation and self.confirmation not in others else []
         return spread_of(
             self.control.kept() if self.control else (),
@@ -287,7 +285,9 @@ class Findings:
 
     def with_its_screening(self, duel: Duel) -> Interval | None:
         """The gain by a duel and the screening of its techniques together; None where one of them was not measured
-        there, or where they say nothing."""
+        there, where they say nothing, or where it was measured against others whose place it takes."""
+        if any(chosen not in duel.new.techniques for chosen in duel.old.techniques):
+            return None
         joining = [chosen for chosen in duel.new.techniques if chosen not in duel.old.techniques]
         known = [found for chosen in joining if (found := self.screened.speedup(chosen))]
         if not known or len(known) < len(joining):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -25,7 +26,7 @@ from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
 from overdrive.trials.run_duel import gains_too_little
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Adopted, Rejected, gain_of
+from overdrive.tuner.outcomes import Adopted, Rejected, gain_of, loosest, shown_exact, without
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
@@ -46,10 +47,12 @@ class Judge:
     def judge(self, candidate: Candidate) -> tuple[Adopted, ...] | Rejected:
         """One `Adopted` for each of the candidate's techniques; they share their duel and its check."""
         found = self._found
-        old = found.spec(found.best())
-        new = found.spec((*found.best(), *candidate.chosen))
+        kept = without(candidate.replaces, found.adopted)
+        beside = found.spec((each.name, each.settings) for each in kept)
+        old, new = found.spec(found.best()), found.spec((*beside.techniques, *candidate.chosen))
         best = " + ".join(["plain", *(name for name, _ in found.best())])
-        self._duels.progress.stage(f"{candidate.label} against {best}")
+        place = f" in place of {' + '.join(candidate.replaces)}," if candidate.replaces else ""
+        self._duels.progress.stage(f"{candidate.label}{place} against {best}")
         wanted = found.wanted()
         duel = self._duel(candidate, old, new, wanted)
         if wanted == "time":
@@ -64,12 +67,12 @@ class Judge:
             duel, reason = self._in_more_processes(duel)
         if reason is not None:
             return _rejected(candidate, reason, duel)
-        judged = self._check(candidate, duel, old, new)
+        judged = self._check(candidate, duel, kept, new)
         if judged.level is None:
             return _rejected(candidate, f"was not seen to keep its contract: {judged.sentence}", duel, judged)
         if judged is not OPEN and not found.contract.allows(judged.level):
             return _rejected(candidate, f"only {judged.level} on this program: {judged.sentence}", duel, judged)
-        statistical = found.loosest() is Contract.STATISTICAL
+        statistical = loosest(kept) is Contract.STATISTICAL
         return tuple(
             Adopted(
                 technique.name,
@@ -100,8 +103,10 @@ class Judge:
         return self._duels.run_duel(old, new, rules, schedule.selection_ends(level, promise))
 
     def _screened(self, candidate: Candidate) -> bool:
-        """Whether its gain was seen in many blocks already; its duel is one look more."""
-        return all(self._found.screened.within_processes(chosen) for chosen in candidate.chosen)
+        """Whether its gain was seen in many blocks already, against the same; its duel is one look more."""
+        return not candidate.replaces and all(
+            self._found.screened.within_processes(chosen) for chosen in candidate.chosen
+        )
 
     def _with_its_screening(self, duel: Duel) -> Interval | None:
         """The gain by its duel and its screening together, where the duel alone was not enough and both are faster.
@@ -153,8 +158,12 @@ class Judge:
         exact = contract is Contract.EXACT
         return Contract.ROUNDING if exact and not self._found.deterministic else contract
 
-    def _check(self, candidate: Candidate, duel: Duel, old: TrialSpec, new: TrialSpec) -> Check:
-        """Check at which level the candidate is still the same program: the strictest of those it may keep."""
+    def _check(self, candidate: Candidate, duel: Duel, kept: Sequence[Adopted], new: TrialSpec) -> Check:
+        """Check at which level the candidate is still the same program: the strictest of those it may keep.
+
+        Args:
+            kept: what it joins: the plan so far, without what it replaces.
+        """
         one, other = duel.old_trace, duel.new_trace
         if one is None or other is None:
             return Check(None, "its trial ended before it could be compared")
@@ -167,14 +176,15 @@ class Judge:
         if opened:
             return OPEN
         self._prover.end_by(self._schedule.proof_of_one_ends())
-        if self._found.loosest() is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
-            looked = self._prover.screened(self._found.quick_plain(), new, one, other, closer=True)
-            return looked if looked.level is None else self._by_itself(candidate, duel, looked)
+        alike = self._against_equals(candidate) and same_bits(one, other)
+        if loosest(kept) is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
+            looked = self._prover.screened(self._found.quick_plain(kept), new, one, other, closer=True)
+            return looked if alike or looked.level is None else self._by_itself(candidate, kept, looked)
         check = Check(None, "")
-        if contract is Contract.EXACT or same_bits(one, other):
-            if pending := same_in_its_duel(one, other):  # a plan is proved once, as a whole
+        if contract is Contract.EXACT or alike:
+            if alike and (pending := same_in_its_duel(one, other)):  # a plan is proved once, as a whole
                 return pending
-            check = self._prover.exact(old, new)
+            check = self._prover.exact(self._found.spec((each.name, each.settings) for each in kept), new)
             if check.level is not None:
                 return check
         levels = {contract, candidate.fallback_contract, self._seen_at_best(contract)}
@@ -183,7 +193,7 @@ class Judge:
         if Contract.ROUNDING in levels and self._schedule.too_late_to_prove(Contract.ROUNDING, ends, start):
             check = _NO_TIME
         elif Contract.ROUNDING in levels:
-            check = self._prover.rounding(self._found.stepwise_plain(), new)
+            check = self._prover.rounding(self._found.stepwise_plain(kept), new)
             if check.level is not None:
                 return check
         if Contract.STATISTICAL not in levels:
@@ -192,16 +202,22 @@ class Judge:
             saved = 1 - 1 / duel.interval.estimate if duel.interval else 0.0
             if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL, saved):
                 return _NO_TIME
-            self._hash_what_quickens_seeds()
-            return self._prover.screened(self._found.quick_plain(), new, one, other)
+            if not candidate.replaces:
+                self._hash_what_quickens_seeds()
+                kept = self._found.adopted
+            return self._prover.screened(self._found.quick_plain(kept), new, one, other)
         if check.late or time.monotonic() > self._schedule.confirmation_begins():
             return check  # it came to no end
         return Check(Contract.STATISTICAL, check.sentence)
 
+    def _against_equals(self, candidate: Candidate) -> bool:
+        """Whether its duel was against what is exact as far as the candidate changes it: bits may be compared."""
+        return loosest([each for each in self._found.adopted if each.name in candidate.replaces]) is Contract.EXACT
+
     def _hash_what_quickens_seeds(self) -> None:
         """Prove what only its duel has shown exact, where the original's runs under seeds save more by it."""
         found, prover = self._found, self._prover
-        shown = found.shown_exact()
+        shown = shown_exact(found.adopted)
         pending = [each for each in shown if each.check.pending]
         if not pending:
             return
@@ -214,18 +230,15 @@ class Judge:
         if check.level is Contract.EXACT:
             found.checked({each.name: check for each in pending})
 
-    def _by_itself(self, candidate: Candidate, duel: Duel, looked: Check) -> Check:
+    def _by_itself(self, candidate: Candidate, kept: Sequence[Adopted], looked: Check) -> Check:
         """What promises more than the statistical plan that it joins must keep that in three replayed states at least.
 
-        It is tried without the techniques of that level, whose own errors would hide its. Where its duel was the same
-        bit for bit, and where it may fall to `statistical` anyway, nothing more is asked.
+        It is tried without the techniques of that level, whose own errors would hide its. Where it may fall to
+        `statistical` anyway, nothing more is asked.
         """
-        one, other = duel.old_trace, duel.new_trace
         if Contract.STATISTICAL in (candidate.contract, candidate.fallback_contract):
             return looked
-        if one is not None and other is not None and same_bits(one, other):
-            return looked
-        plain = self._found.stepwise_plain()
+        plain = self._found.stepwise_plain(kept)
         alone = self._found.spec((*plain.techniques, *candidate.chosen))
         check = self._prover.few_states(plain, alone)
         if (

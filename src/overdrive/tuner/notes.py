@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from overdrive.core.units import duration, unit_of, whole_unit_of
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import names_of
 from overdrive.tuner.whole_runs import LENGTHS, whole_run
 
 _CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
@@ -25,9 +27,20 @@ def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> 
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in LENGTHS)
         of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"
         yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {units}: {gains}."
+    yield from _swaps(found)
     yield from _crowded(found)
     yield from _noise_scale(found)
     yield from found.notes
+
+
+def _swaps(found: Findings) -> Iterator[str]:
+    """What took the place of something else in the plan."""
+    for _, new in itertools.groupby(found.chosen, lambda each: id(each.before)):
+        swapped = list(new)
+        out = [each.name for each in swapped[0].before if each.name not in dict(found.best())]
+        if out:
+            won = f"{swapped[0].duel.describe()} against the plan with {'it' if len(out) == 1 else 'them'}"
+            yield f"{' and '.join(names_of(swapped))} took the place of {' and '.join(out)}: {won}."
 
 
 def _of_calls(found: Findings, side: Figures | None) -> Iterator[str]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from overdrive.core.contract import Contract
 from overdrive.evidence.equivalence import OPEN, Check, same_in_their_duels
 from overdrive.proof.prover import Prover
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.tuner.culprits import risk, sort_out
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Adopted, Rejected, duels_of
+from overdrive.tuner.outcomes import Adopted, Rejected, history, names_of, won
 from overdrive.tuner.schedule import Schedule
 
 
@@ -60,6 +60,26 @@ class PlanProof:
             self._drop(name, "the whole plan with it was not proved", self._failure_by(name, outcome.held))
         for name in outcome.left:
             self._drop(name, "there was no time left to prove the whole plan with it", None)
+        self._go_back((*outcome.culprits, *outcome.left))
+
+    def _go_back(self, out: Sequence[str]) -> None:
+        """What lost its place to one that is out has it again, if its plan is proved."""
+        found = self._found
+        place = next((n for n, each in enumerate(self._plan) if each.before and each.name in out), None)
+        if place is None:
+            return
+        held, proof, gain = found.adopted, found.proof, found.gain()
+        before = [each for each in self._plan[place].before if each.name not in out]
+        later = [
+            replace(each, before=())
+            for each in self._plan[place:]
+            if each.name in names_of(held) and not conflict(each.name, names_of(before))
+        ]
+        found.put_back([*before, *later], None)
+        self._progress.outcome(f"back to what was there before {self._plan[place].name}")
+        self.run(found.adopted)
+        if found.proof is None or found.gain() < gain:
+            found.put_back(held, proof)
 
     def _holds(self, names: Sequence[str]) -> bool | None:
         """Whether the plan of these is proved; None: there is no time to tell."""
@@ -122,19 +142,20 @@ class PlanProof:
         return last.check if direct or level is Contract.ROUNDING else None
 
     def _by_duels(self) -> Check | None:
-        """What the duels said of the plan in the findings, if each of its techniques was the same, bit for bit, beside
-        those before it and no others."""
-        checks, best, before = [], self._found.best(), len(self._found.needed())
-        suspects = [each for each in self._found.adopted if not each.needed]
-        for duel in duels_of(suspects):
-            own = [each for each in suspects if each.duel is duel]
-            beside, before = best[:before], before + len(own)
-            if duel.old.techniques != beside or duel.new.techniques != best[:before]:
+        """What the duels said of the plan in the findings, if they lead to it from the untouched program, and the two
+        sides of each were the same, bit for bit."""
+        checks, reached = [], self._found.reference()
+        members = history(self._found.adopted)
+        for duel in won(self._found.adopted):
+            own = [each for each in members if each.duel is duel]
+            if duel.old.techniques != reached.techniques:
                 return None
             if any(each.check.level is not Contract.EXACT or each.joined for each in own):
                 return None
+            reached = duel.new
             checks.append(own[0].check)
-        return same_in_their_duels(checks) if checks else None
+        whole = reached.techniques == self._found.best()
+        return same_in_their_duels(checks) if checks and whole else None
 
     def _proved_beginning(self) -> list[str]:
         """The most of the plan's first members whose plan was proved when the last of them joined; not the whole."""

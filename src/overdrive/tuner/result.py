@@ -235,8 +235,9 @@ def _duels(found: Findings) -> tuple[DuelRecord, ...]:
     named += [(" + ".join(new_names(duel)), duel) for duel in duels_of(found.adopted)]
     named += found.other_duels
     named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
-    if found.confirmation and found.confirmation not in [duel for _, duel in named]:
+    if found.confirmation:
         named.append(("confirmation", found.confirmation))
+    named = [each for place, each in enumerate(named) if each[1] not in [duel for _, duel in named[:place]]]
     return tuple(
         DuelRecord(
             name=name,

@@ -79,6 +79,36 @@ def test_the_library_answers_as_the_model(name: str, program: str, capfd: Any) -
     assert capfd.readouterr() == ("", ""), "nothing is printed that the program did not print"
 
 
+OF_ALL_LENGTHS: dict[str, Any] = {
+    "tokens": (Tokens, lambda length: torch.randint(100, (2, length))),
+    "recurrent": (Recurrent, lambda length: torch.randn(2, length, 8)),
+}
+
+
+@pytest.mark.parametrize("program", OF_ALL_LENGTHS)
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_calls_of_all_lengths_are_answered_as_by_the_model(name: str, program: str) -> None:
+    """By one engine, or, where the library freezes a length, by those for single lengths and the model itself."""
+    if reason := RUNTIMES[name].missing():
+        pytest.skip(reason)
+    torch.manual_seed(0)
+    kind, make = OF_ALL_LENGTHS[program]
+    model = kind().eval()
+    given = [make(length) for _ in range(6) for length in range(5, 15)]
+    with torch.no_grad():
+        expected = [model(each) for each in given]
+        with Session([(name, {})], inference=True) as session:
+            found = [model(each) for each in given]
+    assert not session.seams.left_out
+    answers = session.handles[name].notes.answers
+    assert answers.answered >= 8, answers.told()
+    leaves = torch.utils._pytree.tree_leaves
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        assert one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+    if program == "tokens":
+        assert answers.answered > 20, answers.told()
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_in_int8_it_answers_nearly_as_the_model_after_the_calls_that_it_is_calibrated_by(
     program: str, capfd: Any

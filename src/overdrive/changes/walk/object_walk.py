@@ -100,6 +100,8 @@ class ObjectWalk(CodeWalk):
     def _visit_object(self, thing: Any, kind: type) -> None:
         if kind in weakref.ProxyTypes:
             self.hide("it holds a weak reference")
+        elif kind is weakref.ref and id(held := thing()) in self._numbers:  # by something else, which is watched
+            self.each("weak", held)
         elif kind in (list, tuple, dict, set, frozenset):
             self._container(thing, kind)
         elif isinstance(thing, np.ndarray):

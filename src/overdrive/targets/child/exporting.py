@@ -20,11 +20,11 @@ from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.tracing import uncompiled
-from overdrive.targets.child import answers, dimensions, formats, runner
+from overdrive.targets.child import answers, dimensions, formats, runner, triton
 from overdrive.targets.child.calls import Call, CalledModel
 from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
 from overdrive.targets.child.timing import write_own_times, write_times
-from overdrive.targets.order import FPGA, Made, Order, made_in
+from overdrive.targets.order import FPGA, TRITON, Made, Order, made_in
 
 Tensors = list[torch.Tensor]
 Shapes = list[list[int | str]]
@@ -198,6 +198,8 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
     for name, each in compared.items():
         signature["dimensions"][name]["min"] = min(each)
     runner.write_signature(folder, signature)
+    if target == TRITON:
+        triton.write_config(folder, signature)
     fixed = [] if compared or not any(marks) else ["all shapes are fixed: the model's code asks for them"]
     return _Artefact(artefact, shapes, answer, kept, {name: sorted(each) for name, each in compared.items()}, fixed)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.engines import onnx_runtime, openvino
+from overdrive.targets.child import triton
 
 Shapes = Sequence[Sequence[int | str]]
 
@@ -22,6 +23,7 @@ class Names:
 def write(target: str, graph: Any, shapes: Shapes, names: Names, folder: Path) -> str:
     """The artefact's file in this folder. `shapes`: of the inputs; a name is a dimension that may vary."""
     name, save = _FORMATS[target]
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     save(graph, shapes, names, folder / name)
     return name
 
@@ -57,8 +59,10 @@ def _aoti(graph: Any, shapes: Shapes, names: Names, path: Path) -> None:
     package(graph, path)
 
 
+_OF_ONNX = ("onnx", "onnxscript", "onnxruntime")
 _PACKAGES = {
-    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "onnx": _OF_ONNX,
+    "triton": _OF_ONNX,
     "openvino": ("openvino",),
     "aoti": (),
     "fpga": ("hls4ml", "da4ml"),
@@ -66,6 +70,7 @@ _PACKAGES = {
 Save = Callable[[Any, Shapes, Names, Path], None]
 _FORMATS: dict[str, tuple[str, Save]] = {
     "onnx": ("model.onnx", _onnx),
+    "triton": (triton.ARTEFACT, _onnx),
     "openvino": ("model.xml", _openvino),
     "aoti": ("model.pt2", _aoti),
 }

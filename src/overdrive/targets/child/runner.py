@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.targets import runners
-from overdrive.targets.order import SIGNATURE
+from overdrive.targets.order import SIGNATURE, TRITON
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 _SOURCES = Path(runners.__file__).parent
@@ -20,7 +20,7 @@ _SOURCES = Path(runners.__file__).parent
 def placed(target: str, folder: Path, signature: Mapping[str, Any]) -> Answer:
     """Put it and the signature into the artefact's folder, and load it from there."""
     shutil.copyfile(_SOURCES / "checks.py", folder / "checks.py")
-    shutil.copyfile(_SOURCES / f"{target}.py", folder / "run.py")
+    shutil.copyfile(_SOURCES / f"{'onnx' if target == TRITON else target}.py", folder / "run.py")
     write_signature(folder, signature)
     before, sys.path[:] = sys.path[:], [str(folder), *sys.path]
     sys.modules.pop("checks", None)  # of a first try

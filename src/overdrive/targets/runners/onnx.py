@@ -1,4 +1,4 @@
-"""Answers by model.onnx: `python run.py INPUTS.npz ANSWERS.npz`. Needs onnxruntime and NumPy alone."""
+"""Answers by an ONNX file: `python run.py INPUTS.npz ANSWERS.npz`. Needs onnxruntime and NumPy alone."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ import checks
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or it keeps a file of what it sends to its makers
 import onnxruntime
 
-session = onnxruntime.InferenceSession(str(checks.HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession(
+    str(checks.HERE / checks.SIGNATURE["artefact"]), providers=["CPUExecutionProvider"]
+)
 names = [each.name for each in session.get_inputs()]
 
 

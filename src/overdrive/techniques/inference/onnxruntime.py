@@ -22,7 +22,7 @@ class OnnxRuntime(Technique):
 
     When it helps: inference on a CPU, transformers with small batches above all.
 
-    When it hurts: as `openvino`: new shapes in each call, a copy of the weights for each engine (2 GB at most), some
+    When it hurts: as `openvino`: ever new shapes, a copy of the weights for each engine (2 GB at most), some
     seconds to build one, which is kept on disk for later runs. Exporting needs `onnx` and `onnxscript` beside it.
 
     What it watches: as `openvino`, before each call. What would escape: what escapes `openvino`.

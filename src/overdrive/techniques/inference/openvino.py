@@ -27,8 +27,9 @@ class OpenVino(Technique):
     When it helps: inference on a CPU: fused convolutions with weights packed in advance, small batches of
     transformers, where Python and PyTorch's dispatcher take most of the time.
 
-    When it hurts: shapes that are new in each call get no engine (eight at most). Each engine is a copy of the
-    weights and takes seconds to build, once: what it is built from is kept on disk for later runs. Models whose way
+    When it hurts: shapes that differ in more than sizes get eight engines at most; of more than four sizes one engine
+    answers for all, after two calls of each. Each engine is a copy of the weights and takes seconds to build, once:
+    what it is built from is kept on disk for later runs. Models whose way
     depends on their data, that change their own tensors, print, or draw random numbers are left alone, with the reason.
 
     What it watches: before each call, the model's tensors by their content and all of Python's that its code can reach;

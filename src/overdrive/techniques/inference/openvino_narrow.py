@@ -27,8 +27,9 @@ class OpenVinoNarrow(Technique):
     When it helps: inference on a CPU. int8 helps convolutions and large matrix products, on processors with VNNI or AMX
     most, bf16 those with avx512_bf16 or AMX.
 
-    When it hurts: small models, where changing formats takes as long as computing. Quantising takes seconds, in the
-    first run that begins with these inputs; what came of it is kept on disk.
+    When it hurts: small models, where changing formats takes as long as computing; more than eight shapes of inputs, of
+    which in int8 each needs an engine of its own. Quantising takes seconds, in the first run that begins with these
+    inputs; what came of it is kept on disk.
 
     What it watches: the same as `openvino`. Of the answers that both make again, one that lies farther off than 30 % of
     the answer's size ends the engine. What would escape, beside what escapes `openvino`: kinds of input that neither

@@ -20,6 +20,7 @@ class Candidate:
     members: tuple[tuple[Technique, Settings], ...]
     promise: float = 0.0  # the share of a step that it is expected to save on such a program
     again: bool = False  # it lost narrowly before
+    replaces: tuple[str, ...] = ()  # those of the plan that it cannot be in one plan with: it is tried in their place
 
     @property
     def label(self) -> str:

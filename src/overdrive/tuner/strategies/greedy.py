@@ -1,7 +1,8 @@
 """The greedy strategy: what promises most joins the best plan so far, if it is faster and the same.
 
 What the screening chose comes first, all of one contract in one duel. Where that comes to nothing, its techniques are
-tried one by one, as all others are; where only its check does, half by half.
+tried one by one, as all others are; where only its check does, half by half. What cannot be in one plan with adopted
+techniques is tried in their place.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from types import MappingProxyType
 
 from overdrive.core.contract import Contract
 from overdrive.evidence.speed import LEAST_GAIN
-from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.outcomes import Adopted, Rejected, excluded_by, names_of
 from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
-from overdrive.tuner.strategies.worth import Worth
+from overdrive.tuner.strategies.worth import LEAST_OF_SWAP, Worth, beyond, gained_by
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
 # small share of a step may then be a large one.
@@ -35,7 +36,7 @@ _EVEN_SO = 0.2
 
 
 class Greedy:
-    """Each candidate is judged against the best plan so far; what is adopted stays until the plan is finalised."""
+    """Each candidate is judged against the best plan so far, or in place of those of it that it excludes."""
 
     def __init__(
         self,
@@ -59,9 +60,10 @@ class Greedy:
 
     def ask(self) -> Candidate | None:
         while self._groups and not self._contenders:
-            if first := self._worth_more(self._groups[0]):
+            group = self._as_it_stands(self._groups[0])
+            if group and (first := self._worth_more(group)):
                 return self._begun(first)
-            group = self._still_possible(self._groups.pop(0))
+            self._groups.pop(0)
             if group and group.label not in self._tried and self._worth.in_time(group):
                 return group
         rated = list(self._waiting())
@@ -96,10 +98,7 @@ class Greedy:
         self._tried.add(candidate.label)
         if not isinstance(outcome, Rejected):
             first = outcome[0]
-            if rival := self._rival(candidate, first):
-                reason = f"{first.duel.describe()}; {rival.label}, which it cannot go with, was screened at more"
-                self._reject(Rejected(first.name, first.settings, reason, first.duel, first.check))
-            elif candidate.techniques[0].compare_all and first.duel.interval:
+            if candidate.techniques[0].compare_all and first.duel.interval:
                 self._contenders.append(first)
                 self._progress.outcome(f"{first.duel.describe()}; its other settings are next")
             else:
@@ -123,10 +122,11 @@ class Greedy:
             return None
         for each in sorted(self._second_chances.values(), key=lambda each: -each.candidate.promise):
             candidate, schedule = each.candidate, self._schedule
+            if candidate.promise < LEAST_GAIN or not self._worth.pays(candidate):
+                continue
             if (
-                candidate.promise < LEAST_GAIN
-                or not self._worth.pays(candidate)
-                or not self._suits(candidate.techniques[0])
+                not self._suits(candidate.techniques[0])
+                or names_of(excluded_by(candidate.names, self._found.adopted)) != candidate.replaces
             ):
                 continue
             if self._found.adopted:
@@ -178,17 +178,16 @@ class Greedy:
         best = max(measured, key=self._worth.per_second, default=None)
         return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
 
-    def _rival(self, candidate: Candidate, won: Adopted) -> Candidate | None:
-        """What the screening chose, cannot be in one plan with it, and saves more than it has just been seen to."""
-        saved = 1 - 1 / won.duel.interval.estimate if won.duel.interval else 0.0
-        waiting = [each for each in self._groups if conflict(candidate.names[0], each.names)]
-        return next((each for each in waiting if each.promise > saved and self._worth.in_time(each)), None)
-
-    def _still_possible(self, group: Candidate) -> Candidate | None:
-        """Without what cannot be in one plan with what was adopted since it was chosen; None where nothing is left."""
-        chosen = [name for name, _ in self._found.best()]
-        members = [each for each in group.members if not conflict(each[0].name, chosen)]
-        return group if len(members) == len(group.members) else self._group(members) if members else None
+    def _as_it_stands(self, group: Candidate) -> Candidate | None:
+        """In place of what was adopted since it was chosen and cannot be in one plan with it, or without its members
+        that cannot, whichever promises more; None where nothing is left."""
+        excluded = excluded_by(group.names, self._found.adopted)
+        if not excluded:
+            return group
+        free = [each for each in group.members if not excluded_by((each[0].name,), excluded)]
+        rest = self._group(free) if free else None
+        swap = replace(group, promise=beyond(group.promise, gained_by(excluded)), replaces=names_of(excluded))
+        return swap if swap.promise > max(LEAST_OF_SWAP, rest.promise if rest else 0.0) else rest
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
@@ -211,9 +210,12 @@ class Greedy:
         for technique in catalogue().values():
             if not self._suits(technique):
                 continue
-            promise = self._worth.promise(technique)
+            excluded = excluded_by((technique.name,), found.adopted)
+            promise = self._worth.promise(technique, excluded)
+            if excluded and (promise < LEAST_OF_SWAP or found.wanted() != "time"):
+                continue
             for rank, settings in enumerate(technique.candidates(facts)):
-                candidate = Candidate(((technique, settings),), promise)
+                candidate = Candidate(((technique, settings),), promise, replaces=names_of(excluded))
                 if not rank and (reason := self._hopeless(candidate)):
                     self._tried.add(candidate.label)
                     measured = self._screened.speedups.get(technique.name)
@@ -257,19 +259,19 @@ class Greedy:
                 measured = self._screened.speedups.get(technique.name)
                 found.reject(Rejected(technique.name, {}, reason, kind="contract", measured=measured))
             return False
-        return not technique.applies(found.facts) and not conflict(technique.name, chosen)
+        return not technique.applies(found.facts)
 
     def _adopt(self, adopted: Sequence[Adopted]) -> None:
         """What won one duel. If it is several, the screening tells what each of them gains."""
         if len(adopted) > 1:
             adopted = [replace(each, share=self._screened.speedups.get(each.name)) for each in adopted]
-        for each in adopted:
-            self._found.adopt(each)
-        duel = adopted[0].duel
-        gain = peaks(duel) if adopted[0].for_memory else duel.describe()
-        if len(adopted) == 1 and adopted[0].share:
-            gain = f"{adopted[0].share.as_speedup()} in its duel and its screening together"
-        self._progress.outcome(f"adopted: {gain}; {adopted[0].check.sentence}")
+        first, excluded = adopted[0], excluded_by(names_of(adopted), self._found.adopted)
+        gain = peaks(first.duel) if first.for_memory else first.duel.describe()
+        if len(adopted) == 1 and first.share:
+            gain = f"{first.share.as_speedup()} in its duel and its screening together"
+        self._found.adopt_all(adopted, excluded)
+        place = f" in place of {' + '.join(names_of(excluded))}" if excluded else ""
+        self._progress.outcome(f"adopted{place}: {gain}; {first.check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
         """Adopt the first of the contenders, in the order of their candidates, that is as fast as the fastest."""

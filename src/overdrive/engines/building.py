@@ -1,0 +1,131 @@
+"""Builds an engine from a call that the model has made, or takes the one that an earlier run has built."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from overdrive.engines.exported import NoEngine, exported, share_memory
+from overdrive.engines.identity import identity
+from overdrive.engines.kept import KeptEngines
+from overdrive.engines.proved import Proved, Tally, plain_of
+from overdrive.engines.runtime import Array, Engine, Place, Runtime
+from overdrive.engines.signature import NUMERIC, Signature
+from overdrive.engines.sizes import Wide, as_exported, vary
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
+from overdrive.seams.points import reason_of
+
+
+@dataclass(frozen=True)
+class Call:
+    """One that the model itself has made."""
+
+    model: torch.nn.Module
+    given: Signature
+    args: Any
+    kwargs: Any
+    result: Any
+
+    def compared(self, engine: Engine, narrow: bool, tally: Tally | None = None) -> Proved:
+        """The engine with what the model came to in this call."""
+        leaves, spec = tree_flatten(self.result)
+        found = Proved(engine, spec, plain_of(leaves), self.tensors(), narrow=narrow, tally=tally)
+        found.compare(self.result, self.given)
+        return found
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Its results.
+
+        Raises:
+            NoEngine: an engine cannot give them.
+        """
+        leaves = tree_flatten(self.result)[0]
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        for each in leaves:
+            if not isinstance(each, (torch.Tensor, bool, int, float, str, type(None))):
+                raise NoEngine(f"it returns a {type(each).__name__}")
+        if not tensors or any(type(each) is not torch.Tensor or each.dtype not in NUMERIC for each in tensors):
+            raise NoEngine("it returns what no engine gives")
+        if share_memory(tensors, [*self.given.tensors, *self.model.parameters(), *self.model.buffers()]):
+            raise NoEngine("its results share memory with each other, its inputs or its weights")
+        return tensors
+
+
+class Builder:
+    """By one library."""
+
+    def __init__(self, runtime: Runtime, kept: KeptEngines) -> None:
+        self._runtime = runtime
+        self._kept = kept
+
+    def built(
+        self, call: Call, state: State, examples: Sequence[Sequence[Array]], places: Sequence[Place]
+    ) -> tuple[Engine | None, Proved]:
+        """For calls like this one, and for other sizes in these places; None where there can be none.
+
+        Args:
+            examples: what calls got, for the ranges of values.
+        """
+        try:
+            call.tensors()
+            key = identity(call.model, call.given, self._runtime, examples, places)
+            if key and (found := self._as_kept(key, call)):
+                return found
+            dynamic = as_exported(call.given, places, call.model, call.args, call.kwargs)
+            graph = exported(call.model, call.args, call.kwargs, state, dynamic)
+            if places and not vary(graph, places):
+                raise NoEngine("its sizes are constants of the exported graph")
+            with _said_nowhere():
+                made = self._runtime.converted(graph, examples, places)
+                engine, proved = self._compared(made, call)
+                if key and not proved.refused:
+                    with contextlib.suppress(Exception):  # one that cannot be written down answers all the same
+                        self._kept.keep(key, self._runtime.saved(made))
+            return engine, proved
+        except NoEngine as error:
+            return None, refused(str(error))
+        except Exception as error:  # of the library's: it takes no such model
+            return None, refused(f"{self._runtime.title} takes no such model ({reason_of(error)[:200]})")
+
+    def reused(self, wide: Wide, call: Call) -> Proved:
+        """One that was built for several sizes, for those of this call."""
+        try:
+            return call.compared(wide.engine, self._runtime.narrow, wide.tally)
+        except Exception as error:
+            return refused(f"{self._runtime.title} takes no such sizes ({reason_of(error)[:200]})")
+
+    def _compared(self, made: Any, call: Call) -> tuple[Engine, Proved]:
+        engine = self._runtime.engine(made, torch.get_num_threads())
+        return engine, call.compared(engine, self._runtime.narrow)
+
+    def _as_kept(self, key: str, call: Call) -> tuple[Engine, Proved] | None:
+        """That of an earlier run; None where there is none, or it does not answer as the model does."""
+        parts = self._kept.take(key)
+        if parts is None:
+            return None
+        with contextlib.suppress(Exception), _said_nowhere():
+            engine, proved = self._compared(self._runtime.loaded(parts), call)
+            if not proved.refused:
+                return engine, proved
+        self._kept.remove(key)
+        return None
+
+
+def refused(why: str) -> Proved:
+    """No engine, for good."""
+    return Proved(None, None, [], [], why)
+
+
+@contextlib.contextmanager
+def _said_nowhere() -> Iterator[None]:
+    """What a library prints or warns of is no line of the program's."""
+    with warnings.catch_warnings(), quiet():
+        warnings.simplefilter("ignore")
+        yield
