@@ -1,0 +1,247 @@
+"""Tensors of which each rank has a part, and that look whole to the program.
+
+A `Part` has the whole's shape and no numbers; beside it is what this rank holds. PyTorch tells it of each function that is
+called with it. For many there is a rule (`rules/`) by which a rank computes its part of the result. For all others the
+whole is gathered first, which is right and costs a message.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import torch
+from torch.utils import _pytree as pytree
+
+from overdrive.seams.points import reason_of
+from overdrive.seams.torch.internals import as_plain_tensors
+from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
+
+
+class Shards(Protocol):
+    """Who has the parts, and what is told of them."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Over ranks, in its place."""
+
+    def gather(self, tensor: torch.Tensor, cut: Cut) -> torch.Tensor:
+        """The whole, of all ranks' parts."""
+
+    def weight(self, parameter: torch.Tensor, cut: Cut) -> torch.Tensor:
+        """This rank's part of a parameter."""
+
+    def open_cut(self, name: str, cut: Cut, makers: Collection[str]) -> Cut | None:
+        """How a weight that is used so is divided, where that is to be found out; None: it stays whole.
+
+        `makers` made the parts that it takes; none: it is given wholes.
+        """
+
+    def gathered(self, makers: Collection[str], why: str, segments: tuple[int, ...]) -> None:
+        """What these weights made had to be gathered. `segments`: with which it might not have to be; or empty."""
+
+
+_shards: list[Shards] = []  # of this process: no module holds them, so that modules can be copied
+
+
+def shards() -> Shards:
+    return _shards[-1]
+
+
+def divided_by(them: Shards) -> Callable[[], None]:
+    """From here on; returns what ends it."""
+    _shards.append(them)
+    return lambda: _shards.remove(them)
+
+
+class Summed(torch.autograd.Function):
+    """The sum of all ranks' tensors; all of them have its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Any) -> Any:
+        return shards().sum_(part.detach().clone(memory_format=torch.contiguous_format))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _Entered.apply(gradient)  # type: ignore[no-untyped-call]
+
+
+class _Entered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, whole: Any) -> Any:
+        return whole.view_as(whole)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return Summed.apply(gradient)  # type: ignore[no-untyped-call]
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: Any, cut: Cut) -> Any:
+        ctx.cut = cut
+        return shards().gather(part.detach(), cut)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        them = shards()
+        return ctx.cut.part(entered(gradient), them.rank, them.size), None
+
+
+_last: dict[int, tuple[Any, torch.Tensor]] = {}  # by rank, the tensor that entered last, and what it entered as
+
+
+def entered(whole: torch.Tensor) -> torch.Tensor:
+    """What all ranks have, where each computes with it on its own: its gradient is the sum of theirs.
+
+    A tensor that several layers take one after the other enters once: one sum in the backward pass, not three.
+    """
+    if not (whole.requires_grad and torch.is_grad_enabled()):
+        return whole
+    rank = shards().rank
+    known = _last.get(rank)
+    if known is None or known[0]() is not whole:
+        made = _Entered.apply(whole)  # type: ignore[no-untyped-call]
+        known = _last[rank] = weakref.ref(whole), made
+    return known[1]
+
+
+def call_over() -> None:
+    """Nothing of a model's call is kept."""
+    _last.clear()
+
+
+class Part(torch.Tensor):
+    """
+    Attributes:
+        held: what this rank has; of a weight that is not decided about, the whole.
+        cut: how it is divided; None where that is not decided.
+        makers: names of the weights that it comes from.
+    """
+
+    held: torch.Tensor
+    cut: Cut | None
+    makers: frozenset[str]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _asked(function, args, kwargs or {})
+
+    def __deepcopy__(self, memo: Any) -> torch.Tensor:
+        return whole_of(self, "a copy").clone()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return whole_of(self, "pickling").__reduce_ex__(protocol)
+
+
+def part_from(held: torch.Tensor, cut: Cut, makers: Collection[str]) -> Part:
+    """A result: `held` is this rank's part of it."""
+    return _made(held, [cut.size if dim == cut.dim else size for dim, size in enumerate(held.shape)], cut, makers)
+
+
+def weight_of(name: str, held: torch.Tensor, cut: Cut | None) -> Part:
+    """A parameter; whole where there is no cut yet."""
+    size = list(held.shape) if cut is None else [*held.shape[: cut.dim], cut.size, *held.shape[cut.dim + 1 :]]
+    return _made(held, size, cut, {name})
+
+
+def _made(held: torch.Tensor, shape: list[int], cut: Cut | None, makers: Collection[str]) -> Part:
+    made: Part = torch.empty(shape, dtype=held.dtype, device="meta").as_subclass(Part)
+    made.held, made.cut, made.makers = held, cut, frozenset(makers)
+    return made
+
+
+def decided(thing: Any) -> bool:
+    """Whether this is a part of something."""
+    return isinstance(thing, Part) and thing.cut is not None
+
+
+def makers_of(*things: Any) -> frozenset[str]:
+    return frozenset().union(*(each.makers for each in things if decided(each)))
+
+
+def whole_of(thing: Any, why: str, segments: tuple[int, ...] = ()) -> Any:
+    """All of it, on all ranks. `why` it is needed, in words; with no words, it is as it should be."""
+    if not isinstance(thing, Part):
+        return thing
+    if why:
+        shards().gathered(thing.makers, why, segments)
+    return thing.held if thing.cut is None else _Gathered.apply(thing.held, thing.cut)  # type: ignore[no-untyped-call]
+
+
+class CannotKeep(Exception):
+    """A rule does not know how to keep a result in parts; the message is the reason, for people."""
+
+    def __init__(self, why: str, segments: tuple[int, ...] = ()) -> None:
+        super().__init__(why)
+        self.segments = segments
+
+
+Rule = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+_rules: dict[str, Rule] = {}
+_SHAPES = {"size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex", "__hash__"}
+_OF_SHAPES = {"shape", "ndim", "dtype", "itemsize", "nbytes"}
+_OF_HELD = {"device", "requires_grad", "is_leaf", "grad_fn", "layout", "is_cuda", "is_cpu", "is_meta", "is_sparse"}
+_OF_HELD |= {"is_nested", "is_quantized", "is_mps", "is_xpu", "is_mkldnn", "is_contiguous", "get_device", "element_size"}
+# What makes one number of all: it has to see all, and the ranks' parts are as good up to there.
+_LOSSES = {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"}
+_LOSSES |= {"l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers it for functions of these names."""
+
+    def registered(given: Rule) -> Rule:
+        _rules.update(dict.fromkeys(names, given))
+        return given
+
+    return registered
+
+
+def _asked(function: Any, args: Any, kwargs: Any) -> Any:
+    name = getattr(function, "__name__", "")
+    if name in ("__get__", "__set__"):
+        asked_of = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name == "__set__":
+            raise RuntimeError(f"`{asked_of}` of a layer's weight cannot be set: ranks have parts of it")
+        name = asked_of
+    if name in _SHAPES or name in _OF_SHAPES:
+        with as_plain_tensors():
+            return function(*args, **kwargs)
+    if name in _OF_HELD:
+        return function(*(each.held if isinstance(each, Part) else each for each in args), **kwargs)
+    tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Part)]
+    given = _rules.get(name)
+    try:
+        if given is not None and any(map(decided, tensors)) or name in _DECIDING:
+            return given(name, function, args, kwargs)  # type: ignore[misc]
+        raise CannotKeep(f"`{name}` needs all that it gives")
+    except CannotKeep as left:
+        return _with_wholes(name, function, args, kwargs, left)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        shards().gathered(makers_of(*tensors), f"`{name}` fails with parts of it ({reason_of(error)})", ())
+        raise
+
+
+_DECIDING: set[str] = set()  # functions that use weights as a layer does: these say how weights may be divided
+
+
+def deciding(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a rule that also takes weights about which nothing is decided."""
+    _DECIDING.update(names)
+    return rule(*names)
+
+
+def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotKeep) -> Any:
+    if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Part):
+        shards().gathered(args[0].makers, f"`{name}` writes to it", ())
+        raise RuntimeError(f"`{name}` cannot write to what ranks have parts of")
+    why = "" if name in _LOSSES else str(left)
+    args, kwargs = pytree.tree_map_only(Part, lambda each: whole_of(each, why, left.segments), (args, kwargs))
+    return function(*args, **kwargs)
