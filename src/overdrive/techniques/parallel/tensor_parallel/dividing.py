@@ -11,19 +11,17 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from overdrive.core.objective import size
-from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
 from overdrive.ranks.rank import Rank
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.points import reason_of
-from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
+from overdrive.techniques.parallel.tensor_parallel.finding import found
 from overdrive.techniques.parallel.tensor_parallel.layers import divide, part_of
 from overdrive.techniques.parallel.tensor_parallel.parts import Part, call_over, divided_by, whole_of
-from overdrive.techniques.parallel.tensor_parallel.trial import ModelTrial
-from overdrive.techniques.parallel.tensor_parallel.weights import candidates, refusal, trained_by
+from overdrive.techniques.parallel.tensor_parallel.weights import trained_by
 
 _NAMED = 3  # layers that a sentence names; the others are counted
 
@@ -93,7 +91,7 @@ class Dividing:
         told: Any = {}
         if self._rank.rank == 0:
             try:
-                told = self._tried(model, optimizers, call, args, kwargs)
+                told = found(model, optimizers, call, args, kwargs, self._rank.size)
             except Exception as error:  # the other ranks wait for an answer
                 told = {"cuts": {}, "reasons": {"": reason_of(error)}}
         told = self._rank.group.told_by_first(told, "which layers are divided")
@@ -117,26 +115,6 @@ class Dividing:
         said = f"{name}: {layers} divided over {self._rank.size} ranks, parameters {size(before)} → {size(after)}"
         whole_ones = f"; whole stay {_said(told['reasons'])}" if told["reasons"] else ""
         self._rank.say(f"{said} a rank, and gradients and optimizer state alike{whole_ones}")
-
-    def _tried(
-        self, model: nn.Module, optimizers: Sequence[Any], call: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        if why := refusal(model, optimizers):
-            return {"cuts": {}, "reasons": {"": why}}
-        names, reasons = candidates(model)
-        if not names:
-            return {"cuts": {}, "reasons": reasons}
-        if not may_fork_with(model):
-            return {
-                "cuts": {},
-                "reasons": {"": "it could not be tried: its process cannot be forked (a GPU is in use)"},
-            }
-        late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
-        try:
-            found = tried(model, lambda: ModelTrial(model, call, args, kwargs, self._rank.size).found(names)).made
-        except NoTrial as error:
-            return {"cuts": {}, "reasons": {"": f"it could not be tried ({error})"}}
-        return {"cuts": found["cuts"], "reasons": {**reasons, **found["reasons"]}}
 
     def _state_in_parts(self, optimizer: Any) -> None:
         """Its state, where it has some already, and its `state_dict`, which has the whole."""
