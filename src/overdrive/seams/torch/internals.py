@@ -242,7 +242,7 @@ def is_compiled(thing: Any) -> bool:
 
 @cache
 def body_of(function: Any) -> Any:
-    """A function of PyTorch's that is written in Python, without its question whether a class wants to be told of it."""
+    """A function of PyTorch's that is written in Python, without asking whether a class wants to be told of it."""
     asks_nobody = {**function.__globals__, "has_torch_function": lambda given: False}
     made = FunctionType(function.__code__, asks_nobody, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__

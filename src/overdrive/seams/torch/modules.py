@@ -80,7 +80,7 @@ class TellsOfLoading(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def another(module: torch.nn.Module, kind: type, parameters: Mapping[str, Any], without: str) -> torch.nn.Module:
+def another(module: torch.nn.Module, kind: Any, parameters: Mapping[str, Any], without: str) -> torch.nn.Module:
     """A module of this class with all that `module` has, but the attribute `without`, and with these parameters."""
     made: torch.nn.Module = kind.__new__(kind)
     made.__dict__.update({name: each for name, each in vars(module).items() if name != without})

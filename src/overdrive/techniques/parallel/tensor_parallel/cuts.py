@@ -13,8 +13,8 @@ class Cut:
     """
     Attributes:
         dim: which dimension of the whole, counted from the front.
-        segments: what it is made of, one after the other, in elements. Each is divided over the ranks by itself: queries, keys
-            and values that lie in one matrix are three segments.
+        segments: what it is made of, one after the other, in elements. Each is divided over the ranks by itself:
+            queries, keys and values that lie in one matrix are three segments.
     """
 
     dim: int

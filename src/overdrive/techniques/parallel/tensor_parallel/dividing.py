@@ -38,7 +38,9 @@ class Live:
 
     def gather(self, tensor: torch.Tensor, cut: Cut) -> torch.Tensor:
         held = [cut.held(rank, self.size) for rank in range(self.size)]
-        return cut.joined(self._group.gather(tensor, cut.dim, held, "what a layer's parts come to"), self.size).contiguous()
+        return cut.joined(
+            self._group.gather(tensor, cut.dim, held, "what a layer's parts come to"), self.size
+        ).contiguous()
 
     def weight(self, parameter: torch.Tensor, cut: Cut) -> torch.Tensor:
         return parameter
@@ -97,13 +99,15 @@ class Dividing:
         told = self._rank.group.told_by_first(told, "which layers are divided")
         name = type(model).__name__
         if not told["cuts"]:
-            self._rank.say(f"{name} stays whole on every rank: {_said(told['reasons']) or 'it has no weights to divide'}")
+            self._rank.say(
+                f"{name} stays whole on every rank: {_said(told['reasons']) or 'it has no weights to divide'}"
+            )
             return
         before = _bytes(model)
         if self._live is None:
             self._live = Live(self._rank.group)
             divided_by(self._live)  # for good: models have no more than their parts from here on
-        shapes = {each: each.shape for each in model.parameters()}
+        shapes: dict[torch.Tensor, torch.Size] = {each: each.shape for each in model.parameters()}
         cuts = divide(model, {key: Cut(dim, tuple(segments)) for key, (dim, segments) in told["cuts"].items()})
         self._cuts.update(cuts)
         self._whole.update({each: shapes[each] for each in cuts})

@@ -19,8 +19,8 @@ def found(
     """How this call, which is about to be made, can be divided: what JSON can hold.
 
     Returns:
-        `cuts`: by a weight's name, the dimension and its segments; `reasons`: by name why others stay whole; with an empty
-        name, why all of them do.
+        `cuts`: by a weight's name, the dimension and its segments; `reasons`: by name why others stay whole; with an
+        empty name, why all of them do.
     """
     if why := refusal(model, optimizers):
         return _whole(why)

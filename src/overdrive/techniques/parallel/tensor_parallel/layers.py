@@ -1,7 +1,7 @@
 """Modules of which each rank has parts of the weights.
 
-The parts lie in the program's own parameters. Who asks the module for a weight, as its own code does, is given a `Part`, which
-looks whole. A `state_dict` and a pickled module have the whole weights.
+The parts lie in the program's own parameters. Who asks the module for a weight, as its own code does, is given a
+`Part`, which looks whole. A `state_dict` and a pickled module have the whole weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Divided(TellsOfLoading):
     divided_as: dict[str, tuple[str, Cut | None]]
 
     def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
+        found: Any = super().__getattr__(name)
         known = vars(self)["divided_as"].get(name)
         if known is None or found is None or isinstance(found, Part):
             return found
@@ -48,7 +48,11 @@ class Divided(TellsOfLoading):
     def about_to_load(self, state: dict[str, Any], prefix: str) -> None:
         for name, (_, cut) in self.divided_as.items():
             given = state.get(prefix + name)
-            if isinstance(given, torch.Tensor) and cut is not None and given.shape[cut.dim : cut.dim + 1] == (cut.size,):
+            if (
+                isinstance(given, torch.Tensor)
+                and cut is not None
+                and given.shape[cut.dim : cut.dim + 1] == (cut.size,)
+            ):
                 state[prefix + name] = part_of(given, cut)
 
     def __deepcopy__(self, memo: Any) -> Divided:
@@ -78,7 +82,7 @@ def _whole(parameter: Any, cut: Cut) -> Any:
 
 
 @functools.cache
-def _over(plain: type[nn.Module]) -> type[Divided]:
+def _over(plain: Any) -> type[Divided]:
     return type(f"Divided{plain.__name__}", (Divided, plain), {"plain": plain})
 
 
@@ -93,14 +97,16 @@ def shown(model: nn.Module, cuts: Mapping[str, Cut | None]) -> None:
         own = {name: names[id(each)] for name, each in parameters_in(module).items() if id(each) in names}
         if own:
             vars(module)["divided_as"] = {name: (full, cuts[full]) for name, full in own.items()}
-            module.__class__ = _over(type(module))
+            kind: Any = type(module)
+            module.__class__ = _over(kind)
 
 
 def plain_again(model: nn.Module) -> None:
     """Undo `shown`."""
     for module in model.modules():
         if isinstance(module, Divided):
-            module.__class__ = module.plain
+            kind: Any = module.plain
+            module.__class__ = kind
             del vars(module)["divided_as"]
 
 
@@ -111,7 +117,7 @@ def divide(model: nn.Module, cuts: Mapping[str, Cut]) -> dict[torch.Tensor, Cut]
         Those that are divided, and how.
     """
     shown(model, cuts)
-    found = {each: cuts[name] for name, each in model.named_parameters() if name in cuts}
+    found: dict[torch.Tensor, Cut] = {each: cuts[name] for name, each in model.named_parameters() if name in cuts}
     for parameter, cut in found.items():
         parameter.data = part_of(parameter.data, cut)
     return found

@@ -1,8 +1,8 @@
 """Tensors of which each rank has a part, and that look whole to the program.
 
-A `Part` has the whole's shape and no numbers; beside it is what this rank holds. PyTorch tells it of each function that is
-called with it. For many there is a rule (`rules/`) by which a rank computes its part of the result. For all others the
-whole is gathered first, which is right and costs a message.
+A `Part` has the whole's shape and no numbers; beside it is what this rank holds. PyTorch tells it of each function that
+is called with it. For many there is a rule (`rules/`) by which a rank computes its part of the result. For all others
+the whole is gathered first, which is right and costs a message.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class _Gathered(torch.autograd.Function):
         return ctx.cut.part(entered(gradient), them.rank, them.size), None
 
 
-_last: dict[int, tuple[Any, torch.Tensor]] = {}  # by rank, the tensor that entered last, and what it entered as
+_last: dict[int, tuple[Any, Any]] = {}  # by rank, the tensor that entered last, and what it entered as
 
 
-def entered(whole: torch.Tensor) -> torch.Tensor:
+def entered(whole: torch.Tensor) -> Any:
     """What all ranks have, where each computes with it on its own: its gradient is the sum of theirs.
 
     A tensor that several layers take one after the other enters once: one sum in the backward pass, not three.
@@ -105,11 +105,11 @@ def entered(whole: torch.Tensor) -> torch.Tensor:
     if not (whole.requires_grad and torch.is_grad_enabled()):
         return whole
     rank = shards().rank
-    known = _last.get(rank)
-    if known is None or known[0]() is not whole:
-        made = _Entered.apply(whole)  # type: ignore[no-untyped-call]
-        known = _last[rank] = weakref.ref(whole), made
-    return known[1]
+    last, as_what = _last.get(rank, (None, None))
+    if last is None or last() is not whole:
+        as_what = _Entered.apply(whole)  # type: ignore[no-untyped-call]
+        _last[rank] = weakref.ref(whole), as_what
+    return as_what
 
 
 def call_over() -> None:
@@ -188,7 +188,16 @@ _rules: dict[str, Rule] = {}
 _SHAPES = {"size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex", "__hash__"}
 _OF_SHAPES = {"shape", "ndim", "dtype", "itemsize", "nbytes"}
 _OF_HELD = {"device", "requires_grad", "is_leaf", "grad_fn", "layout", "is_cuda", "is_cpu", "is_meta", "is_sparse"}
-_OF_HELD |= {"is_nested", "is_quantized", "is_mps", "is_xpu", "is_mkldnn", "is_contiguous", "get_device", "element_size"}
+_OF_HELD |= {
+    "is_nested",
+    "is_quantized",
+    "is_mps",
+    "is_xpu",
+    "is_mkldnn",
+    "is_contiguous",
+    "get_device",
+    "element_size",
+}
 # What makes one number of all: it has to see all, and the ranks' parts are as good up to there.
 _LOSSES = {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"}
 _LOSSES |= {"l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"}
@@ -219,7 +228,7 @@ def _asked(function: Any, args: Any, kwargs: Any) -> Any:
     tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Part)]
     given = _rules.get(name)
     try:
-        if given is not None and any(map(decided, tensors)) or name in _DECIDING:
+        if (given is not None and any(map(decided, tensors))) or name in _DECIDING:
             return given(name, function, args, kwargs)  # type: ignore[misc]
         raise CannotKeep(f"`{name}` needs all that it gives")
     except CannotKeep as left:

@@ -1,8 +1,8 @@
 """How each weight is divided: found out by calling the model in parts, again and again until nothing changes.
 
-A layer that is given whole numbers has a part of its outputs (a column of the classic pair), one that is given parts has what
-it needs for these (a row). What its outputs must not be divided for makes a layer whole, or has its outputs divided in
-another way: by heads in each of three segments, say.
+A layer that is given whole numbers has a part of its outputs (a column of the classic pair), one that is given parts
+has what it needs for these (a row). A function that needs all of a layer's outputs makes that layer whole, or has its
+outputs divided in another way: by heads in each of three segments, say.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Roles:
         self.cuts: dict[str, Cut] = {}
         self.reasons: dict[str, str] = {}
         self.fed: dict[str, frozenset[str]] = {}
-        self._segments: dict[str, Cut] = {}  # in which weights are divided that a call with one segment showed to need more
+        self._segments: dict[
+            str, Cut
+        ] = {}  # in which weights are divided that a call with one segment showed to need more
         self._learned: dict[str, Cut] = {}  # of these, in this call
         self._before: dict[str, str] = {}
         self._changed = False
@@ -53,7 +55,7 @@ class Roles:
 
     def open_cut(self, name: str, cut: Cut, makers: Collection[str]) -> Cut | None:
         """How this weight is divided; None: it stays whole."""
-        if name in self.reasons:
+        if name in self._before:  # what was found since, not all ranks have come to
             return None
         learned = self._segments.get(name)
         if learned is not None and not makers and learned.dim == cut.dim and learned.size == cut.size:
@@ -69,7 +71,7 @@ class Roles:
         return cut
 
     def gathered(self, makers: Collection[str], why: str, segments: tuple[int, ...]) -> None:
-        """What these made had to be whole. Where one made it, and has not been divided so yet, these segments are tried."""
+        """What these made had to be whole. Where it is one, and it was not divided so yet, these segments are tried."""
         name = next(iter(makers)) if len(makers) == 1 else ""
         role = self.cuts.get(name)
         if role is not None and name not in self._segments and sum(segments) == role.size and len(segments) > 1:
@@ -88,10 +90,10 @@ class Roles:
     def whole(self, parameter: Any) -> torch.Tensor:
         """What a parameter held before it was hidden, or itself."""
         known = self._wholes.get(id(parameter))
-        return parameter if known is None else known[1]  # type: ignore[no-any-return]
+        return parameter if known is None else known[1]
 
     def hide(self, parameter: Any, cut: Cut) -> None:
-        """Leave not-a-number of a part's shape in it, so that who takes it by another way than its module is found out."""
+        """Leave not-a-number of a part's shape in it: who takes it by another way than its module is found out."""
         whole = parameter.detach().requires_grad_(parameter.requires_grad)
         self._wholes[id(parameter)] = parameter, whole
         parameter.data = whole.new_full(cut.shape(whole.shape, 0, self._ranks), float("nan"))

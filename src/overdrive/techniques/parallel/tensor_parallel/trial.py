@@ -14,7 +14,7 @@ from overdrive.core.rng import States
 from overdrive.techniques.parallel.tensor_parallel import rules
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.layers import plain_again, shown
-from overdrive.techniques.parallel.tensor_parallel.parts import Part, call_over, divided_by, whole_of
+from overdrive.techniques.parallel.tensor_parallel.parts import call_over, divided_by, whole_of
 from overdrive.techniques.parallel.tensor_parallel.roles import Roles
 from overdrive.techniques.parallel.tensor_parallel.turns import InTurns
 
@@ -140,7 +140,9 @@ class ModelTrial:
         for theirs, _ in made:
             if len(theirs) != len(outputs) or not all(map(_alike, outputs, theirs)):
                 return "what comes out differs: what lies between looks at several of its outputs, or draws for them"
-        noise = _NOISE * max((float(each.abs().max()) for each in gradients if each is not None and each.numel()), default=0)
+        noise = _NOISE * max(
+            (float(each.abs().max()) for each in gradients if each is not None and each.numel()), default=0
+        )
         for place, parameter in enumerate(self._trained):
             theirs = [each[place] for _, each in made]
             if id(parameter) in divided:
@@ -151,7 +153,7 @@ class ModelTrial:
 
 
 class _Exact(TorchFunctionMode):
-    """What a model asks for in fp32 (some norms do) it has in fp64: else sums in another order would not be seen as that."""
+    """What a model asks for in fp32 (some norms do) it has in fp64: else another order of sums would look like more."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         function = torch.Tensor.double if function is torch.Tensor.float else function

@@ -22,9 +22,37 @@ from overdrive.techniques.parallel.tensor_parallel.parts import (
 
 _ARITHMETIC = (
     *("add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "fmod"),
-    *("remainder", "neg", "abs", "exp", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "square", "pow", "sin", "cos"),
+    *(
+        "remainder",
+        "neg",
+        "abs",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "square",
+        "pow",
+        "sin",
+        "cos",
+    ),
     *("tan", "reciprocal", "sigmoid", "tanh", "erf", "erfc", "sign", "floor", "ceil", "round", "clamp", "clamp_min"),
-    *("clamp_max", "clip", "maximum", "minimum", "where", "masked_fill", "lerp", "addcmul", "addcdiv", "eq", "ne", "lt"),
+    *(
+        "clamp_max",
+        "clip",
+        "maximum",
+        "minimum",
+        "where",
+        "masked_fill",
+        "lerp",
+        "addcmul",
+        "addcdiv",
+        "eq",
+        "ne",
+        "lt",
+    ),
     *("le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite", "nan_to_num"),
 )
 _ACTIVATIONS = (
@@ -33,9 +61,10 @@ _ACTIVATIONS = (
 )
 _KINDS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach", "data")
 _LIKE = ("zeros_like", "ones_like", "full_like")
+_WRITES = ("copy_", "zero_", "fill_")
 _OPERATORS = ("add", "sub", "mul", "truediv", "pow", "radd", "rsub", "rmul", "rtruediv", "rpow", "iadd", "isub", "imul")
 _NAMES = (
-    *(*_ARITHMETIC, *_ACTIVATIONS, *_KINDS, *_LIKE),
+    *(*_ARITHMETIC, *_ACTIVATIONS, *_KINDS, *_LIKE, *_WRITES),
     *(f"{name}_" for name in (*_ARITHMETIC, *_ACTIVATIONS)),
     *(f"__{name}__" for name in (*_OPERATORS, "itruediv", "rdiv", "and", "or", "invert")),
 )
@@ -76,7 +105,7 @@ def aligned(tensor: torch.Tensor, back: int, cut: Cut) -> torch.Tensor:
 
 
 def _writes(name: str) -> bool:
-    return name.startswith("__i") and name != "__invert__" or (name.endswith("_") and not name.endswith("__"))
+    return (name.startswith("__i") and name != "__invert__") or (name.endswith("_") and not name.endswith("__"))
 
 
 @rule("dropout", "dropout1d", "dropout2d", "dropout3d")

@@ -47,7 +47,9 @@ class Operand:
         return isinstance(self.tensor, Part) and self.tensor.cut is None
 
 
-def product(function: Callable[..., torch.Tensor], operands: Sequence[Operand], out: Sequence[Any], columns: Any) -> Any:
+def product(
+    function: Callable[..., torch.Tensor], operands: Sequence[Operand], out: Sequence[Any], columns: Any
+) -> Any:
     """What `function` makes of these.
 
     Args:
@@ -115,7 +117,9 @@ def _own(operand: Operand, label: Any, segments: tuple[int, ...]) -> torch.Tenso
 def linear(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias = _named(("input", "weight", "bias"), args, kwargs)
     rest = [f"x{dim}" for dim in range(x.dim() - 1)]
-    return _layer(lambda *own: function(*own), Operand(x, [*rest, "in"]), Operand(weight, ["out", "in"]), bias, [*rest, "out"])
+    return _layer(
+        lambda *own: function(*own), Operand(x, [*rest, "in"]), Operand(weight, ["out", "in"]), bias, [*rest, "out"]
+    )
 
 
 @deciding("addmm")
@@ -178,7 +182,11 @@ def baddbmm(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
     if kwargs or len(args) > 3:
         raise CannotKeep("`baddbmm` needs all that it gives")
     mask, one, other = args
-    operands = [Operand(one, ["b", "m", "k"]), Operand(other, ["b", "k", "n"]), Operand(mask, ["b", "m", "n"][-mask.dim() :])]
+    operands = [
+        Operand(one, ["b", "m", "k"]),
+        Operand(other, ["b", "k", "n"]),
+        Operand(mask, ["b", "m", "n"][-mask.dim() :]),
+    ]
     if any(each.cut_at() == "k" for each in operands):
         raise CannotKeep("`baddbmm` would add its mask on each rank")
     return product(lambda one, other, mask: torch.baddbmm(mask, one, other), operands, ["b", "m", "n"], None)

@@ -40,21 +40,33 @@ def regrouped(name: str, function: Callable[..., Any], args: tuple[Any, ...], kw
 
 def _regrouped(before: Sequence[int], cut: Cut, after: Sequence[int]) -> Cut:
     """Where the cut is then: in the outermost dimension of which each rank's numbers are whole rows."""
-    inner, ranks = prod(before[cut.dim + 1 :]), shards().size
+    inner = prod(before[cut.dim + 1 :])
     rows = [prod(after[dim + 1 :]) for dim in range(len(after))]
     for dim, size in enumerate(after):
         if size == cut.size and rows[dim] == inner:
             return cut.at(dim)
-    segment = cut.segments[0]
-    if len(set(cut.segments)) == 1 and segment % ranks == 0:
-        period, block = segment * inner, segment // ranks * inner
-        for dim, size in enumerate(after):
-            if block % rows[dim] == 0 and size * rows[dim] % period == 0:
-                return Cut(dim, (period // rows[dim],) * (size * rows[dim] // period))
+    found = _whole_rows(cut, inner, after, rows)
+    if found is not None:
+        return found
     said = " × ".join(str(each) for each in after[-3:])
-    why = f"it is seen as … × {said}, of which {ranks} ranks cannot have parts"
-    fit = [size for dim, size in enumerate(after) if size > 1 and prod(after[dim:]) == cut.size * inner]
-    raise CannotKeep(why, (cut.size // fit[0],) * fit[0] if fit and cut.size % fit[0] == 0 else ())
+    why = f"it is seen as … × {said}, of which {shards().size} ranks cannot have parts"
+    # Perhaps it is several things one after the other (queries, keys and values), of which each has to be divided.
+    counts = [size for dim, size in enumerate(after) if size > 1 and size * rows[dim] == cut.size * inner]
+    segments = (cut.size // counts[0],) * counts[0] if counts and cut.size % counts[0] == 0 else ()
+    fit = _whole_rows(Cut(cut.dim, segments), inner, after, rows) if segments else None
+    raise CannotKeep(why, segments if fit is not None and rows[fit.dim] > inner else ())  # else heads would be cut
+
+
+def _whole_rows(cut: Cut, inner: int, after: Sequence[int], rows: Sequence[int]) -> Cut | None:
+    """The outermost dimension of which each rank has whole rows."""
+    segment, ranks = cut.segments[0], shards().size
+    if len(set(cut.segments)) > 1 or segment % ranks:
+        return None
+    period, block = segment * inner, segment // ranks * inner
+    for dim, size in enumerate(after):
+        if block % rows[dim] == 0 and size * rows[dim] % period == 0:
+            return Cut(dim, (period // rows[dim],) * (size * rows[dim] // period))
+    return None
 
 
 @rule("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "unsqueeze", "squeeze")
