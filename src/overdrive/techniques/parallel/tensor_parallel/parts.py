@@ -97,7 +97,7 @@ class _Gathered(torch.autograd.Function):
 _last: dict[int, tuple[Any, Any]] = {}  # by rank, the tensor that entered last, and what it entered as
 
 
-def entered(whole: torch.Tensor) -> Any:
+def entered(whole: torch.Tensor) -> torch.Tensor:
     """What all ranks have, where each computes with it on its own: its gradient is the sum of theirs.
 
     A tensor that several layers take one after the other enters once: one sum in the backward pass, not three.
@@ -109,7 +109,8 @@ def entered(whole: torch.Tensor) -> Any:
     if last is None or last() is not whole:
         as_what = _Entered.apply(whole)  # type: ignore[no-untyped-call]
         _last[rank] = weakref.ref(whole), as_what
-    return as_what
+    made: torch.Tensor = as_what
+    return made
 
 
 def call_over() -> None:
@@ -134,7 +135,8 @@ class Part(torch.Tensor):
         return _asked(function, args, kwargs or {})
 
     def __deepcopy__(self, memo: Any) -> torch.Tensor:
-        return whole_of(self, "a copy").clone()
+        copied: torch.Tensor = whole_of(self, "a copy").clone()
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return whole_of(self, "pickling").__reduce_ex__(protocol)
@@ -185,19 +187,12 @@ class CannotKeep(Exception):
 
 Rule = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 _rules: dict[str, Rule] = {}
-_SHAPES = {"size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex", "__hash__"}
-_OF_SHAPES = {"shape", "ndim", "dtype", "itemsize", "nbytes"}
+# Told by the whole's shape, or by what this rank has of it.
+_OF_SHAPE = {"size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex", "__hash__"}
+_OF_SHAPE |= {"shape", "ndim", "dtype", "itemsize", "nbytes"}
 _OF_HELD = {"device", "requires_grad", "is_leaf", "grad_fn", "layout", "is_cuda", "is_cpu", "is_meta", "is_sparse"}
-_OF_HELD |= {
-    "is_nested",
-    "is_quantized",
-    "is_mps",
-    "is_xpu",
-    "is_mkldnn",
-    "is_contiguous",
-    "get_device",
-    "element_size",
-}
+_OF_HELD |= {"is_nested", "is_quantized", "is_mps", "is_xpu", "is_mkldnn", "is_contiguous", "get_device"}
+_OF_HELD |= {"element_size", "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"}
 # What makes one number of all: it has to see all, and the ranks' parts are as good up to there.
 _LOSSES = {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"}
 _LOSSES |= {"l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"}
@@ -220,7 +215,7 @@ def _asked(function: Any, args: Any, kwargs: Any) -> Any:
         if name == "__set__":
             raise RuntimeError(f"`{asked_of}` of a layer's weight cannot be set: ranks have parts of it")
         name = asked_of
-    if name in _SHAPES or name in _OF_SHAPES:
+    if name in _OF_SHAPE:
         with as_plain_tensors():
             return function(*args, **kwargs)
     if name in _OF_HELD:
