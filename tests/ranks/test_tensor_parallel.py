@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from overdrive.cli.layout import technique_of  # noqa: E402
 from overdrive.ranks.norms import norm_of_parts  # noqa: E402
-from overdrive.techniques.parallel.tensor_parallel import layers, parts, roles, trial, turns  # noqa: E402
+from overdrive.techniques.parallel.tensor_parallel import layers, parts, roles, shards, trial, turns  # noqa: E402
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut  # noqa: E402
 from overdrive.techniques.parallel.tensor_parallel.parts import part_from, whole_of  # noqa: E402
 from overdrive.techniques.parallel.tensor_parallel.rules import layers as rule_layers  # noqa: E402
@@ -308,7 +308,7 @@ def trained(model: nn.Module, batches: list[Any]) -> list[Any]:
         loss.backward()
         optimizer.step()
         told.append(float(loss))
-        parts.call_over()
+        shards.call_over()
     model.eval()
     with torch.no_grad():
         made = model(*batches[0])
@@ -334,7 +334,7 @@ def test_ranks_train_and_evaluate_as_one_process(name: str) -> None:
     torch.manual_seed(2)
     one = trained(copy.deepcopy(model), batches)
     torch.manual_seed(2)
-    end = parts.divided_by(ranks := Live(2, roles.Roles(2)))
+    end = shards.divided_by(ranks := Live(2, roles.Roles(2)))
     try:
         both = ranks.run(as_a_rank)
     finally:
@@ -373,7 +373,7 @@ def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
         with pytest.raises(RuntimeError, match="cannot write to what ranks have parts of"):
             own[0].weight.normal_()
 
-    end = parts.divided_by(ranks := Live(2, roles.Roles(2)))
+    end = shards.divided_by(ranks := Live(2, roles.Roles(2)))
     try:
         ranks.run(as_a_rank)
     finally:

@@ -15,7 +15,7 @@ from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overdrive.forks.forked import in_child
+from overdrive.forks.forked import in_children
 from overdrive.forks.layout import Unfit
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FIRST = 2
 COUNTED = 3
 _RANKS = 2  # over which it is tried how layers are divided
+_PATIENCE = 600.0  # seconds, for that
 
 
 def make_observer() -> NeedsObserver:
@@ -170,9 +171,12 @@ def _divided(model: Any, optimizers: list[Any], call: Callable[..., Any], args: 
 
     Found out in a process of its own: what is loaded for it is not the program's.
     """
+    from overdrive.model_state.trial_call import may_fork_with
     from overdrive.techniques.parallel.tensor_parallel.finding import found
 
-    told = in_child(lambda tick: found(model, optimizers, call, args, kwargs, _RANKS))
+    if not may_fork_with(model):
+        return []
+    (told,) = in_children([lambda tick: found(model, optimizers, call, args, kwargs, _RANKS)], patience=_PATIENCE)
     weights = dict(model.named_parameters())
     cuts = [(weights[name].nbytes, segments) for name, (_, segments) in told["cuts"].items()]
     return [[0 if any(each % _RANKS for each in segments) else gcd(*segments), size] for size, segments in cuts]

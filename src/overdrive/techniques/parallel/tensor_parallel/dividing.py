@@ -20,7 +20,8 @@ from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.finding import found
 from overdrive.techniques.parallel.tensor_parallel.layers import divide, part_of
-from overdrive.techniques.parallel.tensor_parallel.parts import Part, call_over, divided_by, whole_of
+from overdrive.techniques.parallel.tensor_parallel.parts import Part, whole_of
+from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by
 from overdrive.techniques.parallel.tensor_parallel.weights import trained_by
 
 _NAMED = 3  # layers that a sentence names; the others are counted

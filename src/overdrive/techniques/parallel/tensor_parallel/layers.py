@@ -17,7 +17,8 @@ from torch import nn
 
 from overdrive.seams.torch.modules import TellsOfLoading, another, parameters_in
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
-from overdrive.techniques.parallel.tensor_parallel.parts import Part, shards, weight_of
+from overdrive.techniques.parallel.tensor_parallel.parts import Part, weight_of
+from overdrive.techniques.parallel.tensor_parallel.shards import shards
 
 
 class Divided(TellsOfLoading):

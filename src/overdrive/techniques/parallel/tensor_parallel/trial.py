@@ -14,8 +14,9 @@ from overdrive.core.rng import States
 from overdrive.techniques.parallel.tensor_parallel import rules
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.layers import plain_again, shown
-from overdrive.techniques.parallel.tensor_parallel.parts import call_over, divided_by, whole_of
+from overdrive.techniques.parallel.tensor_parallel.parts import whole_of
 from overdrive.techniques.parallel.tensor_parallel.roles import Roles
+from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by
 from overdrive.techniques.parallel.tensor_parallel.turns import InTurns
 
 _CLOSE = 1e-9  # of fp64, where sums are taken in another order

@@ -14,13 +14,12 @@ from overdrive.techniques.parallel.tensor_parallel.parts import (
     CannotKeep,
     decided,
     deciding,
-    entered,
     makers_of,
     part_from,
     rule,
-    shards,
 )
 from overdrive.techniques.parallel.tensor_parallel.rules.elements import aligned, kept
+from overdrive.techniques.parallel.tensor_parallel.shards import entered, shards
 
 
 @deciding("multi_head_attention_forward")

@@ -12,13 +12,12 @@ from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.parts import (
     CannotKeep,
     decided,
-    entered,
     makers_of,
     part_from,
     rule,
-    shards,
     whole_of,
 )
+from overdrive.techniques.parallel.tensor_parallel.shards import entered, shards
 
 _ARITHMETIC = (
     *("add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "fmod"),

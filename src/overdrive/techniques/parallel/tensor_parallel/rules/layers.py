@@ -12,15 +12,13 @@ from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.parts import (
     CannotKeep,
     Part,
-    Summed,
     decided,
     deciding,
-    entered,
     part_from,
     rule,
-    shards,
     whole_of,
 )
+from overdrive.techniques.parallel.tensor_parallel.shards import Summed, entered, shards
 
 
 @deciding("embedding")

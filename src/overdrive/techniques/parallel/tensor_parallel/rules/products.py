@@ -16,15 +16,13 @@ from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.parts import (
     CannotKeep,
     Part,
-    Summed,
     deciding,
-    entered,
     makers_of,
     part_from,
     rule,
-    shards,
     whole_of,
 )
+from overdrive.techniques.parallel.tensor_parallel.shards import Summed, entered, shards
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 TRANSPOSED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")

@@ -8,15 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from overdrive.techniques.parallel.tensor_parallel.parts import (
-    CannotKeep,
-    Summed,
-    decided,
-    entered,
-    part_from,
-    rule,
-    shards,
-)
+from overdrive.techniques.parallel.tensor_parallel.parts import CannotKeep, decided, part_from, rule
+from overdrive.techniques.parallel.tensor_parallel.shards import Summed, entered, shards
 
 
 @rule(

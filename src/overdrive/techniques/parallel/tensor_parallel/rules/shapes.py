@@ -11,16 +11,9 @@ from torch.utils import _pytree as pytree
 
 from overdrive.seams.torch.internals import as_plain_tensors
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
-from overdrive.techniques.parallel.tensor_parallel.parts import (
-    CannotKeep,
-    Part,
-    decided,
-    makers_of,
-    part_from,
-    rule,
-    shards,
-)
+from overdrive.techniques.parallel.tensor_parallel.parts import CannotKeep, Part, decided, makers_of, part_from, rule
 from overdrive.techniques.parallel.tensor_parallel.rules.elements import aligned, common
+from overdrive.techniques.parallel.tensor_parallel.shards import shards
 
 _STRIDES = (2, 3, 5, 7, 11, 13, 17, 19)  # of a tensor without numbers: they tell which dimension went where
 
@@ -101,6 +94,8 @@ def _moved(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
 
     cuts = [found(each) for each in pytree.tree_leaves(seen)]
     made = pytree.tree_leaves(function(*own[0], **own[1]))
+    if any(one.dim() != other.dim() for one, other in zip(made, pytree.tree_leaves(seen), strict=True)):
+        raise CannotKeep(f"`{name}` takes a part of one row for no dimension")
     parts = [part_from(each, cut, x.makers) for each, cut in zip(made, cuts, strict=True)]
     return tuple(parts) if isinstance(seen, (tuple, list)) else parts[0]
 
