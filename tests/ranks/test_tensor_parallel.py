@@ -312,7 +312,7 @@ def trained(model: nn.Module, batches: list[Any]) -> list[Any]:
     model.eval()
     with torch.no_grad():
         made = model(*batches[0])
-    made = whole_of(made[0] if isinstance(made, tuple) else made, "")
+    made = whole_of(made[0] if isinstance(made, tuple) else made)
     return [told, made, dict(model.state_dict())]
 
 
@@ -360,15 +360,15 @@ def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
         assert all(one is other for one, other in zip(given, own.parameters(), strict=True)) and len(divided) == 3
         assert [list(each.shape) for each in given] == [[2, 3], [2], [3, 2], [3], [4]]
         assert own[0].weight.shape == (4, 3) and own[0].weight.numel() == 12
-        assert torch.equal(whole_of(own[0].weight, ""), before["0.weight"])
-        made, copied, loaded = whole_of(own(x), ""), copy.deepcopy(own), pickle.loads(pickle.dumps(own))
+        assert torch.equal(whole_of(own[0].weight), before["0.weight"])
+        made, copied, loaded = whole_of(own(x)), copy.deepcopy(own), pickle.loads(pickle.dumps(own))
         assert all(torch.equal(each, before[name]) for name, each in own.state_dict().items())
-        assert isinstance(copied[0], layers.Divided) and torch.equal(whole_of(copied(x), ""), made)
+        assert isinstance(copied[0], layers.Divided) and torch.equal(whole_of(copied(x)), made)
         assert copied[0].weight.held is not given[0] and given[0] is own[0].weight.held
         assert type(loaded[0]) is nn.Linear and torch.allclose(loaded(torch.ones(5, 3)), expected)
         assert loaded[0].weight is loaded[3].weight
         own.load_state_dict({name: each + 1 for name, each in before.items()})
-        assert torch.equal(whole_of(own[0].weight, ""), before["0.weight"] + 1)
+        assert torch.equal(whole_of(own[0].weight), before["0.weight"] + 1)
         assert float(own[0].weight.sum()) == pytest.approx(float((before["0.weight"] + 1).sum()))
         with pytest.raises(RuntimeError, match="cannot write to what ranks have parts of"):
             own[0].weight.normal_()

@@ -46,7 +46,7 @@ def of_both(call: Callable[..., Any], whole: torch.Tensor, cut: Cut, ranks: int)
         made = call(part_from(cut.part(shards.entered(x), them.rank, ranks), cut, {"x"}))
         made = made[0] if isinstance(made, tuple) else made
         kept = isinstance(made, Part)
-        made = whole_of(made, "")
+        made = whole_of(made)
         return made.detach(), torch.autograd.grad(weighed(made), x)[0], kept
 
     try:

@@ -77,7 +77,7 @@ class Dividing:
         if not self._cuts:
             return call(*args, **kwargs)
         try:
-            return pytree.tree_map_only(Part, lambda each: whole_of(each, ""), call(*args, **kwargs))
+            return pytree.tree_map_only(Part, lambda each: whole_of(each), call(*args, **kwargs))
         finally:
             call_over()
 

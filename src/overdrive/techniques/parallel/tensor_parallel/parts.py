@@ -69,12 +69,12 @@ def makers_of(*things: Any) -> frozenset[str]:
     return frozenset().union(*(each.makers for each in things if decided(each)))
 
 
-def whole_of(thing: Any, why: str, segments: tuple[int, ...] = ()) -> Any:
+def whole_of(thing: Any, why: str = "") -> Any:
     """All of it, on all ranks. `why` it is needed, in words; with no words, it is as it should be."""
     if not isinstance(thing, Part):
         return thing
     if why:
-        shards().gathered(thing.makers, why, segments)
+        shards().gathered(thing.makers, why, ())
     return thing.held if thing.cut is None else Gathered.apply(thing.held, thing.cut)  # type: ignore[no-untyped-call]
 
 
@@ -147,6 +147,8 @@ def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotK
     if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Part):
         shards().gathered(args[0].makers, f"`{name}` writes to it", ())
         raise RuntimeError(f"`{name}` cannot write to what ranks have parts of")
-    why = "" if name in _LOSSES else str(left)
-    args, kwargs = pytree.tree_map_only(Part, lambda each: whole_of(each, why, left.segments), (args, kwargs))
+    if name not in _LOSSES:
+        parts = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Part)]
+        shards().gathered(frozenset().union(*(each.makers for each in parts)), str(left), left.segments)
+    args, kwargs = pytree.tree_map_only(Part, lambda each: whole_of(each), (args, kwargs))
     return function(*args, **kwargs)

@@ -28,10 +28,9 @@ class Roles:
         self.cuts: dict[str, Cut] = {}
         self.reasons: dict[str, str] = {}
         self.fed: dict[str, frozenset[str]] = {}
-        self._segments: dict[
-            str, Cut
-        ] = {}  # in which weights are divided that a call with one segment showed to need more
-        self._learned: dict[str, Cut] = {}  # of these, in this call
+        # In which weights are divided that one segment did not do for, and what was said of that; then, those of this call.
+        self._segments: dict[str, tuple[Cut, str]] = {}
+        self._learned: dict[str, tuple[Cut, str]] = {}
         self._before: dict[str, str] = {}
         self._changed = False
         self._wholes: dict[int, tuple[Any, torch.Tensor]] = {}  # by the id of a parameter that is hidden
@@ -57,8 +56,8 @@ class Roles:
         """How this weight is divided; None: it stays whole."""
         if name in self._before:  # what was found since, not all ranks have come to
             return None
-        learned = self._segments.get(name)
-        if learned is not None and not makers and learned.dim == cut.dim and learned.size == cut.size:
+        learned, _ = self._segments.get(name, (cut, ""))
+        if not makers and learned.dim == cut.dim and learned.size == cut.size:
             cut = learned
         if self.cuts.setdefault(name, cut) != cut:
             self.refuse([name], "it is used in two ways")
@@ -71,14 +70,19 @@ class Roles:
         return cut
 
     def gathered(self, makers: Collection[str], why: str, segments: tuple[int, ...]) -> None:
-        """What these made had to be whole. Where it is one, and it was not divided so yet, these segments are tried."""
+        """What these made had to be whole. Where it is one, and it was not divided so yet, these segments are tried.
+
+        Where a weight is divided in segments, that was a guess: it is to blame before others, for what came first.
+        """
         name = next(iter(makers)) if len(makers) == 1 else ""
         role = self.cuts.get(name)
         if role is not None and name not in self._segments and sum(segments) == role.size and len(segments) > 1:
-            self._learned.setdefault(name, Cut(role.dim, segments))
+            self._learned.setdefault(name, (Cut(role.dim, segments), why))
             self._changed = True
-        else:
-            self.refuse(makers, why)
+            return
+        guessed = [each for each in makers if each in self._segments]
+        for each in guessed or makers:
+            self.refuse([each], self._segments[each][1] if each in self._segments else why)
 
     def refuse(self, names: Collection[str], why: str) -> None:
         for name in names:

@@ -123,7 +123,7 @@ class ModelTrial:
     def _outputs(self) -> list[torch.Tensor]:
         with _Exact():
             leaves = pytree.tree_leaves(self._call(*self._args, **self._kwargs))
-        return [whole_of(each, "") for each in leaves if isinstance(each, torch.Tensor)]
+        return [whole_of(each) for each in leaves if isinstance(each, torch.Tensor)]
 
     def _with_gradients(self) -> tuple[list[Any], list[Any]]:
         """What the call makes, and the gradients of a sum over it in which each element counts otherwise."""

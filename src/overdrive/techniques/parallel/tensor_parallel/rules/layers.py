@@ -86,7 +86,7 @@ def group_norm(name: str, function: Callable[..., Any], args: tuple[Any, ...], k
 
 def _channels(tensor: torch.Tensor, cut: Cut) -> torch.Tensor:
     them = shards()
-    return cut.at(0).part(entered(whole_of(tensor, "")), them.rank, them.size)
+    return cut.at(0).part(entered(whole_of(tensor)), them.rank, them.size)
 
 
 @rule(

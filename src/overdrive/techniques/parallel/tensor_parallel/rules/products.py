@@ -56,7 +56,7 @@ def product(
     """
     label, segments = _divided_at(operands, out, columns)
     if label is None:
-        return function(*(whole_of(each.tensor, "") for each in operands))
+        return function(*(whole_of(each.tensor) for each in operands))
     own = [_own(each, label, segments) for each in operands]
     made = function(*own)
     if label not in out:
@@ -102,7 +102,7 @@ def _own(operand: Operand, label: Any, segments: tuple[int, ...]) -> torch.Tenso
         cut = _opened(operand, label, segments, ())
         if cut is not None:
             return them.weight(tensor.held, cut)  # type: ignore[attr-defined]
-    whole = whole_of(tensor, "")
+    whole = whole_of(tensor)
     if label not in operand.labels:
         return entered(whole)
     place = list(operand.labels).index(label)
@@ -160,7 +160,7 @@ def _layer(made: Callable[..., Any], x: Operand, weight: Operand, bias: Any, out
     if bias is None or not summed:
         return product(made, [x, weight, *([Operand(bias, ["out"])] if bias is not None else [])], out, "out")
     place = list(out).index("out")
-    return product(made, [x, weight], out, "out") + whole_of(bias, "").view(-1, *[1] * (len(out) - 1 - place))
+    return product(made, [x, weight], out, "out") + whole_of(bias).view(-1, *[1] * (len(out) - 1 - place))
 
 
 @rule("matmul", "__matmul__", "__rmatmul__", "bmm", "mm")

@@ -46,8 +46,7 @@ def _regrouped(before: Sequence[int], cut: Cut, after: Sequence[int]) -> Cut:
     # Perhaps it is several things one after the other (queries, keys and values), of which each has to be divided.
     counts = [size for dim, size in enumerate(after) if size > 1 and size * rows[dim] == cut.size * inner]
     segments = (cut.size // counts[0],) * counts[0] if counts and cut.size % counts[0] == 0 else ()
-    fit = _whole_rows(Cut(cut.dim, segments), inner, after, rows) if segments else None
-    raise CannotKeep(why, segments if fit is not None and rows[fit.dim] > inner else ())  # else heads would be cut
+    raise CannotKeep(why, segments)
 
 
 def _whole_rows(cut: Cut, inner: int, after: Sequence[int], rows: Sequence[int]) -> Cut | None:
