@@ -359,7 +359,8 @@ def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
         divided = layers.divide(own, cuts)
         assert all(one is other for one, other in zip(given, own.parameters(), strict=True)) and len(divided) == 3
         assert [list(each.shape) for each in given] == [[2, 3], [2], [3, 2], [3], [4]]
-        assert own[0].weight.shape == (4, 3) and own[0].weight.numel() == 12
+        assert own[0].weight.shape == (4, 3) and own[0].weight.numel() == 12 and repr(own) == repr(model)
+        assert torch.equal(copy.deepcopy(own[0].weight), pickle.loads(pickle.dumps(own[0].weight)))
         assert torch.equal(whole_of(own[0].weight), before["0.weight"])
         made, copied, loaded = whole_of(own(x)), copy.deepcopy(own), pickle.loads(pickle.dumps(own))
         assert all(torch.equal(each, before[name]) for name, each in own.state_dict().items())

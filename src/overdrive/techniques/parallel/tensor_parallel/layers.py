@@ -84,7 +84,8 @@ def _whole(parameter: Any, cut: Cut) -> Any:
 
 @functools.cache
 def _over(plain: Any) -> type[Divided]:
-    return type(f"Divided{plain.__name__}", (Divided, plain), {"plain": plain})
+    """A class of the same name, which is printed."""
+    return type(plain.__name__, (Divided, plain), {"plain": plain, "__module__": plain.__module__})
 
 
 def shown(model: nn.Module, cuts: Mapping[str, Cut | None]) -> None:

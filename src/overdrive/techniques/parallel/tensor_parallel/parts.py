@@ -65,6 +65,17 @@ def decided(thing: Any) -> bool:
     return isinstance(thing, Part) and thing.cut is not None
 
 
+def parts_in(args: Any, kwargs: Any) -> list[Part]:
+    """Those that a function is given, by themselves or in a list."""
+    found = []
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, Part):
+            found.append(each)
+        elif isinstance(each, (tuple, list)):
+            found += [one for one in each if isinstance(one, Part)]
+    return found
+
+
 def makers_of(*things: Any) -> frozenset[str]:
     return frozenset().union(*(each.makers for each in things if decided(each)))
 
@@ -121,7 +132,7 @@ def _asked(function: Any, args: Any, kwargs: Any) -> Any:
             return function(*args, **kwargs)
     if name in _OF_HELD:
         return function(*(each.held if isinstance(each, Part) else each for each in args), **kwargs)
-    tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Part)]
+    tensors = parts_in(args, kwargs)
     given = _rules.get(name)
     try:
         if (given is not None and any(map(decided, tensors))) or name in _DECIDING:
@@ -148,7 +159,7 @@ def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotK
         shards().gathered(args[0].makers, f"`{name}` writes to it", ())
         raise RuntimeError(f"`{name}` cannot write to what ranks have parts of")
     if name not in _LOSSES:
-        parts = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Part)]
-        shards().gathered(frozenset().union(*(each.makers for each in parts)), str(left), left.segments)
+        makers = frozenset().union(*(each.makers for each in parts_in(args, kwargs)))
+        shards().gathered(makers, str(left), left.segments)
     args, kwargs = pytree.tree_map_only(Part, lambda each: whole_of(each), (args, kwargs))
     return function(*args, **kwargs)

@@ -28,7 +28,7 @@ class Roles:
         self.cuts: dict[str, Cut] = {}
         self.reasons: dict[str, str] = {}
         self.fed: dict[str, frozenset[str]] = {}
-        # In which weights are divided that one segment did not do for, and what was said of that; then, those of this call.
+        # In which weights are divided that one segment did not do for, with what was said of that; those of this call.
         self._segments: dict[str, tuple[Cut, str]] = {}
         self._learned: dict[str, tuple[Cut, str]] = {}
         self._before: dict[str, str] = {}
@@ -38,11 +38,12 @@ class Roles:
     def begin(self) -> None:
         """Another call is made, with nothing decided but what must stay whole, and in what segments to divide.
 
-        Where segments were learned, what came after in that call says nothing.
+        Where segments were learned, or shown to be wrong, nothing else that this call came to counts.
         """
-        if self._learned:
-            self._segments.update(self._learned)
-            self.reasons = dict(self._before)
+        wrong = {name: self.reasons[name] for name in self._segments if name in self.reasons}
+        self._segments.update(self._learned)
+        if self._learned or wrong.keys() - self._before.keys():
+            self.reasons = {**self._before, **wrong}
         self._before = dict(self.reasons)
         self.cuts, self.fed, self._learned, self._changed = {}, {}, {}, False
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.parts import (
@@ -14,6 +13,7 @@ from overdrive.techniques.parallel.tensor_parallel.parts import (
     decided,
     makers_of,
     part_from,
+    parts_in,
     rule,
     whole_of,
 )
@@ -72,14 +72,15 @@ _NAMES = (
 @rule(*_NAMES)
 def elementwise(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of parts that are cut alike, counted from the back; wholes beside them are cut likewise."""
-    leaves, form = pytree.tree_flatten((args, kwargs))
-    parts = [each for each in leaves if decided(each)]
+    parts = [each for each in parts_in(args, kwargs) if each.cut is not None]
     back, cut = common(parts)
     if _writes(name) and not decided(args[0]):
         raise CannotKeep(f"`{name}` writes it into what is whole")
-    own = [aligned(each, back, cut) if isinstance(each, torch.Tensor) else each for each in leaves]
-    local_args, local_kwargs = pytree.tree_unflatten(own, form)
-    made = function(*local_args, **local_kwargs)
+
+    def own(each: Any) -> Any:
+        return aligned(each, back, cut) if isinstance(each, torch.Tensor) else each
+
+    made = function(*map(own, args), **{key: own(each) for key, each in kwargs.items()})
     same = [each for each in parts if each.held is made]
     return same[0] if same else part_from(made, cut.at(made.dim() + back), makers_of(*parts))
 

@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from overdrive.seams.torch.internals import as_plain_tensors
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
@@ -81,9 +80,10 @@ def _moved(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
     if not decided(x) or x.dim() > len(_STRIDES):
         raise CannotKeep(f"`{name}` needs all that it gives")
     marked = torch.empty_strided(x.shape, _STRIDES[: x.dim()], device="meta")
-    given = pytree.tree_map_only(Part, lambda each: marked if each is x else each, (args, kwargs))
-    seen = function(*given[0], **given[1])
-    own = pytree.tree_map_only(Part, lambda each: each.held if each is x else each, (args, kwargs))
+
+    def with_other(other: torch.Tensor) -> Any:
+        own = (other if each is x else each for each in args)
+        return function(*own, **{key: other if each is x else each for key, each in kwargs.items()})
 
     def found(like: torch.Tensor) -> Cut:
         for dim, stride in enumerate(like.stride()):
@@ -91,12 +91,16 @@ def _moved(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
                 return x.cut.at(dim)  # type: ignore[no-any-return]
         raise CannotKeep(f"`{name}` picks some of what it gives")
 
-    cuts = [found(each) for each in pytree.tree_leaves(seen)]
-    made = pytree.tree_leaves(function(*own[0], **own[1]))
-    if any(one.dim() != other.dim() for one, other in zip(made, pytree.tree_leaves(seen), strict=True)):
+    seen = with_other(marked)
+    several = isinstance(seen, (tuple, list))
+    likes = list(seen) if several else [seen]
+    cuts = [found(each) for each in likes]
+    made = with_other(x.held)
+    own = list(made) if several else [made]
+    if any(one.dim() != other.dim() for one, other in zip(own, likes, strict=True)):
         raise CannotKeep(f"`{name}` takes a part of one row for no dimension")
-    parts = [part_from(each, cut, x.makers) for each, cut in zip(made, cuts, strict=True)]
-    return tuple(parts) if isinstance(seen, (tuple, list)) else parts[0]
+    parts = [part_from(each, cut, x.makers) for each, cut in zip(own, cuts, strict=True)]
+    return tuple(parts) if several else parts[0]
 
 
 @rule("split", "chunk", "split_with_sizes", "tensor_split")
