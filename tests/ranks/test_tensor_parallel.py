@@ -25,7 +25,16 @@ from overdrive.techniques.parallel.tensor_parallel.rules import products, shapes
 from overdrive.techniques.parallel.tensor_parallel.weights import candidates, refusal  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
-from tests.ranks.tensor_models import MODELS, WORDS, Decoder, Dropped, Encoder, Softmaxed, mlp  # noqa: E402
+from tests.ranks.tensor_models import (  # noqa: E402
+    MODELS,
+    WORDS,
+    Decoder,
+    Dropped,
+    Encoder,
+    GroupedAttention,
+    Softmaxed,
+    mlp,
+)
 
 HERE = Path(__file__).parent
 ROUNDING = 1e-9  # of numbers in fp64, after eight steps
@@ -108,6 +117,14 @@ def test_heads_that_are_too_few_stay_whole_and_the_rest_is_divided() -> None:
     reasons = whole(model, found(model, *MODELS["grouped"][1](), ranks=4))
     assert {name.split(".")[2] for name in reasons if name.startswith("attention")} == {"k_proj", "v_proj"}
     assert "seen as … × 8 × 2 × 4, of which 4 ranks cannot have parts" in reasons["attention.0.k_proj.weight"]
+
+
+def test_one_head_of_keys_stays_whole() -> None:
+    model = Decoder("grouped")
+    for place in range(2):
+        model.attention[place] = GroupedAttention(16, 4, 1)
+    reasons = whole(model, found(model, *MODELS["grouped"][1]()))
+    assert {name.split(".")[2] for name in reasons} == {"k_proj", "v_proj"}
 
 
 def test_what_looks_at_several_outputs_is_named() -> None:

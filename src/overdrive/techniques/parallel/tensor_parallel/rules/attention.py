@@ -17,6 +17,7 @@ from overdrive.techniques.parallel.tensor_parallel.parts import (
     makers_of,
     part_from,
     rule,
+    whole_of,
 )
 from overdrive.techniques.parallel.tensor_parallel.rules.elements import aligned, kept
 from overdrive.techniques.parallel.tensor_parallel.shards import entered, shards
@@ -32,10 +33,10 @@ def multi_head(name: str, function: Callable[..., Any], args: tuple[Any, ...], k
 def scaled_dot_product(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    three = [given.pop(each) for each in names[:3]]
+    three = [_heads(given.pop(each)) for each in names[:3]]
     parts = [each for each in three if decided(each)]
     backs = {each.cut.dim - each.dim() for each in parts}
-    if not parts or len(backs) > 1 or max(backs) > -3 or decided(given.get("attn_mask")):
+    if not parts or len(backs) > 1 or decided(given.get("attn_mask")):
         raise CannotKeep("attention needs all that it gives")
     back, cut = backs.pop(), parts[0].cut
     if not given.get("enable_gqa") and any(each.cut.segments != cut.segments for each in parts):
@@ -48,6 +49,12 @@ def scaled_dot_product(name: str, function: Callable[..., Any], args: tuple[Any,
         mask = aligned(mask, back, cut)
     made = _dropping(own, mask, p, back, cut, **given) if p else function(*own, mask, **given)
     return part_from(made, three[0].cut if decided(three[0]) else cut.at(made.dim() + back), makers_of(*parts))
+
+
+def _heads(tensor: Any) -> Any:
+    """Divided by heads, or whole: a head of keys that all queries share cannot be divided."""
+    within = decided(tensor) and tensor.cut.dim >= tensor.dim() - 2
+    return whole_of(tensor, "attention needs all of a head") if within else tensor
 
 
 def _dropping(own: list[torch.Tensor], mask: Any, p: float, back: int, cut: Cut, **given: Any) -> torch.Tensor:
