@@ -249,6 +249,14 @@ class UNet(nn.Module):
         return self.head(self.join2(torch.cat([a, y], 1)))
 
 
+def mobile() -> nn.Module:
+    """With a convolution of each channel by itself."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU6(), nn.Conv2d(8, 8, 3, 1, 1, groups=8)),
+        *(nn.BatchNorm2d(8), nn.ReLU6(), nn.Conv2d(8, 16, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(16, 4)),
+    )
+
+
 def words() -> torch.Tensor:
     return torch.randint(1, WORDS, (4, 8))
 
@@ -267,4 +275,5 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor
     "resnet": (resnet, lambda: (pictures(),)),
     "resnet of three": (lambda: resnet(three=True), lambda: (pictures(),)),
     "unet": (UNet, lambda: (pictures(),)),
+    "mobile": (mobile, lambda: (pictures(),)),
 }

@@ -324,7 +324,7 @@ def trained(model: nn.Module, batches: list[Any]) -> list[Any]:
         loss = made[1] if isinstance(made, tuple) else made.square().mean()
         loss.backward()
         optimizer.step()
-        told.append(float(loss))
+        told.append(loss.item())
         shards.call_over()
     model.eval()
     with torch.no_grad():
@@ -387,7 +387,7 @@ def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
         assert loaded[0].weight is loaded[3].weight
         own.load_state_dict({name: each + 1 for name, each in before.items()})
         assert torch.equal(whole_of(own[0].weight), before["0.weight"] + 1)
-        assert float(own[0].weight.sum()) == pytest.approx(float((before["0.weight"] + 1).sum()))
+        assert own[0].weight.sum().item() == pytest.approx(float((before["0.weight"] + 1).sum()))
         with pytest.raises(RuntimeError, match="cannot write to what ranks have parts of"):
             own[0].weight.normal_()
 

@@ -139,7 +139,8 @@ def convolution(name: str, function: Callable[..., Any], args: tuple[Any, ...], 
     names += ["output_padding", "groups", "dilation"] if name in TRANSPOSED else ["dilation", "groups"]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     x, weight, bias = given.pop("input"), given.pop("weight"), given.pop("bias", None)
-    if given.get("groups", 1) != 1:
+    alone = given.get("groups", 1) == x.shape[1] == weight.shape[0] and name in CONVOLUTIONS  # each channel by itself
+    if given.get("groups", 1) != 1 and not alone:
         raise CannotKeep("it is convolved in groups of channels")
     if x.dim() != weight.dim():
         raise CannotKeep("it is convolved without a batch")
@@ -148,9 +149,12 @@ def convolution(name: str, function: Callable[..., Any], args: tuple[Any, ...], 
     channels = ["in", "out"] if name in TRANSPOSED else ["out", "in"]
 
     def made(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return function(x, weight, bias, **given)  # type: ignore[no-any-return]
+        return function(x, weight, bias, **given, **({"groups": x.shape[1]} if alone else {}))  # type: ignore[no-any-return]
 
     out = ["x0", "out", *places]
+    if alone:
+        del given["groups"]
+        return _layer(made, Operand(x, out), Operand(weight, ["out", "one", *kernel]), bias, out)
     return _layer(made, Operand(x, ["x0", "in", *places]), Operand(weight, [*channels, *kernel]), bias, out)
 
 
