@@ -115,9 +115,7 @@ def _own(operand: Operand, label: Any, segments: tuple[int, ...]) -> torch.Tenso
 def linear(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias = _named(("input", "weight", "bias"), args, kwargs)
     rest = [f"x{dim}" for dim in range(x.dim() - 1)]
-    return _layer(
-        lambda *own: function(*own), Operand(x, [*rest, "in"]), Operand(weight, ["out", "in"]), bias, [*rest, "out"]
-    )
+    return _layer(function, Operand(x, [*rest, "in"]), Operand(weight, ["out", "in"]), bias, [*rest, "out"])
 
 
 @deciding("addmm")
