@@ -11,61 +11,8 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from tensor_models import GPT, Dropped, Encoder, Softmaxed, mlp, resnet
 from torch import nn
-
-
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first_norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.ModuleDict({"up": nn.Linear(width, 4 * width), "down": nn.Linear(4 * width, width)})
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        n, t, c = x.shape
-        q, k, v = self.attention(self.first_norm(x)).view(n, t, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, t, c)
-        x = x + F.dropout(self.projection(mixed), 0.1, self.training)
-        return x + F.dropout(self.mlp["down"](F.gelu(self.mlp["up"](self.second_norm(x)))), 0.1, self.training)
-
-
-class GPT(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(11, 16), nn.Embedding(8, 16)
-        self.blocks, self.norm = nn.ModuleList(Block(16) for _ in range(2)), nn.LayerNorm(16)
-        self.head = nn.Linear(16, 11, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(x) + self.places(torch.arange(x.shape[1]))
-        for each in self.blocks:
-            x = each(x)
-        return self.head(self.norm(x))
-
-
-class Softmaxed(nn.Module):
-    """What lies between looks at all outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Linear(6, 8), nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.two(self.one(x).softmax(-1))
-
-
-class Dropped(Softmaxed):
-    """What lies between draws random numbers."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.two(F.dropout(self.one(x), 0.5, self.training))
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 10), nn.Tanh(), nn.Linear(10, 8, bias=False), nn.Linear(8, 3)
-    )
 
 
 def digest(state: object) -> float:
@@ -90,10 +37,14 @@ def train(name: str, model: nn.Module, optimizer: torch.optim.Optimizer, batches
 def main(name: str) -> None:
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
-    kinds = {"gpt": GPT, "softmaxed": Softmaxed, "dropped": Dropped, "mlp": mlp}
+    kinds = {"gpt": GPT, "softmaxed": Softmaxed, "dropped": Dropped, "mlp": mlp, "encoder": Encoder, "resnet": resnet}
     model = kinds[name]()
     if name == "gpt":
         batches = [(torch.randint(11, (4, 8)), torch.randint(11, (4, 8))) for _ in range(8)]
+    elif name == "encoder":
+        batches = [(torch.randint(20, (4, 8)), torch.randint(4, (4,))) for _ in range(8)]
+    elif name == "resnet":
+        batches = [(torch.randn(3, 3, 8, 8), torch.randint(10, (3,))) for _ in range(8)]
     else:
         batches = [(torch.randn(5, 6), torch.randint(3, (5,))) for _ in range(8)]
     optimizer = (

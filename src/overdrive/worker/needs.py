@@ -11,9 +11,12 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.forks.forked import in_children
+from overdrive.forks.layout import Unfit
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 # The first two steps make what the others find: gradients, the optimizer's state, plans of the libraries.
 FIRST = 2
 COUNTED = 3
+_RANKS = 2  # over which it is tried how layers are divided
+_PATIENCE = 600.0  # seconds, for that
 
 
 def make_observer() -> NeedsObserver:
@@ -43,6 +48,8 @@ class NeedsObserver:
         self._hooks: list[Any] = []
         self._activations = 0  # working bytes alive when a backward pass begins
         self._steps: list[list[dict[str, Any]]] = []
+        self._divided: list[list[int]] = []
+        self._tried: set[int] = set()  # ids of models
 
     def __call__(self, seams: Seams) -> None:
         seams.optimizer_made.subscribe(self.made)
@@ -61,6 +68,10 @@ class NeedsObserver:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._memory is None:
             self._models.setdefault(id(model), model)
+            if model.training and self._optimizers and id(model) not in self._tried:
+                self._tried.add(id(model))
+                with contextlib.suppress(Unfit):
+                    self._divided += _divided(model, self._optimizers, call, args, kwargs)
         return call(*args, **kwargs)
 
     def fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
@@ -132,7 +143,7 @@ class NeedsObserver:
                 "workspace": at_peak - min(at_peak, self._activations),
             },
             "program": self._program,
-            "pairs": [pair for model in self._models.values() for pair in _pairs(model)],
+            "divided": self._divided,
             "units": [held for model in self._models.values() for held in _units(model)],
             "steps": self._steps,
         }
@@ -155,16 +166,20 @@ class NeedsObserver:
             yield from parameters_of(optimizer)
 
 
-def _pairs(model: Any) -> list[list[int]]:
-    """Pairs of layers that may be divided over ranks, untried: numbers between them, and bytes of their weights."""
-    from overdrive.techniques.parallel.tensor_parallel.pairs import candidates
+def _divided(model: Any, optimizers: list[Any], call: Callable[..., Any], args: Any, kwargs: Any) -> list[list[int]]:
+    """Weights that two ranks can divide: what their count must divide (0: any will do), and bytes.
 
-    found = []
-    for names in candidates(model, 1)[0]:
-        first, second = (model.get_submodule(name) for name in names)
-        held = (*first.parameters(), second.weight)
-        found.append([first.out_features, sum(each.nbytes for each in held)])
-    return found
+    Found out in a process of its own: what is loaded for it is not the program's.
+    """
+    from overdrive.model_state.trial_call import may_fork_with
+    from overdrive.techniques.parallel.tensor_parallel.finding import found
+
+    if not may_fork_with(model):
+        return []
+    (told,) = in_children([lambda tick: found(model, optimizers, call, args, kwargs, _RANKS)], patience=_PATIENCE)
+    weights = dict(model.named_parameters())
+    cuts = [(weights[name].nbytes, segments) for name, (_, segments) in told["cuts"].items()]
+    return [[0 if any(each % _RANKS for each in segments) else gcd(*segments), size] for size, segments in cuts]
 
 
 def _units(model: Any) -> list[int]:

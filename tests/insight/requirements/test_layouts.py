@@ -10,8 +10,8 @@ from overdrive.insight.requirements.needs import Needs
 MEMORY = {"parameters": 1000, "gradients": 800, "optimizer states": 1600, "activations": 501, "workspace": 100}
 
 
-def needs(*pairs: tuple[int, int]) -> Needs:
-    return Needs("cpu", 1, MEMORY, program=0, operators=(), pairs=pairs, units=(300, 300, 400))
+def needs(*divided: tuple[int, int]) -> Needs:
+    return Needs("cpu", 1, MEMORY, program=0, operators=(), divided=divided, units=(300, 300, 400))
 
 
 def test_a_batch_divided_leaves_weights_and_their_states_whole() -> None:
@@ -37,12 +37,12 @@ def test_layers_divided_leave_activations_whole() -> None:
     alone, _, _, _, tensor = layouts(needs((8, 600), (6, 100)), 4)
     assert alone.parts == MEMORY
     assert tensor.parts == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
-    assert "1 of 2 pairs" in tensor.said
+    assert "1 of 2 weights" in tensor.said and "tried with 2 ranks" in tensor.said
 
 
-def test_without_pairs_nothing_is_saved() -> None:
+def test_where_nothing_is_divided_nothing_is_saved() -> None:
     tensor = layouts(needs(), 2)[4]
-    assert tensor.parts == MEMORY and "no pairs" in tensor.said
+    assert tensor.parts == MEMORY and "no layers" in tensor.said
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(4001, True), (4000, False), (None, None)])

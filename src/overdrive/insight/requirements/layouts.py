@@ -18,8 +18,8 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     largest = max(needs.units, default=alone["parameters"])
     shares["parameters"] += largest - largest // ranks
     shares["gradients"] += largest  # those of the same unit, before they are summed
-    pairs = [held for between, held in needs.pairs if between % ranks == 0]
-    saved = sum(pairs) - sum(pairs) // ranks
+    divided = [held for multiple, held in needs.divided if multiple % ranks == 0]
+    saved = sum(divided) - sum(divided) // ranks
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
     layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
     layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
@@ -32,7 +32,7 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
             shares,
             f"the largest of {len(needs.units)} units of parameters is whole in its use, and so are its gradients",
         ),
-        (f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
+        (f"tensor={ranks}", layers, _said(ranks, len(divided), len(needs.divided))),
     )
     sizes = [sum(parts.values()) for _, parts, _ in found]
     return [
@@ -41,8 +41,9 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     ]
 
 
-def _said(divided: int, found: int) -> str:
+def _said(ranks: int, divided: int, found: int) -> str:
     if not divided:
-        return "no pairs of layers were found that could be divided"
+        return "no layers were found that could be divided"
+    tried = "" if ranks == 2 else "; it was tried with 2 ranks, and with more of them heads of attention may be too few"
     rest = f" of {found}" if divided < found else ""
-    return f"if the first call proves {divided}{rest} pairs of layers; what lies between them divides too"
+    return f"{divided}{rest} weights and biases are divided; what their layers make divides too{tried}"

@@ -42,7 +42,7 @@ class Needs:
     kept_peak: int = 0  # bytes; measured: of the process as it is, where the C library keeps freed blocks
     notes: tuple[str, ...] = field(default=())
     inference: bool = False  # it trains nothing: a step is a call of its model
-    pairs: tuple[tuple[int, int], ...] = ()  # of layers that may be divided: numbers between them, bytes of weights
+    divided: tuple[tuple[int, int], ...] = ()  # of each weight that ranks can divide: a multiple of their number, bytes
     units: tuple[int, ...] = ()  # bytes of parameters that are used together, and whole together if they are divided
 
     @property
@@ -98,7 +98,7 @@ class Needs:
             memory={part: int(report["memory"][part]) for part in PARTS},
             program=int(report["program"]),
             operators=_fastest(least, steps),
-            pairs=tuple((between, held) for between, held in report.get("pairs", ())),
+            divided=tuple((multiple, held) for multiple, held in report.get("divided", ())),
             units=tuple(report.get("units", ())),
         )
         return replace(needs, **measured)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -237,3 +238,12 @@ def is_compiled(thing: Any) -> bool:
     if isinstance(thing, torch.nn.Module):
         return "_torchdynamo_orig_callable" in held or held.get("_compiled_call_impl") is not None
     return isinstance(thing, FunctionType) and "_is_torch_compile" in held
+
+
+@cache
+def body_of(function: Any) -> Any:
+    """A function of PyTorch's that is written in Python, without asking whether a class wants to be told of it."""
+    asks_nobody = {**function.__globals__, "has_torch_function": lambda given: False}
+    made = FunctionType(function.__code__, asks_nobody, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made

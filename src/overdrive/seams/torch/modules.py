@@ -67,3 +67,22 @@ def swapped(modules: Sequence[torch.nn.Module], others: Mapping[int, torch.Tenso
             space["_flat_weights"], space["_flat_weight_refs"] = weights, references
         for holder, name, tensor in before:
             holder[name] = tensor
+
+
+class TellsOfLoading(torch.nn.Module):
+    """For classes that are put over a module's own: told of what is loaded into it, and copied as that class."""
+
+    def about_to_load(self, state: dict[str, Any], prefix: str) -> None:
+        """`state` has what is loaded under this prefix; it may be changed."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        self.about_to_load(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def another(module: torch.nn.Module, kind: Any, parameters: Mapping[str, Any], without: str) -> torch.nn.Module:
+    """A module of this class with all that `module` has, but the attribute `without`, and with these parameters."""
+    made: torch.nn.Module = kind.__new__(kind)
+    made.__dict__.update({name: each for name, each in vars(module).items() if name != without})
+    made.__dict__["_parameters"] = {**module._parameters, **parameters}
+    return made

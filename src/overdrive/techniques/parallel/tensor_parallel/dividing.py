@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from overdrive.core.objective import size
-from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
 from overdrive.ranks.rank import Rank
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.points import reason_of
-from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.tracing import traced
-from overdrive.techniques.parallel.tensor_parallel.layers import divide, divided_by, part_of
-from overdrive.techniques.parallel.tensor_parallel.pairs import candidates, refusal, trained_by
-from overdrive.techniques.parallel.tensor_parallel.trial import ModelTrial
+from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
+from overdrive.techniques.parallel.tensor_parallel.finding import found
+from overdrive.techniques.parallel.tensor_parallel.layers import divide, part_of
+from overdrive.techniques.parallel.tensor_parallel.parts import Part, whole_of
+from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by
+from overdrive.techniques.parallel.tensor_parallel.weights import trained_by
 
 _NAMED = 3  # layers that a sentence names; the others are counted
 
 
 class Live:
-    """`Parts` of the ranks of this run."""
+    """`Shards` of the ranks of this run."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self.rank, self.size = group.rank, group.size
 
-    def part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        return tensor
-
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._group.sum_(tensor, "the parts of a layer")
 
-    def gather(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        held = tensor.detach()
-        return self._group.gather(held, dim, [held.shape[dim]] * self.size, "a layer's weights").contiguous()
+    def gather(self, tensor: torch.Tensor, cut: Cut) -> torch.Tensor:
+        held = [cut.held(rank, self.size) for rank in range(self.size)]
+        return cut.joined(
+            self._group.gather(tensor, cut.dim, held, "what a layer's parts come to"), self.size
+        ).contiguous()
+
+    def weight(self, parameter: torch.Tensor, cut: Cut) -> torch.Tensor:
+        return parameter
+
+    def open_cut(self, name: str, cut: Cut, makers: Collection[str]) -> Cut | None:
+        raise AssertionError("all is decided in a run")
+
+    def gathered(self, makers: Collection[str], why: str, segments: tuple[int, ...]) -> None:
+        """What the first call did not show costs a message."""
 
 
 class Dividing:
@@ -50,10 +60,10 @@ class Dividing:
         self._rank = rank
         self._optimizers: list[Any] = []
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._dims: dict[torch.Tensor, int] = {}  # of parameters that are divided, along which dimension
+        self._cuts: dict[torch.Tensor, Cut] = {}  # of parameters that are divided
         self._whole: dict[torch.Tensor, torch.Size] = {}  # and what they were
-        self._parts: Live | None = None
-        rank.lockstep.differing.append(lambda parameter: parameter in self._dims)
+        self._live: Live | None = None
+        rank.lockstep.differing.append(lambda parameter: parameter in self._cuts)
 
     def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers.append(optimizer)
@@ -64,11 +74,16 @@ class Dividing:
         if optimizers:
             self._seen.add(model)
             self._divide(model, optimizers, call, args, kwargs)
-        return call(*args, **kwargs)
+        if not self._cuts:
+            return call(*args, **kwargs)
+        try:
+            return pytree.tree_map_only(Part, lambda each: whole_of(each), call(*args, **kwargs))
+        finally:
+            call_over()
 
     def norm(self, call: Callable[..., Any], gradients: Sequence[Any], kind: float, foreach: Any) -> Any:
         """Of all gradients together, with the parts of all ranks."""
-        own = {id(each.grad) for each in self._dims if each.grad is not None}
+        own = {id(each.grad) for each in self._cuts if each.grad is not None}
         return norm_of_parts(call, gradients, own, kind, foreach, self._rank.group)
 
     # -- inside ---------------------------------------------------------------------------------
@@ -79,92 +94,62 @@ class Dividing:
         told: Any = {}
         if self._rank.rank == 0:
             try:
-                told = self._tried(model, optimizers, call, args, kwargs)
+                told = found(model, optimizers, call, args, kwargs, self._rank.size)
             except Exception as error:  # the other ranks wait for an answer
-                told = {"pairs": [], "reasons": {"": reason_of(error)}}
+                told = {"cuts": {}, "reasons": {"": reason_of(error)}}
         told = self._rank.group.told_by_first(told, "which layers are divided")
         name = type(model).__name__
-        if not told["pairs"]:
-            self._rank.say(f"{name} stays whole on every rank: {_said(told['reasons']) or 'it has no linear layers'}")
+        if not told["cuts"]:
+            self._rank.say(
+                f"{name} stays whole on every rank: {_said(told['reasons']) or 'it has no weights to divide'}"
+            )
             return
         before = _bytes(model)
-        self._begin()
-        for one, other in told["pairs"]:
-            pair = model.get_submodule(one), model.get_submodule(other)
-            whole: dict[torch.Tensor, torch.Size] = {
-                each: each.shape for module in pair for each in module.parameters()
-            }
-            for parameter, dim in divide(pair).items():
-                self._dims[parameter], self._whole[parameter] = dim, whole[parameter]
+        if self._live is None:
+            self._live = Live(self._rank.group)
+            divided_by(self._live)  # for good: models have no more than their parts from here on
+        shapes: dict[torch.Tensor, torch.Size] = {each: each.shape for each in model.parameters()}
+        cuts = divide(model, {key: Cut(dim, tuple(segments)) for key, (dim, segments) in told["cuts"].items()})
+        self._cuts.update(cuts)
+        self._whole.update({each: shapes[each] for each in cuts})
         for each in optimizers:
             self._state_in_parts(each)
-        count = len(told["pairs"])
         after = _bytes(model)
-        layers = "1 pair of layers is" if count == 1 else f"{count} pairs of layers are"
+        count = sum(len(self._whole[each]) > 1 for each in cuts)
+        layers = "the weights of 1 layer are" if count == 1 else f"the weights of {count} layers are"
         said = f"{name}: {layers} divided over {self._rank.size} ranks, parameters {size(before)} → {size(after)}"
         whole_ones = f"; whole stay {_said(told['reasons'])}" if told["reasons"] else ""
         self._rank.say(f"{said} a rank, and gradients and optimizer state alike{whole_ones}")
 
-    def _begin(self) -> None:
-        if self._parts is None:
-            self._parts = Live(self._rank.group)
-            divided_by(self._parts)  # for good: models have no more than their parts from here on
-
-    def _tried(
-        self, model: nn.Module, optimizers: Sequence[Any], call: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        if why := refusal(model, optimizers):
-            return {"pairs": [], "reasons": {"": why}}
-        pairs, reasons = candidates(model, self._rank.size)
-        if not pairs:
-            return {"pairs": [], "reasons": reasons}
-        if not may_fork_with(model):
-            return {
-                "pairs": [],
-                "reasons": {"": "it could not be tried: its process cannot be forked (a GPU is in use)"},
-            }
-        late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
-        try:
-            found = tried(model, lambda: ModelTrial(model, call, args, kwargs, self._rank.size).found(pairs)).made
-        except NoTrial as error:
-            return {"pairs": [], "reasons": {"": f"it could not be tried ({error})"}}
-        return {"pairs": found["pairs"], "reasons": {**reasons, **found["reasons"]}}
-
     def _state_in_parts(self, optimizer: Any) -> None:
         """Its state, where it has some already, and its `state_dict`, which has the whole."""
-        live = self._parts
-        assert live is not None
         for parameter in parameters_of(optimizer):
             state = optimizer.state.get(parameter, {})
-            for name, value in state.items() if parameter in self._dims else ():
+            for name, value in state.items() if parameter in self._cuts else ():
                 if isinstance(value, torch.Tensor) and value.shape == self._whole[parameter]:
-                    state[name] = part_of(value, self._dims[parameter], live)
+                    state[name] = part_of(value, self._cuts[parameter])
         optimizer.register_state_dict_post_hook(self._gathered)
         optimizer.register_load_state_dict_pre_hook(self._taken_apart)
 
     def _gathered(self, optimizer: Any, told: dict[str, Any]) -> dict[str, Any]:
-        live = self._parts
+        live = self._live
         assert live is not None
         return self._changed(optimizer, told, lambda each: each.shape, live.gather)
 
     def _taken_apart(self, optimizer: Any, told: dict[str, Any]) -> dict[str, Any]:
-        live = self._parts
-        assert live is not None
-        return self._changed(
-            optimizer, told, lambda each: self._whole[each], lambda held, dim: part_of(held, dim, live)
-        )
+        return self._changed(optimizer, told, lambda each: self._whole[each], part_of)
 
     def _changed(
-        self, optimizer: Any, told: dict[str, Any], shape: Callable[[Any], Any], act: Callable[[Any, int], Any]
+        self, optimizer: Any, told: dict[str, Any], shape: Callable[[Any], Any], act: Callable[[Any, Cut], Any]
     ) -> dict[str, Any]:
         """`told` with other tensors of divided parameters: of those that have this shape."""
         state = dict(told["state"])
         for place, parameter in enumerate(parameters_of(optimizer)):
-            if parameter not in self._dims or place not in state:
+            if parameter not in self._cuts or place not in state:
                 continue
-            dim = self._dims[parameter]
+            cut = self._cuts[parameter]
             state[place] = {
-                name: act(held, dim) if isinstance(held, torch.Tensor) and held.shape == shape(parameter) else held
+                name: act(held, cut) if isinstance(held, torch.Tensor) and held.shape == shape(parameter) else held
                 for name, held in state[place].items()
             }
         return {**told, "state": state}
@@ -174,7 +159,7 @@ def _said(reasons: dict[str, str]) -> str:
     """By layer; layers with the same reason are told together."""
     by_reason: dict[str, list[str]] = {}
     for name, why in reasons.items():
-        by_reason.setdefault(why, []).append(name)
+        by_reason.setdefault(why, []).append(name.removesuffix(".weight"))
     return "; ".join(f"{_named(names)} ({why})" if names[0] else why for why, names in by_reason.items())
 
 

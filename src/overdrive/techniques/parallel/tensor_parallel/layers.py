@@ -1,149 +1,130 @@
-"""Linear layers of which each rank has a part: the first of a pair by its outputs, the second by its inputs.
+"""Modules of which each rank has parts of the weights.
 
-What goes into the first and comes out of the second is the same on all ranks. A part of the weights lies in the
-program's own parameters; a `state_dict` and a pickled module have the whole ones.
+The parts lie in the program's own parameters. Who asks the module for a weight, as its own code does, is given a
+`Part`, which looks whole. A `state_dict` and a pickled module have the whole weights.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+import functools
+import weakref
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+
+from overdrive.seams.torch.modules import TellsOfLoading, another, parameters_in
+from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
+from overdrive.techniques.parallel.tensor_parallel.parts import Part, weight_of
+from overdrive.techniques.parallel.tensor_parallel.shards import shards
 
 
-class Shards(Protocol):
-    """Who has the parts."""
+class Divided(TellsOfLoading):
+    """
+    Attributes:
+        plain: the class that the module had.
+        divided_as: by attribute, the name of the weight in its model, and how it is divided; None: not decided yet.
+    """
 
-    @property
-    def rank(self) -> int: ...
+    plain: type[nn.Module]
+    divided_as: dict[str, tuple[str, Cut | None]]
 
-    @property
-    def size(self) -> int: ...
+    def __getattr__(self, name: str) -> Any:
+        found: Any = super().__getattr__(name)
+        known = vars(self)["divided_as"].get(name)
+        if known is None or found is None or isinstance(found, Part):
+            return found
+        full, cut = known
+        return weight_of(full, found if cut is None else shards().weight(found, cut), cut)
 
-    def part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """This rank's, of a parameter."""
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        found, prefix = super().state_dict(*args, **kwargs), kwargs.get("prefix", "")
+        for name, (_, cut) in self.divided_as.items():
+            if (key := prefix + name) in found and cut is not None:
+                found[key] = shards().gather(found[key].detach(), cut)
+        return found
 
-    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Over ranks, in its place."""
+    def about_to_load(self, state: dict[str, Any], prefix: str) -> None:
+        for name, (_, cut) in self.divided_as.items():
+            given = state.get(prefix + name)
+            if (
+                isinstance(given, torch.Tensor)
+                and cut is not None
+                and given.shape[cut.dim : cut.dim + 1] == (cut.size,)
+            ):
+                state[prefix + name] = part_of(given, cut)
 
-    def gather(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """All ranks' parts, one after the other."""
-
-
-_parts: list[Shards] = []  # of this process: no module holds them, so that modules can be copied
-
-
-def parts() -> Shards:
-    return _parts[-1]
-
-
-def divided_by(them: Shards) -> Callable[[], None]:
-    """From here on; returns what ends it."""
-    _parts.append(them)
-    return lambda: _parts.remove(them)
-
-
-class Entered(torch.autograd.Function):
-    """What all ranks have, into their parts; its gradient is the sum of theirs."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: Any) -> Any:
-        return whole.view_as(whole)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return Summed.apply(gradient)  # type: ignore[no-untyped-call]
-
-
-class Summed(torch.autograd.Function):
-    """The sum of all ranks' parts; all of them have its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, part: Any) -> Any:
-        return parts().sum_(part.detach().clone(memory_format=torch.contiguous_format))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return Entered.apply(gradient)  # type: ignore[no-untyped-call]
-
-
-class _Divided(nn.Linear):
-    """`in_features` and `out_features` are those of the whole."""
-
-    dims: ClassVar[dict[str, int]]  # of each parameter that is divided, along which dimension
-
-    def __deepcopy__(self, memo: Any) -> _Divided:
+    def __deepcopy__(self, memo: Any) -> Divided:
         made = type(self).__new__(type(self))
         memo[id(self)] = made
         made.__dict__ = copy.deepcopy(self.__dict__, memo)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled, it is a plain layer with whole weights."""
-        plain = nn.Linear(1, 1, bias=self.bias is not None, device="meta")
-        plain.in_features, plain.out_features, plain.training = self.in_features, self.out_features, self.training
-        for name, parameter in self.named_parameters(recurse=False):
-            whole = parts().gather(parameter, self.dims[name]) if name in self.dims else parameter.detach()
-            setattr(plain, name, nn.Parameter(whole, parameter.requires_grad))
-        return plain.__reduce_ex__(1)  # later protocols insist on the class that is pickled
+        """Pickled, it is a module of its own class with whole weights."""
+        own = parameters_in(self)
+        wholes = {name: _whole(own[name], cut) for name, (_, cut) in self.divided_as.items() if cut is not None}
+        # Later protocols insist on the class that is pickled.
+        return another(self, self.plain, wholes, "divided_as").__reduce_ex__(1)
 
 
-class ColumnLinear(_Divided):
-    """Has rows of the weight, which make a part of the outputs."""
-
-    dims: ClassVar[dict[str, int]] = {"weight": 0, "bias": 0}
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        them = parts()
-        bias = None if self.bias is None else them.part(self.bias, 0)
-        return F.linear(Entered.apply(input), them.part(self.weight, 0), bias)  # type: ignore[no-untyped-call]
+_wholes: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # being pickled, by the parameter's id
 
 
-class RowLinear(_Divided):
-    """Has columns of the weight, for a part of the inputs; the bias is whole, and added once."""
+def _whole(parameter: Any, cut: Cut) -> Any:
+    """The same object for modules that share a weight, which they then share where it is loaded."""
+    now = shards().gather(parameter.detach(), cut)
+    made = _wholes.get(id(parameter))
+    if made is None or not torch.equal(made, now):
+        made = _wholes[id(parameter)] = nn.Parameter(now, parameter.requires_grad)
+    return made
 
-    dims: ClassVar[dict[str, int]] = {"weight": 1}
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        made = Summed.apply(F.linear(input, parts().part(self.weight, 1)))  # type: ignore[no-untyped-call]
-        return made if self.bias is None else made + self.bias  # type: ignore[no-any-return]
+@functools.cache
+def _over(plain: Any) -> type[Divided]:
+    """A class of the same name, which is printed."""
+    return type(plain.__name__, (Divided, plain), {"plain": plain, "__module__": plain.__module__})
 
 
-def divide(pair: Sequence[nn.Module]) -> dict[torch.Tensor, int]:
-    """Make this pair a divided one, in place: the parameters stay the same objects, of other shapes.
+def shown(model: nn.Module, cuts: Mapping[str, Cut | None]) -> None:
+    """Have the modules give these weights as parts.
+
+    Args:
+        cuts: by a weight's name in the model; a weight of several modules has the name that comes first.
+    """
+    names = {id(each): name for name, each in model.named_parameters() if name in cuts}
+    for module in model.modules():
+        own = {name: names[id(each)] for name, each in parameters_in(module).items() if id(each) in names}
+        if own:
+            vars(module)["divided_as"] = {name: (full, cuts[full]) for name, full in own.items()}
+            kind: Any = type(module)
+            module.__class__ = _over(kind)
+
+
+def plain_again(model: nn.Module) -> None:
+    """Undo `shown`."""
+    for module in model.modules():
+        if isinstance(module, Divided):
+            kind: Any = module.plain
+            module.__class__ = kind
+            del vars(module)["divided_as"]
+
+
+def divide(model: nn.Module, cuts: Mapping[str, Cut]) -> dict[torch.Tensor, Cut]:
+    """Leave this rank its part of each weight, for good: parameters stay the same objects, of other shapes.
 
     Returns:
-        Those that are divided, with their dimension.
+        Those that are divided, and how.
     """
-    found: dict[torch.Tensor, int] = {}
-    for module, kind in zip(pair, (ColumnLinear, RowLinear), strict=True):
-        module.__class__ = kind
-        module.register_state_dict_post_hook(_gathered)  # type: ignore[no-untyped-call]
-        module.register_load_state_dict_pre_hook(_taken_apart)  # type: ignore[no-untyped-call]
-        for name, parameter in module.named_parameters(recurse=False):
-            if name in kind.dims:
-                found[parameter] = kind.dims[name]
-                parameter.data = part_of(parameter.data, kind.dims[name], parts())
+    shown(model, cuts)
+    found: dict[torch.Tensor, Cut] = {each: cuts[name] for name, each in model.named_parameters() if name in cuts}
+    for parameter, cut in found.items():
+        parameter.data = part_of(parameter.data, cut)
     return found
 
 
-def part_of(whole: torch.Tensor, dim: int, them: Shards) -> torch.Tensor:
-    """A copy: the whole can be freed."""
-    return whole.tensor_split(them.size, dim)[them.rank].clone(memory_format=torch.contiguous_format)
-
-
-def _gathered(module: Any, state: Any, prefix: str, metadata: Any) -> None:
-    for name, dim in module.dims.items():
-        if (key := prefix + name) in state:
-            state[key] = parts().gather(state[key], dim)
-
-
-def _taken_apart(module: Any, state: Any, prefix: str, *_: Any) -> None:
-    for name, dim in module.dims.items():
-        whole = module.out_features if dim == 0 else module.in_features
-        if isinstance(given := state.get(prefix + name), torch.Tensor) and given.shape[dim : dim + 1] == (whole,):
-            state[prefix + name] = part_of(given, dim, parts())
+def part_of(whole: torch.Tensor, cut: Cut) -> torch.Tensor:
+    """This rank's, as a copy: the whole can be freed."""
+    return cut.part(whole, shards().rank, shards().size).clone(memory_format=torch.contiguous_format)

@@ -13,30 +13,31 @@ if TYPE_CHECKING:
 
 
 class TensorParallel(Technique):
-    """Divides linear layers over the ranks of a run: each has a part of weights, gradients and optimizer state.
+    """Divides layers over the ranks of a run: each has a part of weights, gradients and optimizer state.
 
-    What it does: every rank runs the whole script on the same batches. Of two linear layers, the second of which takes
-    what the first gives, each rank has a part of the first's outputs and of the second's inputs; what the second
-    makes is summed over ranks, and so is the gradient of what the first is given. All else, every rank computes alike.
-    The parameters stay the program's own objects, of smaller shapes; a `state_dict`, of the model or of its optimizer,
-    and a pickled model are those of one process, and so is the norm that gradients are clipped by.
+    What it does: every rank runs the whole script on the same batches. Of a layer that is given whole numbers, each
+    rank has a part of the outputs: features, heads of attention, channels, words of a vocabulary. A layer that takes
+    what is in parts has a part of its inputs, and what it makes is summed over ranks; so is the gradient of what the
+    first is given. All else, every rank computes alike. The parameters stay the program's own objects, of smaller
+    shapes; a `state_dict`, of the model or of its optimizer, and a pickled model are those of one process, and so is
+    the norm that gradients are clipped by.
 
-    When it helps: models that do not fit one device because of wide layers, such as the feed-forward parts of
-    transformers, two thirds of their weights.
+    When it helps: models that do not fit one device.
 
-    When it hurts: each pair is summed twice a step over all ranks, and waits for it: over a slow link that takes longer
-    than the layers. What is not divided (attention, embeddings, norms, activations outside of the pairs) every
-    rank has and computes whole. Left whole, with the reason, is what a first call in fp64, whole and in parts, does not
-    show to be the same: pairs with something between that looks at several outputs or draws random numbers (dropout),
-    weights that are tied, optimizers that look at whole matrices, scaled gradients, models with hooks.
+    When it hurts: each pair of layers is summed twice a step over all ranks, and waits for it: over a slow link that
+    takes longer than the layers. Each function that is given a part takes some 50 us of Python more (on a busy CPU),
+    which models of small layers feel. What is not divided (norms, activations outside of the pairs) every rank has and
+    computes whole. Left whole, with the reason, is what a first call in fp64, whole and in parts, does not show to be
+    the same: layers of whose outputs a function needs all, fewer heads than ranks, weights that are not trained,
+    optimizers that look at whole matrices, scaled gradients, models with hooks.
 
-    What it watches: nothing after a model's first call in training, when it is tried and divided. What would escape:
-    whatever the program does later to a divided pair: hooks, other modules or attributes between the two, code that
-    looks at a part as if it were the whole (the calls named above are answered with the whole).
+    What it watches: nothing after a model's first call in training, when it is tried and divided. A function that needs
+    the whole of what is in parts gathers it, whenever it is called. What would escape: code that goes through
+    `model.parameters()` and looks at a part as if it were the whole (the calls named above are answered with it).
 
     Contract: rounding. The products of a layer are summed in parts.
 
-    Source: Shoeybi et al., Megatron-LM, 2019 (column, then row)
+    Source: Shoeybi et al., Megatron-LM, 2019 (columns, rows, heads and vocabularies)
     """
 
     name = "tensor_parallel"

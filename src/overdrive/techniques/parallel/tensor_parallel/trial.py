@@ -1,100 +1,29 @@
-"""Whether pairs can be divided: the model's call, whole and in parts, in fp64, with all ranks' parts in one process.
-
-Each rank is a thread here, and only one of them runs at a time: each draws random numbers from where the whole call
-began, and they wait for each other where ranks would.
-"""
+"""Whether and how a model can be divided: its call, whole and in parts, in fp64, with all ranks in one process."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from overdrive.core.rng import States
-from overdrive.techniques.parallel.tensor_parallel.layers import ColumnLinear, RowLinear, divided_by
+from overdrive.techniques.parallel.tensor_parallel import rules
+from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
+from overdrive.techniques.parallel.tensor_parallel.layers import plain_again, shown
+from overdrive.techniques.parallel.tensor_parallel.parts import whole_of
+from overdrive.techniques.parallel.tensor_parallel.roles import Roles
+from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by
+from overdrive.techniques.parallel.tensor_parallel.turns import InTurns
 
 _CLOSE = 1e-9  # of fp64, where sums are taken in another order
+_NOISE = 1e-13  # of the largest gradient: what others are that would be zero, as of a bias that a norm takes away
+_ROUNDS = 30  # of finding roles: a layer made whole may make another one whole
 
-Pair = tuple[str, str]
-
-
-class _Ranks:
-    """`Parts` of all ranks in one process, which take turns."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._mine = threading.local()
-        self._turns = [threading.Semaphore(0) for _ in range(size)]
-        self._given: list[list[torch.Tensor]] = [[] for _ in range(size)]
-        self._failed: list[BaseException] = []
-        self._over = [False] * size
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def rank(self) -> int:
-        return int(self._mine.rank)
-
-    def part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        return tensor.tensor_split(self.size, dim)[self.rank]
-
-    def gather(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        raise AssertionError("nothing is gathered in a trial")
-
-    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
-        rank = self.rank
-        place = len(self._given[rank])
-        self._given[rank].append(tensor)
-        chance = States.now()
-        self._pass_on(rank)
-        self._turns[rank].acquire()
-        chance.restore()
-        if self._failed or any(len(each) <= place for each in self._given):
-            raise RuntimeError("its ranks do not meet")
-        return torch.stack([each[place] for each in self._given]).sum(0)
-
-    def run(self, work: Callable[[], Any]) -> list[Any]:
-        """What `work` makes as each rank.
-
-        Raises:
-            Exception: what it raised as the first that failed.
-        """
-        made: list[Any] = [None] * self.size
-        began = States.now()
-
-        def live(rank: int) -> None:
-            self._mine.rank = rank
-            self._turns[rank].acquire()
-            try:
-                began.restore()
-                made[rank] = work()
-            except BaseException as error:
-                self._failed.append(error)
-            self._over[rank] = True
-            self._pass_on(rank)
-
-        threads = [threading.Thread(target=live, args=(rank,), daemon=True) for rank in range(self.size)]
-        for each in threads:
-            each.start()
-        self._turns[0].release()
-        for each in threads:
-            each.join()
-        if self._failed:
-            raise self._failed[0]
-        return made
-
-    def _pass_on(self, rank: int) -> None:
-        for step in range(1, self.size + 1):
-            other = (rank + step) % self.size
-            if not self._over[other]:
-                self._turns[other].release()
-                return
+assert rules  # importing them registers them
 
 
 class ModelTrial:
@@ -105,72 +34,145 @@ class ModelTrial:
         torch.set_default_dtype(torch.float64)
         self._model, self._call, self._ranks = model, call, ranks
         self._args, self._kwargs = pytree.tree_map(_exact, (args, kwargs))
+        self._parameters = dict(model.named_parameters())
         self._trained = [each for each in model.parameters() if each.requires_grad]
         self._chance = States.now()
-        self._whole = self._made()
+        self._buffers = [(each, each.detach().clone()) for each in model.buffers()]
+        self._roles = Roles(ranks)
+        self._whole = self._with_gradients()
 
-    def found(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """`pairs` that can be divided, and `reasons` of those that cannot, by the first layer's name."""
-        if not pairs or not (why := self._difference(pairs)):
-            return {"pairs": [list(each) for each in pairs], "reasons": {}}
-        if len(pairs) == 1:
-            return {"pairs": [], "reasons": {pairs[0][0]: why}}
-        kept: list[Pair] = []
-        reasons = {}
-        for pair in pairs:
-            if why := self._difference([*kept, pair]):
-                reasons[pair[0]] = why
+    def found(self, names: Sequence[str]) -> dict[str, Any]:
+        """Of these weights: `cuts` of those that can be divided, and `reasons` of those that cannot, by name."""
+        if why := self._settle(names):
+            return {"cuts": {}, "reasons": {"": why}}
+        kept = self._kept()
+        for name in names:
+            if name not in kept and self._parameters[name].dim() > 1:
+                self._roles.reasons.setdefault(name, "nothing it is used for can be divided by a rule")
+        reasons = {name: why for name, why in self._roles.reasons.items() if self._parameters[name].dim() > 1}
+        told = {name: [cut.dim, list(cut.segments)] for name, cut in kept.items()}
+        return {"cuts": told, "reasons": {name: why for name, why in reasons.items() if name not in kept}}
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def _settle(self, names: Sequence[str]) -> str:
+        """Find the roles of these weights. Returns what failed that has nothing to do with any of them."""
+        for _ in range(_ROUNDS):
+            self._roles.begin()
+            try:
+                with torch.no_grad():
+                    self._in_parts(dict.fromkeys(names), self._outputs)
+            except Exception as error:
+                if self._roles.settled():
+                    return f"it cannot be called in parts ({_first_line(error)})"
+            if self._roles.settled():
+                return ""
+        return "how its layers are divided does not settle"
+
+    def _kept(self) -> dict[str, Cut]:
+        """All that is proved: all at once, or else what is connected, one after the other."""
+        cuts = dict(self._roles.cuts)
+        if not cuts or not self._difference(cuts):
+            return cuts
+        kept: dict[str, Cut] = {}
+        for names in self._connected():
+            if why := self._difference({**kept, **{name: cuts[name] for name in names}}):
+                self._roles.refuse(names, why)
             else:
-                kept.append(pair)
-        return {"pairs": [list(each) for each in kept], "reasons": reasons}
+                kept.update({name: cuts[name] for name in names})
+        return kept
 
-    def _made(self) -> tuple[list[Any], list[Any]]:
+    def _connected(self) -> list[list[str]]:
+        """Weights of which one takes what the other makes, or that stand beside each other in a module."""
+        sets: list[set[str]] = []
+        joined = [{name} | each for name, each in self._roles.fed.items()]
+        joined += [{name, other} for name in self._roles.cuts for other in self._roles.cuts if _beside(name, other)]
+        for each in (*joined, *({name} for name in self._roles.cuts)):
+            met = [known for known in sets if known & each]
+            sets = [known for known in sets if not known & each] + [each.union(*met)]
+        return sorted([name for name in self._roles.cuts if name in each] for each in sets)
+
+    # -- proving ----------------------------------------------------------------------------------
+
+    def _difference(self, cuts: dict[str, Cut]) -> str:
+        """What is not the same when these are divided; empty where all is."""
+        for name, cut in cuts.items():
+            self._roles.hide(self._parameters[name], cut)
+        try:
+            made = self._in_parts(cuts, self._with_gradients)
+        except Exception as error:
+            return f"what lies between needs all of its outputs ({_first_line(error)})"
+        finally:
+            self._roles.show()
+        return self._compared(made, {id(self._parameters[name]) for name in cuts})
+
+    def _in_parts(self, cuts: Any, work: Callable[[], Any]) -> list[Any]:
+        """What `work` makes as each rank, with these weights in parts."""
+        self._chance.restore()
+        for buffer, before in self._buffers:
+            buffer.data.copy_(before)
+        end = divided_by(ranks := InTurns(self._ranks, self._roles))
+        shown(self._model, cuts)
+        try:
+            return ranks.run(work)
+        finally:
+            plain_again(self._model)
+            call_over()
+            end()
+
+    def _outputs(self) -> list[torch.Tensor]:
+        with _Exact():
+            leaves = pytree.tree_leaves(self._call(*self._args, **self._kwargs))
+        return [whole_of(each) for each in leaves if isinstance(each, torch.Tensor)]
+
+    def _with_gradients(self) -> tuple[list[Any], list[Any]]:
         """What the call makes, and the gradients of a sum over it in which each element counts otherwise."""
-        outputs = [
-            each
-            for each in pytree.tree_leaves(self._call(*self._args, **self._kwargs))
-            if isinstance(each, torch.Tensor)
-        ]
+        outputs = self._outputs()
         sums = [
             (each * torch.linspace(0.5, 1.5, each.numel(), dtype=each.dtype).view(each.shape)).sum()
             for each in outputs
             if each.requires_grad
         ]
-        return [each.detach() for each in outputs], list(torch.autograd.grad(sums, self._trained, allow_unused=True))
-
-    def _difference(self, pairs: Sequence[Pair]) -> str:
-        """What is not the same when these are divided; empty where all is."""
-        layers = [(self._model.get_submodule(one), self._model.get_submodule(other)) for one, other in pairs]
-        ranks = _Ranks(self._ranks)
-        end = divided_by(ranks)
-        for first, second in layers:
-            first.__class__, second.__class__ = ColumnLinear, RowLinear
-        try:
-            self._chance.restore()
-            made = ranks.run(self._made)
-        except Exception as error:
-            first_line = str(error).strip().split("\n", 1)[0]
-            return f"what lies between needs all of its outputs ({type(error).__name__}: {first_line[:80]})"
-        finally:
-            end()
-            for pair in layers:
-                for each in pair:
-                    each.__class__ = nn.Linear
-        divided = {id(each) for pair in layers for each in (*pair[0].parameters(), pair[1].weight)}
-        return self._compared(made, divided)
+        trained = [self._roles.whole(each) for each in self._trained]
+        return [each.detach() for each in outputs], list(torch.autograd.grad(sums, trained, allow_unused=True))
 
     def _compared(self, made: Sequence[Any], divided: set[int]) -> str:
         outputs, gradients = self._whole
         for theirs, _ in made:
             if len(theirs) != len(outputs) or not all(map(_alike, outputs, theirs)):
                 return "what comes out differs: what lies between looks at several of its outputs, or draws for them"
+        noise = _NOISE * max(
+            (float(each.abs().max()) for each in gradients if each is not None and each.numel()), default=0
+        )
         for place, parameter in enumerate(self._trained):
             theirs = [each[place] for _, each in made]
             if id(parameter) in divided:
                 theirs = [_sum(theirs)]
-            if not all(_alike(gradients[place], each) for each in theirs):
+            if not all(_alike(gradients[place], each, noise) for each in theirs):
                 return "its gradients are not the same"
         return ""
+
+
+class _Exact(TorchFunctionMode):
+    """What a model asks for in fp32 (some norms do) it has in fp64: else another order of sums would look like more."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        function = torch.Tensor.double if function is torch.Tensor.float else function
+        args, kwargs = pytree.tree_map_only(torch.dtype, _wider, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+
+def _wider(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _beside(name: str, other: str) -> bool:
+    return name.rpartition(".")[0] == other.rpartition(".")[0]
+
+
+def _first_line(error: Exception) -> str:
+    first = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {first[:80]}"
 
 
 def _sum(gradients: Sequence[Any]) -> Any:
@@ -178,7 +180,7 @@ def _sum(gradients: Sequence[Any]) -> Any:
     return torch.stack(held).sum(0) if held else None
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(one: Any, other: Any, noise: float = 0.0) -> bool:
     if one is None or other is None:
         return one is other
     if one.shape != other.shape or one.dtype != other.dtype:
@@ -186,7 +188,7 @@ def _alike(one: Any, other: Any) -> bool:
     if not one.dtype.is_floating_point:
         return torch.equal(one, other)
     scale = float(one.abs().max()) if one.numel() else 0.0
-    return torch.allclose(one, other, rtol=_CLOSE, atol=_CLOSE * max(scale, 1e-300), equal_nan=True)
+    return torch.allclose(one, other, rtol=_CLOSE, atol=max(_CLOSE * scale, noise, 1e-300), equal_nan=True)
 
 
 def _exact(leaf: Any) -> Any:
