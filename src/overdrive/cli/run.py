@@ -90,7 +90,7 @@ def _that_survive(techniques: list[Chosen]) -> list[Chosen]:
         if catalogue()[name].survives:
             kept.append((name, settings))
         elif STARTED_AGAIN not in os.environ:
-            announce(name, "what it holds is in no snapshot of a run that survives")
+            announce(name, catalogue()[name].lost_when_killed)
     return kept
 
 

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 from overdrive.cli.line import fail
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import catalogue
 
 if TYPE_CHECKING:
+    from overdrive.survive.under_plan import UnderPlan
     from overdrive.survive.survivor import Survivor
 
+_SETTLING = 3  # steps: techniques choose, check and lay out at a model's first calls
 SEED = "OVERDRIVE_SURVIVE_SEED"  # of the chance that the program takes from the system; else drawn
 
 
@@ -78,7 +81,16 @@ def survivor_of(
 
     share(Entropy(folder.manifest["seed"]))
     interval = SnapshotInterval(wish.every, wish.mtbf or MTBF)
-    survivor = Survivor(folder, SavedOutput(folder.output), interval, Ending(wish.requeue_code), say, anew)
+    ending = Ending(wish.requeue_code)
+    survivor = Survivor(folder, SavedOutput(folder.output), interval, ending, say, anew, _under(techniques))
     survivor.begin()
     os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor
+
+
+def _under(techniques: Sequence[Chosen]) -> UnderPlan:
+    from overdrive.survive.under_plan import UnderPlan
+
+    known = [catalogue()[name] for name, _ in techniques]
+    settling = max((max(_SETTLING, each.settles_in) for each in known), default=0)
+    return UnderPlan(any(each.family == "data" for each in known), settling)

@@ -21,16 +21,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
-from overdrive.survive.ours import belongs_to_us, is_library_file, is_python_file
+from overdrive.survive.ours import is_library_file, is_python_file
 
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
-_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb")  # in the system's folder for temporary files
+_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")  # in the system's folder for temporary files
 
 
 class _Thread(threading.local):
@@ -41,7 +42,7 @@ class Files:
     """Made once in a process: what listens to writes cannot be taken away."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
+        self._not_of_run = (f"{folder}/", f"{samples_folder()}/", "/dev/", "/proc/", "/sys/", *_CACHES)
         self._contents = folder / "contents"
         self._list = folder / "before"
         self._contents.mkdir(mode=0o700, exist_ok=True)
@@ -68,7 +69,7 @@ class Files:
 
     def counts(self, path: str) -> bool:
         """Whether what is written there belongs to the run: no device, no cache, nothing that passes."""
-        if path.startswith((self._folder + "/", "/dev/", "/proc/", "/sys/", *_CACHES)) or "/__pycache__" in path:
+        if path.startswith(self._not_of_run) or "/__pycache__" in path:
             return False
         head, _, rest = path.rpartition(self._temporary + "/")
         return not (head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
@@ -222,7 +223,7 @@ def started_by_program() -> bool:
     frame: Any = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_python_file(file) and not belongs_to_us(file):
+        if not is_python_file(file):
             return not is_library_file(file)
         frame = frame.f_back
     return False

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Entry = list[Any]
+FETCH = "fetch"  # the kind of an entry that holds what was asked in one fetch of samples
 
 
 class Diverged(Exception):
@@ -47,6 +48,7 @@ class Journal:
         Raises:
             Diverged: it is another one, or there is none.
         """
+        self._pass_fetches()
         if not self.to_come:
             raise Diverged(f"it asks for {told} where nothing was asked for")
         entry = self.to_come.popleft()
@@ -54,7 +56,24 @@ class Journal:
             raise Diverged(f"it asks for {told} where it asked for something else")
         return entry
 
+    def fetch(self, indices: str) -> list[Entry]:
+        """What a fetch of these asked, where such a one comes next; what those before it asked is let go."""
+        for place, entry in enumerate(self.to_come):
+            if entry[0] != FETCH:
+                break
+            if entry[1] == indices:
+                for _ in range(place + 1):
+                    self.to_come.popleft()
+                return list(entry[2])
+        return []
+
+    def _pass_fetches(self) -> None:
+        """Fetches whose samples come from what is kept now, and ask nothing."""
+        while self.to_come and self.to_come[0][0] == FETCH:
+            self.to_come.popleft()
+
     def peek(self, kind: str) -> bool:
+        self._pass_fetches()
         return bool(self.to_come) and self.to_come[0][0] == kind
 
     def flush(self) -> tuple[int, str]:

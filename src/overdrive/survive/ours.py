@@ -6,9 +6,20 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from overdrive.core.whose import OURS, is_library, is_ours, is_python
 
+_WAYS_WITHIN = ("survive", ""), ("seams", "points.py"), ("seams", "torch", "asked.py"), ("seams", "torch", "scalars.py")
+# By which a question comes here; who asks stands before them.
+_WAYS = tuple(os.path.join(OURS, *each) for each in _WAYS_WITHIN)
+# What asks for itself: not of what the program computed, or what is the same when the run is made again. What only
+# watches (`worker`) is told what the program is.
+_TECHNIQUES = tuple(
+    os.path.join(OURS, room, "") for room in ("changes", "datacache", "forks", "kernels", "model_state", "techniques")
+)
+_SEAMS = (os.path.join(OURS, "seams", ""), os.path.join(OURS, "core", ""))
+_WATCHING = os.path.join(OURS, "worker", "")
 _START = os.path.join(OURS, "worker", "launch.py")
 
 
@@ -31,6 +42,18 @@ def is_python_file(path: str) -> bool:
 def belongs_to_us(file: str, starter: bool = False) -> bool:
     """`starter`: only the file that starts the program."""
     return file == _START if starter else file == "<overdrive>" or is_ours(file)
+
+
+def asked_by_technique() -> bool:
+    """Whether a question comes from a technique, or a seam that serves one; not from the program or a library."""
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_WAYS):
+        frame = frame.f_back
+    if not frame.f_code.co_filename.startswith(_SEAMS):
+        return bool(frame.f_code.co_filename.startswith(_TECHNIQUES))
+    while frame.f_code.co_filename.startswith(_SEAMS):
+        frame = frame.f_back
+    return not frame.f_code.co_filename.startswith(_WATCHING)
 
 
 @cache

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.output import SavedOutput
     from overdrive.survive.snapshot import Snapshot
+    from overdrive.survive.under_plan import UnderPlan
 
 
 class Survivor:
@@ -49,14 +50,18 @@ class Survivor:
         ending: Ending,
         say: Callable[[str], None],
         start_again: Callable[[str], NoReturn],
+        plan: UnderPlan,
     ) -> None:
         """
         Args:
             start_again: begins the run from its start, in this process's place; given the reason.
+            plan: that it runs under.
         """
         self.folder, self._output, self._interval, self._say = folder, output, interval, say
         self._start_again = start_again
         self.ending = ending
+        self.plan = plan
+        self.keeps_samples = plan.keeps_samples
         self._told_failure = False
         self._asked_at = 0  # the step before which that was
         self.journal = Journal(folder.journal)
@@ -79,6 +84,10 @@ class Survivor:
     @property
     def replaying(self) -> bool:
         return self._target is not None
+
+    @property
+    def warming(self) -> bool:
+        return self.replaying and self.steps < self.plan.settling
 
     def begin(self) -> None:
         """Before the program starts: find the newest snapshot that is whole."""
@@ -113,6 +122,7 @@ class Survivor:
             return
 
     def __call__(self, seams: Seams) -> None:
+        self.plan.follow(seams)
         seams.framework_arrived.subscribe(self._follow_torch)
         self._calls.follow(seams)
         seams.step_ends.subscribe(self.guarded(self._step_ends))
@@ -247,6 +257,7 @@ class Survivor:
                 "gradients there": self._calls.with_gradients,
                 "printed": self._output.at,
                 "files": self._files.states(),
+                "techniques": self.plan.told(),
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
             if self.folder.notes.get("modules") != (modules := modules_of_program()):
@@ -275,6 +286,7 @@ class Survivor:
             assert self._rehearsed is not None
             self._output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
+            self.plan.take_back(target.header["techniques"])
             self._calls.with_gradients = target.header["gradients there"]
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")

@@ -54,6 +54,7 @@ class Compile(Technique):
     expected_saving = 0.15
     usual_start = 30.0
     switchable = True
+    survives = True
     order = 40
     knobs = (
         Knob(
