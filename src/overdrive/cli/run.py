@@ -17,6 +17,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
+from overdrive.cli.surviving_ranks import RUN, start_surviving_ranks, survivor_in_group
 from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
@@ -73,6 +74,7 @@ _SURVIVE = (
     "the same command goes on."
 )
 _MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
+_BY_LAUNCHER = "Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place."
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
@@ -103,6 +105,7 @@ def run_as_rank(
     engine: str | None,
     technique: Chosen,
     watch: WatchWish,
+    survives: Wish | None = None,
 ) -> int:
     """
     Args:
@@ -112,19 +115,20 @@ def run_as_rank(
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
-    rank = Rank(membership, [samples_folder()], hide_own_frames)
+    run_folder = os.environ.pop(RUN, "")
+    rank = Rank(membership, [samples_folder(), *([Path(run_folder)] if run_folder else [])], hide_own_frames)
     rank.technique = technique[0]
     # All record, since what is read they all read.
+    chosen, name = [technique], None
     if plan is not None and plan_path is not None:
-        chosen = _chosen(plan)
-        divides = _dividing(chosen)
-        for name, _ in chosen:
-            if name not in dict(divides):
-                rank.say(f"left out {name}: beside ranks it was never proved")
-        return run(program, divides, plan_path.name, record, rank=rank, engine=engine, wish=watch)
-    if plan_path is not None:
+        chosen, name = _dividing(_chosen(plan)), plan_path.name
+        for each, _ in _chosen(plan):
+            if each not in dict(chosen):
+                rank.say(f"left out {each}: beside ranks it was never proved")
+    elif plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
-    return run(program, [technique], None, record, rank=rank, engine=engine, wish=watch)
+    survivor = survivor_in_group(rank, Path(run_folder), chosen, survives) if survives else None
+    return run(program, chosen, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:
@@ -142,13 +146,11 @@ def _refuse(wrong: bool, why: str) -> None:
 
 
 def _survival(
-    survive: str | None, every: float | None, mtbf: float | None, fresh: bool, requeue_code: int | None, ranks: int
+    survive: str | None, every: float | None, mtbf: float | None, fresh: bool, requeue_code: int | None
 ) -> Wish | None:
     """What is asked of `--survive`; None where it is not."""
     _refuse(survive is None and fresh, "--fresh belongs to --survive.")
     _refuse(every is not None and mtbf is not None, "Give either --every or --mtbf.")
-    ranks_die = "A run on several ranks does not survive yet: leave out --survive or --ranks."
-    _refuse(survive is not None and ranks > 1, ranks_die)
     return None if survive is None else Wish(survive, every, mtbf, fresh, requeue_code)
 
 
@@ -212,16 +214,25 @@ def command(
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
-    survives = _survival(survive, every, mtbf, fresh, requeue_code, count)
+    survives = _survival(survive, every, mtbf, fresh, requeue_code)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
+    if survives is not None and count > 1:
+        _refuse(membership is not None and RUN not in os.environ, _BY_LAUNCHER)
+        in_parts = technique[0] != "data_parallel" or technique[1]["shards"] != "nothing"
+        _refuse(in_parts, f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one.")
     if ranks and ranks > 1 and membership is None:
+        if survives is not None:
+            raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say))
         raise Later(partial(start_ranks, ranks))
     techniques = _chosen(plan) if plan else []
     name = plan_path.name if plan_path else None
-    if survives is not None:
+    if survives is not None and membership is None:
         hash_alike()
+        if (planned := ranks_for(techniques)) > 1:
+            dividing = _dividing(techniques)
+            raise Later(partial(start_surviving_ranks, program, planned, dividing, survives, say, by_plan=True))
         techniques = _that_survive(techniques)
         prepare_environment(techniques)
         raise Later(partial(run_surviving, program, record, techniques, name, survives, watch))
@@ -234,7 +245,9 @@ def command(
         if fits:
             prepare_environment(_dividing(techniques))
         fitting = plan if fits else None
-        raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique, watch))
+        raise Later(
+            partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique, watch, survives)
+        )
     if planned > 1 and ranks is None:
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:

@@ -111,6 +111,12 @@ class Rank:
         if self.rank == 0:
             self.output.say(sentence)
 
+    def leave(self) -> None:
+        """This process is about to end for all, and has said why."""
+        with contextlib.suppress(RuntimeError):
+            self.group.store.add(TOLD, 1)
+            self.group.leave_note(True, "")
+
     def over(self, failure: BaseException | None, code: int) -> int:
         """The program has ended; the exit code for this process."""
         failed = bool(code)

@@ -70,8 +70,8 @@ class Seams:
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
         self.blameless: set[str] = set()
         self._on_left_out = on_left_out
-        # What a technique keeps from step to step beside the program's tensors: what tells it as JSON, and what takes it
-        # back in another process that has come as far (see overdrive.survive).
+        # What a technique keeps from step to step beside the program's tensors: what tells it as JSON, and what takes
+        # it back in another process that has come as far (see overdrive.survive).
         self.carried: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}
         self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)

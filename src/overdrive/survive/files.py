@@ -31,7 +31,8 @@ State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
-_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")  # in the system's folder for temporary files
+# In the system's folder for temporary files.
+_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")
 
 
 class _Thread(threading.local):

@@ -10,17 +10,19 @@ from typing import Any
 
 from overdrive.core.whose import OURS, is_library, is_ours, is_python
 
-_WAYS_WITHIN = ("survive", ""), ("seams", "points.py"), ("seams", "torch", "asked.py"), ("seams", "torch", "scalars.py")
+
+def _places(*rooms: str) -> tuple[str, ...]:
+    return tuple(os.path.join(OURS, *room.split("/")) for room in rooms)
+
+
 # By which a question comes here; who asks stands before them.
-_WAYS = tuple(os.path.join(OURS, *each) for each in _WAYS_WITHIN)
+_WAYS = _places("survive/", "seams/points.py", "seams/torch/asked.py", "seams/torch/scalars.py")
 # What asks for itself: not of what the program computed, or what is the same when the run is made again. What only
 # watches (`worker`) is told what the program is.
-_TECHNIQUES = tuple(
-    os.path.join(OURS, room, "") for room in ("changes", "datacache", "forks", "kernels", "model_state", "techniques")
-)
-_SEAMS = (os.path.join(OURS, "seams", ""), os.path.join(OURS, "core", ""))
-_WATCHING = os.path.join(OURS, "worker", "")
-_START = os.path.join(OURS, "worker", "launch.py")
+_TECHNIQUES = _places("changes/", "datacache/", "forks/", "kernels/", "model_state/", "ranks/", "techniques/")
+_SEAMS = _places("seams/", "core/")
+(_WATCHING,) = _places("worker/")
+(_START,) = _places("worker/launch.py")
 
 
 @cache

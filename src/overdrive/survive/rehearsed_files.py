@@ -30,8 +30,9 @@ class _Mirror(Mirror):
 
 
 class RehearsedFiles:
-    def __init__(self, folder: Path, files: Files) -> None:
-        self._root, self._files = folder / "replay", files
+    def __init__(self, root: Path, files: Files) -> None:
+        """`root`: a folder for the copy, which is made anew."""
+        self._root, self._files = root, files
         shutil.rmtree(self._root, ignore_errors=True)
         self._root.mkdir(mode=0o700)
         self._redirection = Redirection(_Mirror(str(self._root), files))

@@ -79,8 +79,8 @@ class Technique:
     # proved with both sides restricted to those that do.
     computes: ClassVar[bool] = True
     # Of a run that is killed and made again under it nothing is missing (`overdrive run --survive`): what it holds
-    # between two steps lies in the program's own tensors, files and random states, comes to be in the first steps, which
-    # are made again, or is given to `seams.carry`.
+    # between two steps lies in the program's own tensors, files and random states, comes to be in the first steps,
+    # which are made again, or is given to `seams.carry`.
     survives: ClassVar[bool] = False
     lost_when_killed: ClassVar[str] = "what it holds is in no snapshot of a run that survives"  # why it does not
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
