@@ -63,7 +63,7 @@ def start_surviving_ranks(
             newest = steps[0] if steps else -1
             if lost > _MOST_LOST:
                 say(f"{lost} times a rank was lost, and no snapshot was taken in between: the run ends here")
-                return end.code
+                return 128 + end.signal
             where = f"step {newest:,}" if steps else "the start, as there is no snapshot yet"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
 
