@@ -70,9 +70,8 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     folder.mkdir()
     # It waits after step 7, the end of an epoch, until it is told to go on.
     stands = 'while step == 7 and os.path.exists("../stands"): open("../there", "w").close(); time.sleep(0.05)'
-    text = ON_RANKS.replace("import os,", "import time, os,").replace(
-        "    model.eval()", f"    {stands}\n    model.eval()"
-    )
+    text = ON_RANKS.replace("import os,", "import time, os,")
+    text = text.replace("    model.eval()", f"    {stands}\n    model.eval()")
     (folder / "train.py").write_text(text)
     (tmp_path / "stands").touch()
     command = ["run", "--survive=../killed-run", "--every", "10m", "--requeue-code", "99", "--ranks", "2", "train.py"]

@@ -74,6 +74,7 @@ _SURVIVE = (
     "the same command goes on."
 )
 _MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
+_NOTICES = "Of --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
 _BY_LAUNCHER = "Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place."
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
@@ -145,13 +146,12 @@ def _refuse(wrong: bool, why: str) -> None:
         fail(why)
 
 
-def _survival(
-    survive: str | None, every: float | None, mtbf: float | None, fresh: bool, requeue_code: int | None
-) -> Wish | None:
+def _survival(folder: str | None, wish: Wish) -> Wish | None:
     """What is asked of `--survive`; None where it is not."""
-    _refuse(survive is None and fresh, "--fresh belongs to --survive.")
-    _refuse(every is not None and mtbf is not None, "Give either --every or --mtbf.")
-    return None if survive is None else Wish(survive, every, mtbf, fresh, requeue_code)
+    _refuse(folder is None and wish.fresh, "--fresh belongs to --survive.")
+    _refuse(folder is None and wish.notices is not None, "--notices belongs to --survive.")
+    _refuse(wish.every is not None and wish.mtbf is not None, "Give either --every or --mtbf.")
+    return None if folder is None else wish
 
 
 def _plan(path: Path, program: Program, force: bool) -> Plan:
@@ -179,6 +179,7 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 @click.option("--mtbf", type=Duration(), help=_MTBF)
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
 @click.option("--requeue-code", type=Whole(0, 255), metavar="N", help=_REQUEUE)
+@click.option("--notices", type=click.Choice(["aws", "gcp", "azure"]), help=_NOTICES)
 @watch_options
 @click.option("--record", "--json", type=RecordPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
@@ -194,6 +195,7 @@ def command(
     mtbf: float | None,
     fresh: bool,
     requeue_code: int | None,
+    notices: str | None,
     on_nan: str | None,
     on_hang: str | None,
     hang_after: float | None,
@@ -214,7 +216,7 @@ def command(
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
-    survives = _survival(survive, every, mtbf, fresh, requeue_code)
+    survives = _survival(survive, Wish(survive or "", every, mtbf, fresh, requeue_code, notices))
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None

@@ -31,6 +31,7 @@ class Wish:
     Args:
         folder: "" where the program's name gives it.
         every: seconds between two snapshots; None: what costs least with a failure every `mtbf` seconds.
+        notices: the cloud whose notices that it takes this machine away are answered.
     """
 
     folder: str
@@ -38,6 +39,7 @@ class Wish:
     mtbf: float | None
     fresh: bool
     requeue_code: int | None = None
+    notices: str | None = None
 
 
 def open_folder(
@@ -91,13 +93,18 @@ def survivor_of(
     """
     from overdrive.ranks.entropy import Entropy, share
     from overdrive.survive.ending import Ending
+    from overdrive.survive.notices import listen
     from overdrive.survive.output import SavedOutput
     from overdrive.survive.survivor import Survivor
 
     folder = open_folder(program, techniques, wish, say)
     words = sys.argv[1:]  # before the program gets its own
 
+    listener = listen(wish.notices) if wish.notices else None
+
     def anew(reason: str) -> NoReturn:
+        if listener:
+            listener.terminate()
         say(f"the run begins from its start: {reason}")
         os.environ[SEED] = folder.manifest["seed"]
         start_again([word for word in words if word != "--fresh"])

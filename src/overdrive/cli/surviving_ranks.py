@@ -38,12 +38,15 @@ def start_surviving_ranks(
         by_plan: see `words_of_ranks`.
     """
     from overdrive.ranks.agent import start_ranks
+    from overdrive.survive.notices import listen
     from overdrive.survive.snapshot import steps_of
 
     folder = open_folder(program, techniques, wish, say, ranks)
     os.environ[RUN] = str(folder.path)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, _pass_on)
+    if wish.notices:
+        listen(wish.notices)
     lost, newest = 0, -1
     while True:
         end = start_ranks(ranks, *words_of_ranks(by_plan), seed=folder.manifest["seed"], grace=_GRACE)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import time
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +19,7 @@ def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
         OSError: it cannot be written; the old file is untouched, and no other file is left.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
-    # No random name: in a run of several ranks, and in one that survives, chance is the program's, and counted.
-    own = f"{os.getpid():x}.{threading.get_ident():x}.{time.monotonic_ns():x}"
-    temporary = target.with_name(f".{target.name[:100]}.{own}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
         try:
             mode = target.stat().st_mode & 0o777
