@@ -62,7 +62,7 @@ for epoch in range(4):
         if loss < best:
             best = loss.item(); torch.save(model.state_dict(), "best.pt")
         print(step, f"{loss:.9f}", random.random(), os.urandom(2).hex())
-        if step == int(os.environ.get("DIES", 0)) and not os.path.exists(os.environ.get("DIED", "/")):
+        if step == int(os.environ.get("DIES", 0)) and not os.path.exists(os.environ.get("DIED", "")):
             os.kill(os.getpid(), int(os.environ.get("BY", signal.SIGKILL)))
     model.eval()
     with torch.no_grad():

@@ -67,7 +67,8 @@ def start_surviving_ranks(
             if lost > _MOST_LOST:
                 say(f"{lost} times a rank was lost, and no snapshot was taken in between: the run ends here")
                 return 128 + end.signal
-            where = f"step {newest:,}" if steps else "the start, as there is no snapshot yet"
+            why_not = folder.read_notes().get("from the start") or ("" if steps else "there is no snapshot yet")
+            where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
 
 
