@@ -70,7 +70,7 @@ class Rank:
         share(self._entropy)
         if not trial:
             FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
-        self.lockstep = Lockstep(lambda: self.group)
+        self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique = "data_parallel"
         _current.append(self)
 
