@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -180,3 +181,15 @@ def test_the_third_start_with_an_environment_is_forked(pool: TrialPool) -> None:
     found = [launcher._nursery_for(each) is not None for each in environments * 3]
     launcher.close()
     assert found == [False] * 4 + [True] * 2
+
+
+def test_a_run_without_digests_says_nothing_of_how_long_those_with_digests_take(
+    tmp_path: Path, pool: TrialPool
+) -> None:
+    runner = UntimedRunner(pool)
+    runner.digests_seconds = 0.0
+    spec = program(tmp_path, PROGRAM, "--steps", "6")
+    runner.run(replace(spec, digests=""), 100)
+    assert runner.digests_seconds == 0
+    runner.run(spec, 100)
+    assert runner.digests_seconds > 0

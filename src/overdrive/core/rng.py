@@ -97,57 +97,60 @@ class Glimpse:
     place is not known, it is `States`.
     """
 
-    __slots__ = ("_cuda", "_numpy", "_python", "_spare", "_states", "_torch")
+    __slots__ = ("_cuda", "_memories", "_spare", "_states", "_torch")
 
     def __init__(self) -> None:
-        self._states: States | None = None
-        generator: Any = random._inst
-        memories = _places(generator)
-        torch = sys.modules.get("torch")
-        if memories is None or torch is None:
-            self._states = States.now()
-            return
-        self._python, self._numpy = memories[0].raw, memories[1].raw
-        self._spare = generator.gauss_next
-        self._torch = torch.default_generator.get_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        known = _generators[0] if _generators else None
+        if known is None or random._inst is not known[0] or known[1]._bit_generator is not known[2]:
+            known = _find_generators()
+            if known is None:
+                self._states: States | None = States.now()
+                return
+        python, _, _, memories, torchs, cudas = known
+        self._states = None
+        self._memories = [each.raw for each in memories]
+        self._spare = python.gauss_next
+        self._torch = torchs.get_state()
+        self._cuda = cudas.get_rng_state_all() if cudas is not None and cudas.is_initialized() else []
 
     def restore(self) -> None:
         if self._states is not None:
             self._states.restore()
             return
-        generator: Any = random._inst
-        memories = _places(generator)
-        assert memories is not None
-        for memory, before in zip(memories, (self._python, self._numpy), strict=True):
+        known = _find_generators()
+        assert known is not None
+        python, _, _, memories, torchs, cudas = known
+        for memory, before in zip(memories, self._memories, strict=True):
             memory.raw = before
-        generator.gauss_next = self._spare
+        python.gauss_next = self._spare
         _seen.clear()
-        sys.modules["torch"].default_generator.set_state(self._torch)
+        torchs.set_state(self._torch)
         if self._cuda:
-            sys.modules["torch"].cuda.set_rng_state_all(self._cuda)
+            cudas.set_rng_state_all(self._cuda)
 
 
-_known_places: list[tuple[Any, Any, tuple[Any, Any]]] = []  # the generators, and their memories
+# Python's generator, NumPy's and what it draws from, the memories of both, PyTorch's, and `torch.cuda` where this
+# PyTorch was built with it: found once, since each name on the way takes 1 us where the caches are cold.
+_generators: list[tuple[Any, Any, Any, tuple[Any, Any], Any, Any]] = []
 
 
-def _places(generator: Any) -> tuple[Any, Any] | None:
-    """The memories of Python's generator and NumPy's; None where they are other generators than usual."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
+def _find_generators() -> tuple[Any, Any, Any, tuple[Any, Any], Any, Any] | None:
+    """None where a framework is missing, or where a generator is another than usual."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    python: Any = random._inst
+    if numpy is None or torch is None or type(python) is not random.Random or not _lies_as_known():
         return None
-    other = numpy.random.mtrand._rand._bit_generator
-    for one, two, memories in _known_places:
-        if one is generator and two is other:
-            return memories
-    if type(generator) is not random.Random or type(other) is not numpy.random.MT19937 or not _lies_as_known():
+    rand = numpy.random.mtrand._rand
+    bits = rand._bit_generator
+    if type(bits) is not numpy.random.MT19937:
         return None
     memories = (
-        (ctypes.c_char * _PYTHONS.size).from_address(id(generator) + object.__basicsize__),
-        (ctypes.c_char * _MT19937_BYTES).from_address(other.ctypes.state_address),
+        (ctypes.c_char * _PYTHONS.size).from_address(id(python) + object.__basicsize__),
+        (ctypes.c_char * _MT19937_BYTES).from_address(bits.ctypes.state_address),
     )
-    _known_places[:] = [(generator, other, memories)]
-    return memories
+    cudas = torch.cuda if torch.backends.cuda.is_built() else None
+    _generators[:] = [(python, rand, bits, memories, torch.default_generator, cudas)]
+    return _generators[0]
 
 
 _PYTHONS = struct.Struct("=625I")  # the place among 624 numbers, and these

@@ -192,9 +192,21 @@ class Around(Point):
 
 
 class Answer(Point):
-    """An operation that a subscriber may carry out in its own way: the first answer stands, None is no answer."""
+    """An operation that a subscriber may carry out in its own way: the first answer stands, None is no answer.
+
+    Attributes:
+        rests: nobody is asked for now.
+        missed: somebody would have been meanwhile.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self.rests = self.missed = False
 
     def ask(self, *subject: Any) -> Any:
+        if self.rests:
+            self.missed = True
+            return None
         for subscriber in tuple(self.subscribers):
             try:
                 answer = subscriber.act(*subject)

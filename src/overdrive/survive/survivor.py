@@ -120,9 +120,7 @@ class Survivor:
         if not self._follows:
             self._recording.snapshots.forget_candidate()
         if self._target is not None:
-            # A random name would take of the chance that all ranks share.
-            apart = Path(tempfile.gettempdir(), f"overdrive-replay-{os.getpid()}")
-            root = apart if self._follows else self.folder.path / "replay"
+            root = Path(tempfile.mkdtemp(prefix="overdrive-")) if self._follows else self.folder.path / "replay"
             self._rehearsed = RehearsedFiles(root, self.files)
             self._rehearsed.enter()
             self.output.mute(True)

@@ -73,7 +73,7 @@ class UntimedRunner:
             took = time.monotonic() - began
             if not spec.seed and (spec.replay is None or spec.replay.role == "candidate"):
                 self.seconds = max(self.seconds, took)
-            if not spec.seed and spec.replay is None:
+            if spec.digests and not spec.seed and spec.replay is None:
                 self.digests_seconds = max(self.digests_seconds, took)
 
     def _no_time_for(self, spec: TrialSpec, done: int, seconds: float) -> bool:

@@ -17,6 +17,7 @@ from torch import nn
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import Again
+from overdrive.seams.torch.undoing import Undoable
 from overdrive.worker.session import Session
 
 LATE = 9  # calls until something goes wrong
@@ -218,3 +219,58 @@ def test_a_stream_is_left_as_it_was() -> None:
         Net(lambda calls: inside.append(output))(torch.ones(4, 6))
         assert "write" not in vars(output)
     assert inside[0] is output
+
+
+class Pooled(nn.Module):
+    """Holds nothing, as losses do; its calls come late to an operator."""
+
+    def __init__(self, late: int, fails: Callable[[float], None] = lambda found: None) -> None:
+        super().__init__()
+        self.late, self.fails, self.drawn = late, fails, []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.drawn.append(torch.rand(1).item())
+        if len(self.drawn) < self.late:
+            return x.sum()
+        found = nn.functional.max_pool2d(x, 2)
+        self.fails(found.item())
+        return found.sum()
+
+
+def doubling(seams: Seams) -> None:
+    def answer(plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return 2 * plain(*args, **kwargs)
+
+    with seams.owned_by("doubling"):
+        seams.operator_called("max_pool2d").subscribe(answer)
+
+
+def test_of_a_call_that_comes_to_no_operator_nothing_is_kept_and_the_first_that_does_is_the_programs_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[Any] = []
+    before = Undoable.before
+    monkeypatch.setattr(
+        Undoable, "before", lambda self, model, *given: kept.append(model) or before(self, model, *given)
+    )
+    model, loss, x = Pooled(late=2), nn.CrossEntropyLoss(), torch.ones(1, 1, 2, 2)
+    with Session(observers=[doubling]):
+        for _ in range(3):
+            loss(torch.ones(2, 3), torch.tensor([0, 1]))
+        found = [model(x).item() for _ in range(4)]
+    assert found == [4, 1, 2, 2] and kept == [model, model]
+
+
+def test_a_call_that_came_to_an_operator_is_undone_where_it_fails() -> None:
+    def fails(found: float) -> None:
+        if found == 2:
+            raise RuntimeError("it is doubled")
+
+    model = Pooled(late=1, fails=fails)
+    torch.manual_seed(1)
+    expected = torch.rand(3).tolist()
+    torch.manual_seed(1)
+    with Session(observers=[doubling]) as session:
+        found = [model(torch.ones(1, 1, 2, 2)).item() for _ in range(3)]
+    assert found == [1, 1, 1] and "it is doubled" in session.seams.left_out["doubling"]
+    assert model.drawn == expected

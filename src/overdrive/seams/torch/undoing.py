@@ -117,8 +117,9 @@ class Moment:
     ) -> None:
         self._calls = calls
         self._thorough = thorough
-        modules: Any = model.modules()
-        if not thorough and not holds_nothing(model):
+        if thorough or holds_nothing(model):
+            modules = list(model.modules())
+        else:
             modules = [each for ref in calls.writers if (each := ref()) is not None]
         self._attributes = [(each, vars(each).copy(), _containers(each)) for each in modules]
         given = [each for each in (*args, *kwargs.values()) if type(each) is torch.Tensor]
@@ -193,7 +194,10 @@ class Moment:
 
 
 def holds_nothing(module: torch.nn.Module) -> bool:
-    return not (module._modules or module._parameters or module._buffers)
+    """Neither modules nor tensors; a place for one (`CrossEntropyLoss` has one for weights) may be empty."""
+    if module._modules or module._parameters:
+        return False
+    return not module._buffers or all(each is None for each in module._buffers.values())
 
 
 def _can_be_copied(buffer: Any) -> bool:
