@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -45,11 +44,10 @@ def test_a_lost_rank_costs_the_way_from_the_last_snapshot(
     rank: int, whole: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     """The same command goes on by itself: all ranks are started again, and the numbers are those of the run."""
-    # Not a file of the run's, which would be taken away again.
-    died = Path(tempfile.gettempdir(), f"tmp-died-{tmp_path.name}-{os.getpid()}")
-    variables = {"ON_RANK": str(rank), "DIED": str(died)}
+    # Where every rank really writes, and what is there is no file of the run's.
+    (tmp_path / "killed-cache").mkdir()
+    variables = {"ON_RANK": str(rank), "DIED": str(tmp_path / "killed-cache" / "died")}
     got = survive(tmp_path, "killed", ON_RANKS, "--ranks", "2", dies=17, variables=variables)
-    died.unlink()
     assert got.returncode == 0 and f"rank {rank} is lost (SIGKILL); all go on from step" in got.stderr, got.stderr
     assert "gone on after step" in got.stderr and "from its start" not in got.stderr
     assert (got.stdout, files_of(tmp_path / "killed")) == whole
@@ -72,12 +70,11 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     """The signal comes to the process that started the ranks, as Slurm sends it."""
     folder = tmp_path / "killed"
     folder.mkdir()
-    # It waits after step 7, the end of an epoch, until it is told to go on.
-    stands = 'while step == 7 and os.path.exists("../stands"): open("../there", "w").close(); time.sleep(0.05)'
+    # It stands for two seconds after step 7, the end of an epoch.
+    stands = 'if step == 7: open("../there", "w").close(); time.sleep(2)'
     text = ON_RANKS.replace("import os,", "import time, os,")
     text = text.replace("    model.eval()", f"    {stands}\n    model.eval()")
     (folder / "train.py").write_text(text)
-    (tmp_path / "stands").touch()
     command = ["run", "--survive=../killed-run", "--every", "10m", "--requeue-code", "99", "--ranks", "2", "train.py"]
     environment = {**os.environ, "OVERDRIVE_SURVIVE_SEED": "1", "PYTHONPATH": str(Path(OURS).parent)}
     process = subprocess.Popen(
@@ -92,8 +89,6 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
         while not (tmp_path / "there").exists() and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
-        (tmp_path / "stands").unlink()
         printed, told = process.communicate(timeout=60)
     finally:
         process.kill()
