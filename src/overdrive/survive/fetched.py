@@ -7,6 +7,7 @@ answered by its own tensors. Those hold the right numbers: what is kept is kept 
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from typing import Any
 
@@ -25,7 +26,7 @@ class FetchQuestions:
             return False
         if fetch[0] != self._number:
             self._number, self._entries = fetch[0], []
-            self._journal.add(FETCH, repr(fetch[1]), self._entries)
+            self._journal.add(FETCH, _key(fetch[1]), self._entries)
         self._entries.append(list(entry))
         return True
 
@@ -34,11 +35,16 @@ class FetchQuestions:
         if (fetch := _current()) is None:
             return False, None
         if fetch[0] != self._number:
-            self._number, self._entries = fetch[0], self._journal.fetch(repr(fetch[1]))
+            self._number, self._entries = fetch[0], self._journal.fetch(_key(fetch[1]))
         if self._entries and self._entries[0][0] == kind:
             return True, self._entries.pop(0)
         self._entries = []
         return True, None
+
+
+def _key(indices: Any) -> str:
+    """Of a batch, which may be of thousands."""
+    return hashlib.sha256(repr(indices).encode(errors="replace")).hexdigest()[:16]
 
 
 def _current() -> tuple[int, Any] | None:

@@ -56,12 +56,12 @@ class Journal:
             raise Diverged(f"it asks for {told} where it asked for something else")
         return entry
 
-    def fetch(self, indices: str) -> list[Entry]:
-        """What a fetch of these asked, where such a one comes next; what those before it asked is let go."""
+    def fetch(self, key: str) -> list[Entry]:
+        """What the fetch of this key asked, where it comes next; what those before it asked is let go."""
         for place, entry in enumerate(self.to_come):
             if entry[0] != FETCH:
                 break
-            if entry[1] == indices:
+            if entry[1] == key:
                 for _ in range(place + 1):
                     self.to_come.popleft()
                 return list(entry[2])

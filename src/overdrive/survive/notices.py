@@ -29,7 +29,7 @@ class Cloud:
     """Where one tells its notices, and which answer is one.
 
     Attributes:
-        token: where a token is had that has to be told, and the header to tell it by; "" where none is needed.
+        token: where a token is had that has to be told, and the header to tell it by; None where none is needed.
     """
 
     host: str
@@ -96,7 +96,8 @@ def _answer(request: Request) -> str:
 
 def listen(cloud: str) -> subprocess.Popen[bytes]:
     """Start the process that sends SIGTERM to this one."""
-    return subprocess.Popen([sys.executable, "-m", __name__, cloud, str(os.getpid())], stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-m", __name__, cloud, str(os.getpid())]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def main(cloud: str, process: int, host: str = "", every: float = _EVERY) -> int:
@@ -111,9 +112,7 @@ def main(cloud: str, process: int, host: str = "", every: float = _EVERY) -> int
         except OSError as error:
             if not told:
                 told = True
-                print(
-                    f"overdrive: {cloud} tells no notices here ({error}); it is asked on", file=sys.stderr, flush=True
-                )
+                print(f"overdrive: {cloud} tells no notices here yet ({error})", file=sys.stderr, flush=True)
         time.sleep(every)
     return 0
 
