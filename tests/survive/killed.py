@@ -103,10 +103,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def plan_of(folder: Path, *techniques: str, **settings: str) -> Path:
+def plan_of(folder: Path, *techniques: str, program: str = "train.py", **settings: str) -> Path:
     """A plan of these techniques; `settings` are those of each, as TOML."""
     path = folder / "plan.toml"
-    parts = ['overdrive = 1\nprogram = "train.py"\ncontract = "statistical"']
+    parts = [f'overdrive = 1\nprogram = "{program}"\ncontract = "statistical"']
     for name in techniques:
         part = f'[[technique]]\nname = "{name}"\ncontract = "{catalogue()[name].contract}"'
         parts.append(part + (f"\n\n[technique.settings]\n{settings[name]}" if name in settings else ""))
