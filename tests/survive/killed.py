@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from overdrive.techniques.catalogue import catalogue
 
@@ -71,7 +72,17 @@ print(*(f"{p.double().sum().item():.17g}" for p in model.parameters()))
 """
 
 
-def survive(
+def survive(place: Path, name: str, text: str, *options: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a script to its end; see `started`."""
+    process = started(place, name, text, *options, **how)
+    try:
+        out, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+
+def started(
     place: Path,
     name: str,
     text: str,
@@ -80,8 +91,8 @@ def survive(
     by: int = signal.SIGKILL,
     every: str = "0.001s",
     variables: dict[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Runs a script in a folder of its own in `place`, with snapshots all the time.
+) -> subprocess.Popen[str]:
+    """A script that runs in a folder of its own in `place`, with snapshots all the time.
 
     Args:
         name: of the folder; the same name goes on with the same run.
@@ -94,9 +105,8 @@ def survive(
     own = {"OVERDRIVE_SURVIVE_SEED": "1", "OVERDRIVE_CACHE": str(place / f"{name}-cache"), "BY": str(int(by))}
     environment = {**os.environ, **own, "DIES": str(dies), **(variables or {})}
     command = ["-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py"]
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120, env=environment
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, *command], cwd=folder, env=environment, text=True, **pipes)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from overdrive.core.whose import OURS
 from tests.conftest import Run
-from tests.survive.killed import PICTURES, files_of, survive
+from tests.survive.killed import PICTURES, files_of, started, survive
 
 pytest.importorskip("torch")
 
@@ -68,23 +64,11 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     whole: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     """The signal comes to the process that started the ranks, as Slurm sends it."""
-    folder = tmp_path / "killed"
-    folder.mkdir()
     # It stands for two seconds after step 7, the end of an epoch.
     stands = 'if step == 7: open("../there", "w").close(); time.sleep(2)'
     text = ON_RANKS.replace("import os,", "import time, os,")
     text = text.replace("    model.eval()", f"    {stands}\n    model.eval()")
-    (folder / "train.py").write_text(text)
-    command = ["run", "--survive=../killed-run", "--every", "10m", "--requeue-code", "99", "--ranks", "2", "train.py"]
-    environment = {**os.environ, "OVERDRIVE_SURVIVE_SEED": "1", "PYTHONPATH": str(Path(OURS).parent)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "overdrive", *command],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path, "killed", text, "--requeue-code", "99", "--ranks", "2", every="10m")
     try:
         while not (tmp_path / "there").exists() and process.poll() is None:
             time.sleep(0.05)
