@@ -17,6 +17,7 @@ import os, random, signal
 import torch
 nn, F = torch.nn, torch.nn.functional
 torch.manual_seed(3); random.seed(4)
+AUGMENTS = "AUGMENTS" in os.environ
 KIND = torch.float64 if "DOUBLE" in os.environ else torch.float32
 
 class Pictures(torch.utils.data.Dataset):
@@ -28,6 +29,10 @@ class Pictures(torch.utils.data.Dataset):
         x = self.raw[i].to(KIND) / 255
         for _ in range(20):
             x = (x - x.mean()).tanh()
+        if AUGMENTS:
+            if random.random() < 0.5:
+                x = x.flip(2)
+            x = x.roll(int(torch.randint(0, 4, (1,))), 1)
         return x, int(self.raw[i].sum().item()) % 4  # asked of a tensor where the sample is fetched, and only there
 
 class Block(nn.Module):
@@ -116,7 +121,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def plan_of(folder: Path, *techniques: str, program: str = "train.py", **settings: str) -> Path:
     """A plan of these techniques; `settings` are those of each, as TOML."""
     path = folder / "plan.toml"
-    parts = [f'overdrive = 1\nprogram = "{program}"\ncontract = "statistical"']
+    parts = [f'overdrive = 1\nprogram = "{program}"\ncontract = "open"']
     for name in techniques:
         part = f'[[technique]]\nname = "{name}"\ncontract = "{catalogue()[name].contract}"'
         parts.append(part + (f"\n\n[technique.settings]\n{settings[name]}" if name in settings else ""))

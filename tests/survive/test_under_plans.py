@@ -38,7 +38,12 @@ def test_a_run_under_a_plan_goes_on_under_it(tmp_path: Path) -> None:
 
 # What a technique needs to have something to do.
 SETTINGS = {"activation_checkpointing": "budget = 0.25", "batch_size": "times = 2"}
-VARIABLES = {"fp32_from_fp64": {"DOUBLE": "1"}, "loader_workers": {"WORKERS": "2"}, "micro_batch": {"NO_NORM": "1"}}
+VARIABLES = {
+    "fp32_from_fp64": {"DOUBLE": "1"},
+    "loader_workers": {"WORKERS": "2"},
+    "micro_batch": {"NO_NORM": "1"},
+    "prefix_cache": {"AUGMENTS": "1"},
+}
 # Of another kind of program or machine; or beside another technique only, as in the test above.
 ELSEWHERE = {"prefetch", "fast_decode"}
 SURVIVING = [name for name, each in catalogue().items() if each.survives and name not in ELSEWHERE]
@@ -52,9 +57,9 @@ def test_each_technique_that_survives(name: str, tmp_path: Path) -> None:
     settings = {name: SETTINGS[name]} if name in SETTINGS else {}
     plan, variables = ("--plan", str(plan_of(tmp_path, name, **settings))), VARIABLES.get(name, {})
     whole = survive(tmp_path, "whole", PICTURES, *plan, variables=variables)
-    assert f"({name})" in whole.stderr or "left out" in whole.stderr, whole.stderr
-    if f"({name})" not in whole.stderr:
-        pytest.skip(whole.stderr)
+    if "left out affinity" in whole.stderr:
+        pytest.skip("this machine has no cores to choose from")
+    assert f"({name})" in whole.stderr, whole.stderr
     first = survive(tmp_path, "killed", PICTURES, *plan, dies=17, variables=variables)
     second = survive(tmp_path, "killed", PICTURES, *plan, variables=variables)
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr

@@ -15,6 +15,8 @@ from typing import Any
 from overdrive.core.rng import reseed
 from overdrive.core.whose import is_ours, is_python
 
+_PROCESSES = f"{os.sep}multiprocessing{os.sep}"
+
 
 class Entropy:
     """An endless stream of bytes from one seed; who reads equally often reads equal bytes."""
@@ -39,9 +41,12 @@ def _worker() -> bytes:
 
 
 def _asked_by_us() -> bool:
-    """Whether chance is for a name of a file of ours, say: one rank may need one where another does not."""
+    """Whether chance is for a name of a file of ours, say, or of what processes share: how many are needed may be
+    another number on another rank, and when a run is made again."""
     frame: Any = sys._getframe(2)
     while frame is not None and is_python(frame.f_code.co_filename):
+        if _PROCESSES in frame.f_code.co_filename:
+            return True
         frame = frame.f_back
     return frame is not None and is_ours(frame.f_code.co_filename)
 
