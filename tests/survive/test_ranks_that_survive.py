@@ -60,8 +60,9 @@ def test_a_rank_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> Non
 
 @pytest.mark.survive
 @pytest.mark.fault(10)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM], ids=lambda each: each.name)
 def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
-    whole: tuple[str, dict[str, bytes]], tmp_path: Path
+    number: signal.Signals, whole: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     """The signal comes to the process that started the ranks, as Slurm sends it."""
     # It stands for two seconds after step 7, the end of an epoch.
@@ -72,11 +73,11 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     try:
         while not (tmp_path / "there").exists() and process.poll() is None:
             time.sleep(0.05)
-        process.send_signal(signal.SIGUSR1)
+        process.send_signal(number)
         printed, told = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 99 and "stopped by SIGUSR1: the same command goes on after step" in told, told
+    assert process.returncode == 99 and f"stopped by {number.name}: the same command goes on after step" in told, told
     second = survive(tmp_path, "killed", text, "--ranks", "2", every="10m")
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert printed + second.stdout == whole[0]
