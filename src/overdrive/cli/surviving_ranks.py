@@ -52,7 +52,9 @@ def start_surviving_ranks(
         end = start_ranks(ranks, *words_of_ranks(by_plan), seed=folder.manifest["seed"], grace=_GRACE)
         steps = steps_of(folder.path)
         if end.stopped_by:
-            return end.code if wish.requeue_code is None else wish.requeue_code
+            if end.stopped_by == signal.SIGTERM and wish.requeue_code is not None:
+                return wish.requeue_code
+            return end.code
         if (folder.path / _ANEW).exists():
             reason = (folder.path / _ANEW).read_text(errors="replace")
             folder.notes = folder.read_notes()

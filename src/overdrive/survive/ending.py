@@ -34,7 +34,7 @@ class Ending:
     def pass_over(self) -> None:
         """Another process of the run answers them, and ends this one."""
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, lambda *_: None)  # no SIG_IGN, which programs that it starts would inherit
 
     def _asked(self, number: int, frame: Any) -> None:
         self.asked_by = number
