@@ -109,6 +109,8 @@ def run(
             survivor.over(failure)
         if record is not None:
             _write_record(record, program, recorder, session, failure)
+        if survivor:
+            survivor.done(failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
         if not broke and not _refused(failure, recorder):
             say(summary(recorder, session, plan_name))

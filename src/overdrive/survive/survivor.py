@@ -213,6 +213,9 @@ class Survivor:
         self.files.noting = False
         if self.replaying:
             self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
+
+    def done(self, failure: BaseException | None) -> None:
+        """All is written that tells of this run: it need not be made again, where it has ended well."""
         ends_well = failure is None or (isinstance(failure, SystemExit) and not failure.code)
         if ends_well and not self._follows:
             with contextlib.suppress(OSError):
