@@ -109,8 +109,6 @@ def run(
             survivor.over(failure)
         if record is not None:
             _write_record(record, program, recorder, session, failure)
-        if survivor:
-            survivor.done(failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
         if not broke and not _refused(failure, recorder):
             say(summary(recorder, session, plan_name))
@@ -120,7 +118,11 @@ def run(
         if isinstance(failure, Exception):
             _what_may_be_ours(failure, session)
     code = watching.code(end_as_python_would(failure) if failure else 0)
-    return rank.over(failure, code) if rank and os.getpid() == process else code
+    if os.getpid() == process:
+        code = rank.over(failure, code) if rank else code
+        if survivor and not code:
+            survivor.done()
+    return code
 
 
 def _refused(failure: BaseException | None, recorder: Recorder) -> bool:

@@ -209,15 +209,14 @@ class Survivor:
         self.cannot_skip(f"{self.folder.path} takes no more ({error.strerror})")
 
     def over(self, failure: BaseException | None) -> None:
-        """The program has ended; by itself, where nothing is given or its code is 0."""
+        """The program has ended."""
         self.files.noting = False
         if self.replaying:
             self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
 
-    def done(self, failure: BaseException | None) -> None:
-        """All is written that tells of this run: it need not be made again, where it has ended well."""
-        ends_well = failure is None or (isinstance(failure, SystemExit) and not failure.code)
-        if ends_well and not self._follows:
+    def done(self) -> None:
+        """It has ended well, and all is written that tells of it: it need not be made again."""
+        if not self._follows:
             with contextlib.suppress(OSError):
                 self.folder.note(finished=True)
 
