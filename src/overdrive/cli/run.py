@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
-from overdrive.cli.surviving_ranks import RUN, start_surviving_ranks, survivor_in_group
+from overdrive.cli.surviving_ranks import RUN, refuse_ranks, start_surviving_ranks, survivor_in_group
 from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
@@ -75,7 +76,6 @@ _SURVIVE = (
 )
 _MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
 _NOTICES = "Of --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
-_BY_LAUNCHER = "Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place."
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
@@ -84,6 +84,18 @@ def run_surviving(
 ) -> int:
     survivor = survivor_of(program, techniques, wish, say, partial(start_again, {}))
     return run(program, techniques, plan_name, record, survivor=survivor, wish=watch)
+
+
+def _surviving(
+    program: Program, record: Path | None, techniques: list[Chosen], plan_name: str | None, wish: Wish, watch: WatchWish
+) -> Callable[[], int]:
+    """A run that survives, of one process or, where the plan says so, of several."""
+    hash_alike()
+    if (planned := ranks_for(techniques)) > 1:
+        return partial(start_surviving_ranks, program, planned, _dividing(techniques), wish, say, by_plan=True)
+    kept = _that_survive(techniques)
+    prepare_environment(kept)
+    return partial(run_surviving, program, record, kept, plan_name, wish, watch)
 
 
 def _that_survive(techniques: list[Chosen]) -> list[Chosen]:
@@ -220,24 +232,15 @@ def command(
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
-    if survives is not None and count > 1:
-        _refuse(membership is not None and RUN not in os.environ, _BY_LAUNCHER)
-        in_parts = technique[0] != "data_parallel" or technique[1]["shards"] != "nothing"
-        _refuse(in_parts, f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one.")
+    if survives and count > 1:
+        refuse_ranks(membership is not None, technique, layout)
     if ranks and ranks > 1 and membership is None:
-        if survives is not None:
-            raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say))
-        raise Later(partial(start_ranks, ranks))
+        alone = partial(start_ranks, ranks)
+        raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say) if survives else alone)
     techniques = _chosen(plan) if plan else []
     name = plan_path.name if plan_path else None
     if survives is not None and membership is None:
-        hash_alike()
-        if (planned := ranks_for(techniques)) > 1:
-            dividing = _dividing(techniques)
-            raise Later(partial(start_surviving_ranks, program, planned, dividing, survives, say, by_plan=True))
-        techniques = _that_survive(techniques)
-        prepare_environment(techniques)
-        raise Later(partial(run_surviving, program, record, techniques, name, survives, watch))
+        raise Later(_surviving(program, record, techniques, name, survives, watch))
     levels = {each.name: each.contract for each in plan.techniques} if plan else {}
     inference = plan.inference if plan else False
     planned = ranks_for(techniques)
@@ -246,10 +249,8 @@ def command(
         fits = planned == membership.size and layout is None
         if fits:
             prepare_environment(_dividing(techniques))
-        fitting = plan if fits else None
-        raise Later(
-            partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique, watch, survives)
-        )
+        how = (plan if fits else None, plan_path, engine, technique, watch, survives)
+        raise Later(partial(run_as_rank, membership, program, record, *how))
     if planned > 1 and ranks is None:
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:

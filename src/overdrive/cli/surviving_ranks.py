@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from overdrive.cli.line import fail
 from overdrive.cli.started_again import words_of_ranks
 from overdrive.cli.survive import Wish, interval_of, open_folder, under
 from overdrive.core.program import Program
@@ -15,6 +16,7 @@ from overdrive.core.settings import Chosen
 
 if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
+    from overdrive.survive.folder import RunFolder
     from overdrive.survive.survivor import Survivor
 
 RUN = "OVERDRIVE_SURVIVE_RUN"  # the run's folder, for the ranks of a run that survives
@@ -22,6 +24,18 @@ _ANEW = "anew"  # in that folder: why the run has to begin from its start
 _AGAIN = 75  # EX_TEMPFAIL: the code of a rank that wrote this
 _GRACE = 60  # seconds for a snapshot, after a signal
 _MOST_LOST = 3  # ranks, one after another, without a new snapshot in between
+
+
+def refuse_ranks(by_launcher: bool, technique: Chosen, layout: str | None) -> None:
+    """Those that cannot survive, in one sentence.
+
+    Args:
+        by_launcher: these processes were started as ranks: by a launcher, or by ourselves.
+    """
+    if by_launcher and RUN not in os.environ:
+        fail("Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place.")
+    if technique[0] != "data_parallel" or technique[1]["shards"] != "nothing":
+        fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of both.")
 
 
 def start_surviving_ranks(
@@ -55,11 +69,7 @@ def start_surviving_ranks(
             if end.stopped_by == signal.SIGTERM and wish.requeue_code is not None:
                 return wish.requeue_code
             return end.code
-        if (folder.path / _ANEW).exists():
-            reason = (folder.path / _ANEW).read_text(errors="replace")
-            folder.notes = folder.read_notes()
-            folder.note(**{"from the start": reason})
-            (folder.path / _ANEW).unlink()
+        if reason := _why_anew(folder):
             say(f"the run begins from its start: {reason}")
         elif end.lost is None:
             return end.code
@@ -72,6 +82,18 @@ def start_surviving_ranks(
             why_not = folder.read_notes().get("from the start") or ("" if steps else "there is no snapshot yet")
             where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
+
+
+def _why_anew(folder: RunFolder) -> str:
+    """Noted, for all ranks; "" where none has asked for it."""
+    told = folder.path / _ANEW
+    if not told.exists():
+        return ""
+    reason = told.read_text(errors="replace")
+    folder.notes = folder.read_notes()
+    folder.note(**{"from the start": reason})
+    told.unlink()
+    return reason
 
 
 def _pass_on(number: int, frame: Any) -> None:

@@ -70,9 +70,7 @@ class Seams:
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
         self.blameless: set[str] = set()
         self._on_left_out = on_left_out
-        # What a technique keeps from step to step beside the program's tensors: what tells it as JSON, and what takes
-        # it back in another process that has come as far (see overdrive.survive).
-        self.carried: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}
+        self.carried: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}  # by technique (see carry)
         self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)
         self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
@@ -142,7 +140,12 @@ class Seams:
         self._undos.append((self.owner, undo))
 
     def carry(self, told: Callable[[], Any], take_back: Callable[[Any], object]) -> None:
-        """See `carried`; of the owner."""
+        """What the owner keeps from step to step beside the program's tensors (see overdrive.survive).
+
+        Args:
+            told: gives it, as JSON.
+            take_back: is given it in another process that has come as far.
+        """
         self.carried[self.owner] = told, take_back
 
     def points(self) -> list[Point]:

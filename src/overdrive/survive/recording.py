@@ -4,19 +4,54 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive.files import open_for_writing
 from overdrive.survive.identity import modules_of_program
 from overdrive.survive.taking import Snapshots
 
 if TYPE_CHECKING:
+    from overdrive.survive.calls import Calls
+    from overdrive.survive.ending import Ending
+    from overdrive.survive.files import Files
+    from overdrive.survive.folder import RunFolder
     from overdrive.survive.interval import SnapshotInterval
-    from overdrive.survive.survivor import Survivor
+    from overdrive.survive.journal import Journal
+    from overdrive.survive.output import UnsavedOutput
+    from overdrive.survive.under_plan import UnderPlan
+
+
+class RecordedRun(Protocol):
+    """What is asked of the run that is recorded.
+
+    Attributes:
+        steps: made so far.
+        why_not: why it begins from its start when it is killed; then no snapshot is of use.
+    """
+
+    folder: RunFolder
+    journal: Journal
+    files: Files
+    output: UnsavedOutput
+    ending: Ending
+    plan: UnderPlan
+    calls: Calls
+    steps: int
+    why_not: str
+    say: Callable[[str], None]
+
+    def end(self, sentence: str) -> NoReturn: ...
+
+    def cannot_skip(self, reason: str) -> None: ...
+
+    def reading_alone(self) -> AbstractContextManager[None]:
+        """What is asked of tensors within is no question of the program's."""
 
 
 class Recording:
-    def __init__(self, run: Survivor, interval: SnapshotInterval) -> None:
+    def __init__(self, run: RecordedRun, interval: SnapshotInterval) -> None:
         self._run, self._interval = run, interval
         self._clock = time.monotonic  # before the program's lines are told recorded times
         self.snapshots = Snapshots(run.folder.path)
