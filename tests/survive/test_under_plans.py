@@ -107,6 +107,7 @@ def test_a_fetch_that_is_not_made_again_is_passed_over_and_a_new_one_asks_its_ow
             )
     assert not first.end().note("value", "of the program")
     journal.add("value", "of the program")
+    assert first.begin([6, 7]).note("value", 6)
     kept = journal.flush()
 
     again = Journal(tmp_path / "journal")
@@ -117,7 +118,8 @@ def test_a_fetch_that_is_not_made_again_is_passed_over_and_a_new_one_asks_its_ow
     assert second.questions.answer("value") == (True, ["value", 3])
     assert second.questions.answer("value") == (True, None)
     assert second.end().answer("value") == (False, None)
-    assert again.next("value", "")[1] == "of the program"
+    assert not again.is_over and again.next("value", "")[1] == "of the program"
+    assert again.is_over  # what is left was asked in a fetch that is not made again
     with pytest.raises(Diverged):
         again.next("value", "one more")
 

@@ -56,6 +56,12 @@ class Journal:
             raise Diverged(f"it asks for {told} where it asked for something else")
         return entry
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the program has asked for all again."""
+        self._pass_fetches()
+        return not self.to_come
+
     def fetch(self, key: str) -> list[Entry]:
         """What the fetch of this key asked, where it comes next; what those before it asked is let go."""
         for place, entry in enumerate(self.to_come):

@@ -273,7 +273,7 @@ class Survivor:
     def _go_on(self, target: Snapshot) -> None:
         from overdrive.survive import heap, state
 
-        if self.journal.to_come:
+        if not self.journal.is_over:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
             with self.reading_alone():
