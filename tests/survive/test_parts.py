@@ -251,3 +251,17 @@ def test_a_program_that_trains_in_keras_is_told_so_at_once(trains: str, tmp_path
     ]
     assert folder.read_notes()["from the start"].startswith("it trains in Keras")
     folder.close()
+
+
+def test_where_samples_are_kept_is_no_file_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the folder itself, which may be made while it runs; and one that is no longer empty is left."""
+    from overdrive.survive.files import Files, remove
+
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "kept"))
+    (tmp_path / "run").mkdir()
+    files = Files(tmp_path / "run")
+    assert not files.counts(str(tmp_path / "kept")) and not files.counts(str(tmp_path / "kept" / "table"))
+    assert not files.counts(str(tmp_path / "run" / "journal")) and files.counts(str(tmp_path / "kept.csv"))
+    (tmp_path / "made" / "by others").mkdir(parents=True)
+    remove(str(tmp_path / "made"))
+    assert (tmp_path / "made" / "by others").is_dir()

@@ -24,7 +24,7 @@ from typing import Any
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
-from overdrive.survive.ours import is_library_file, is_python_file
+from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
@@ -70,7 +70,7 @@ class Files:
 
     def counts(self, path: str) -> bool:
         """Whether what is written there belongs to the run: no device, no cache, nothing that passes."""
-        if path.startswith(self._not_of_run) or "/__pycache__" in path:
+        if f"{path}/".startswith(self._not_of_run) or "/__pycache__" in path:
             return False
         head, _, rest = path.rpartition(self._temporary + "/")
         return not (head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
@@ -113,9 +113,9 @@ class Files:
             return
         try:
             if event == "open":
-                if isinstance(args[2], int) and args[2] & WRITING and args[0] is not None:
+                if isinstance(args[2], int) and args[2] & WRITING and args[0] is not None and not by_technique():
                     self.note(args[0])
-            elif event in WRITES:
+            elif event in WRITES and not by_technique():
                 for position in WRITES[event]:
                     self.note(_within(event, args, position))
             elif event == "sqlite3.connect":
@@ -145,7 +145,7 @@ class Files:
             wanted = {**self.before, **states}
             for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
                 if wanted[path][0] != _kind(path):
-                    _remove(path)
+                    remove(path)
             for path in sorted(wanted):
                 self._make(path, wanted[path])
         finally:
@@ -271,7 +271,8 @@ def _kind(path: str) -> str:
     return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else "absent"
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """A folder only where it is empty."""
     kind = _kind(path)
     if kind == "folder":
         if not os.listdir(path):  # else there is something in it that is not the run's

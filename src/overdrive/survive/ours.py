@@ -21,6 +21,7 @@ _WAYS = _places("survive/", "seams/points.py", "seams/torch/asked.py", "seams/to
 # watches (`worker`) is told what the program is.
 _TECHNIQUES = _places("changes/", "datacache/", "forks/", "kernels/", "model_state/", "ranks/", "techniques/")
 _SEAMS = _places("seams/", "core/")
+_BESIDE = _places("survive/", "core/", "ranks/")
 (_WATCHING,) = _places("worker/")
 (_START,) = _places("worker/launch.py")
 
@@ -56,6 +57,16 @@ def asked_by_technique() -> bool:
     while frame.f_code.co_filename.startswith(_SEAMS):
         frame = frame.f_back
     return not frame.f_code.co_filename.startswith(_WATCHING)
+
+
+def by_technique() -> bool:
+    """Whether what is done to a file is a technique's doing: its tables outlive the run."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_BESIDE) or is_python_file(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_TECHNIQUES)
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirect import have_torch_follow
 from overdrive.sandbox.redirected_files import Redirection
-from overdrive.survive.files import Files, State, open_for_writing
+from overdrive.survive.files import Files, State, open_for_writing, remove
 
 
 class _Mirror(Mirror):
@@ -43,7 +43,7 @@ class RehearsedFiles:
         before = self._files.before
         for path in sorted(before, reverse=True):
             if before[path][0] == "absent" and os.path.lexists(path):
-                os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+                remove(path)
         for path in sorted(before):
             self._make(path, before[path])
 
