@@ -62,9 +62,10 @@ LONG = (
     *("test_keras_programs.py", "test_search.py", "test_ranks.py", "test_inference.py", "test_warm.py"),
     *("test_made_programs.py", "test_pytest_plugin.py", "test_run.py", "test_verify.py", "test_switching.py"),
     *("test_fast_max_pool.py", "test_oom_recovery.py", "test_sentinels.py", "test_statistical.py", "test_trial.py"),
-    *("test_pack.py", "test_batch_in_parts.py", "test_exit_codes.py", "test_survive.py", "test_audits_told.py"),
-    *("test_sentinels_told.py", "test_faults.py", "test_errors.py", "test_factorial.py", "test_fingerprint.py"),
-    *("test_trials.py", "test_compile.py", "test_runs.py", "test_real_trials.py", "test_isolation.py"),
+    *("test_pack.py", "test_batch_in_parts.py", "test_exit_codes.py", "test_under_plans.py", "test_survive.py"),
+    *("test_audits_told.py", "test_sentinels_told.py", "test_faults.py", "test_errors.py", "test_factorial.py"),
+    *("test_fingerprint.py", "test_trials.py", "test_compile.py", "test_runs.py", "test_real_trials.py"),
+    "test_isolation.py",
 )
 # Before all others, these too the longest first: they fork the tests' own process dozens of times, and a fork takes
 # twice as long in the process that the other tests leave behind.

@@ -341,7 +341,6 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
 @pytest.mark.parametrize(
     ("variables", "options", "sentence"),
     [
-        ({}, ["--ranks", "2", "--survive"], "A run on several ranks does not survive yet"),
         ({}, ["--ranks", "0"], "'0' is not a whole number, 1 or more"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, ["--ranks", "3"], "This is rank 1 of 2 already"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, [], "The launcher says that this is rank 2 of 2."),

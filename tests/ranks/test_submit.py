@@ -60,6 +60,38 @@ def test_the_job_is_told_as_json(sbatch: Path, tmp_path: Path, overdrive: Run) -
     assert found["script"] == (tmp_path / "given.sh").read_text()
 
 
+def test_a_job_is_queued_again_until_it_is_done(tmp_path: Path, overdrive: Run) -> None:
+    """By a script that Slurm tells of the limit two minutes ahead, and whose one task starts the ranks."""
+    words = (
+        "--until-done",
+        "--dry-run",
+        "--ranks-per-node",
+        "2",
+        "--cpus-per-rank",
+        "3",
+        "--time",
+        "10",
+        "train.py",
+        "7",
+    )
+    (tmp_path / "train.py").touch()
+    told = overdrive("submit", *words, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    for line in ("ntasks-per-node=1", "cpus-per-task=6", "signal=USR1@120", "requeue", "open-mode=append"):
+        assert f"\n#SBATCH --{line}\n" in told.stdout
+    assert " run --survive --requeue-code=99 --ranks=2 train.py 7\n" in told.stdout
+    refused = overdrive("submit", "--until-done", "--nodes", "2", "--dry-run", "train.py", cwd=tmp_path)
+    assert refused.returncode == 2 and "--until-done is for one node" in refused.stderr
+    for command, does in (("srun", "exit $CODE"), ("scontrol", 'echo "$@" > asked.txt')):
+        (tmp_path / command).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / command).chmod(0o755)
+    for code, asked, ends in (("99", "requeue 41\n", 0), ("3", "", 3), ("0", "", 0)):
+        (tmp_path / "asked.txt").write_text("")
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "41", "CODE": code}
+        got = subprocess.run(["bash", "-c", told.stdout], cwd=tmp_path, env=variables)
+        assert (got.returncode, (tmp_path / "asked.txt").read_text()) == (ends, asked)
+
+
 def test_the_script_runs_the_program(tmp_path: Path) -> None:
     """Where `srun` is a command that runs the rest once, names with spaces and quotes come through."""
     folder = tmp_path / "a folder"

@@ -219,3 +219,49 @@ def test_a_snapshot_tells_what_it_cost(tmp_path: Path, monkeypatch: pytest.Monke
     snapshots.stepped(optimizer)
     snapshots.stepped(optimizer)
     assert snapshots.kept == 7 and snapshots.cost >= 0.04
+
+
+@pytest.mark.parametrize("trains", ["fit", "a loop of its own"])
+def test_a_program_that_trains_in_keras_is_told_so_at_once(trains: str, tmp_path: Path) -> None:
+    """As its seams tell of it; PyTorch's steps beside it are no sign of that."""
+    from overdrive.seams.hub import Seams
+    from overdrive.survive.ending import Ending
+    from overdrive.survive.output import UnsavedOutput
+    from overdrive.survive.survivor import Survivor
+    from overdrive.survive.under_plan import UnderPlan
+
+    said: list[str] = []
+    folder = RunFolder(tmp_path / "run", {}, fresh=False)
+    anew: Any = pytest.fail
+    survivor = Survivor(folder, UnsavedOutput(), SnapshotInterval(None), Ending(None), said.append, anew, UnderPlan())
+    seams = Seams()
+    survivor(seams)
+    seams.frameworks.append("keras")
+    seams.framework_arrived.publish()
+    seams.step_ends.publish(torch.optim.SGD([torch.zeros(1)], lr=0.1))
+    assert not said
+    for _ in range(2):
+        if trains == "fit":
+            assert seams.fit_called.run("a model", lambda epochs: f"{epochs} epochs", 3) == "3 epochs"
+        else:
+            seams.step_ends.publish(SimpleNamespace())
+    assert said == [
+        "this program cannot be gone on with in its middle: it trains in Keras, whose steps cannot be skipped. Killed, "
+        "it begins from its start"
+    ]
+    assert folder.read_notes()["from the start"].startswith("it trains in Keras")
+    folder.close()
+
+
+def test_where_samples_are_kept_is_no_file_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the folder itself, which may be made while it runs; and one that is no longer empty is left."""
+    from overdrive.survive.files import Files, remove
+
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "kept"))
+    (tmp_path / "run").mkdir()
+    files = Files(tmp_path / "run")
+    assert not files.counts(str(tmp_path / "kept")) and not files.counts(str(tmp_path / "kept" / "table"))
+    assert not files.counts(str(tmp_path / "run" / "journal")) and files.counts(str(tmp_path / "kept.csv"))
+    (tmp_path / "made" / "by others").mkdir(parents=True)
+    remove(str(tmp_path / "made"))
+    assert (tmp_path / "made" / "by others").is_dir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.techniques.catalogue import catalogue
+from tests.survive import killed
+from tests.survive.killed import files_of
 
 pytest.importorskip("torch")
 
@@ -54,23 +54,10 @@ RunIt = Callable[..., subprocess.CompletedProcess[str]]
 def survive(tmp_path: Path) -> RunIt:
     """Runs a script of a folder of its own, with snapshots all the time; `dies` is the step at which it is killed."""
 
-    def run(
-        text: str, name: str, *options: str, dies: int = 0, by: int = signal.SIGKILL, every: str = "0.001s"
-    ) -> object:
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        (folder / "train.py").write_text(text)
-        environment = {**os.environ, "OVERDRIVE_SURVIVE_SEED": "1", "DIES": str(dies), "BY": str(int(by))}
-        command = ["-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py"]
-        return subprocess.run(
-            [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120, env=environment
-        )
+    def run(text: str, name: str, *options: str, **how: object) -> object:
+        return killed.survive(tmp_path, name, text, *options, **how)  # type: ignore[arg-type]
 
     return run  # type: ignore[return-value]
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 @pytest.mark.fault("killed", 28)
@@ -91,40 +78,6 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(survive: RunIt, tmp_p
     assert over.returncode == 0 and over.stdout == "" and "over already" in over.stderr
     changed = survive(TRAIN + "\nprint()", "killed")
     assert changed.returncode == 2 and "script" in changed.stderr and "--fresh" in changed.stderr
-
-
-def plan_of(folder: Path, *techniques: str) -> Path:
-    path = folder / "plan.toml"
-    parts = [f'[[technique]]\nname = "{name}"\ncontract = "{catalogue()[name].contract}"' for name in techniques]
-    path.write_text("\n\n".join(['overdrive = 1\nprogram = "train.py"\ncontract = "rounding"', *parts]) + "\n")
-    return path
-
-
-def test_a_run_under_a_plan_goes_on_under_it(survive: RunIt, tmp_path: Path) -> None:
-    """What a snapshot says nothing of is left out by name, and another plan is another run."""
-    plan = ("--plan", str(plan_of(tmp_path, "fused_optimizer", "threads", "sample_cache")))
-    whole = survive(TRAIN, "whole", *plan)
-    assert "plan.toml (fused_optimizer, threads)" in whole.stderr, whole.stderr
-    assert whole.stderr.count("left out sample_cache: what it holds is in no snapshot") == 1
-    first = survive(TRAIN, "killed", *plan, dies=14)
-    refused = survive(TRAIN, "killed", "--no-plan")
-    assert refused.returncode == 2 and "plan" in refused.stderr and "--fresh" in refused.stderr
-    second = survive(TRAIN, "killed", *plan)
-    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
-    assert first.stdout + second.stdout == whole.stdout
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
-
-
-@pytest.mark.survive
-@pytest.mark.parametrize("name", [name for name, each in catalogue().items() if each.survives])
-def test_each_technique_that_survives(name: str, survive: RunIt, tmp_path: Path) -> None:
-    plan = ("--plan", str(plan_of(tmp_path, name)))
-    whole = survive(TRAIN, "whole", *plan)
-    first = survive(TRAIN, "killed", *plan, dies=14)
-    second = survive(TRAIN, "killed", *plan)
-    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
-    assert first.stdout + second.stdout == whole.stdout
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 
 COUNTS = TRAIN.replace(

@@ -164,12 +164,18 @@ def _is_given_a_file() -> bool:
 
 def parse_plan_and_program(words: Sequence[str], stdin: str | None) -> tuple[Path, Program]:
     """`[PLAN] SCRIPT [ARGS]...`: without a plan, the one that lies beside the script."""
-    if words and words[0] != "-m" and not is_script(words[0]):
-        if len(words) == 1:
-            fail(f"No program named: write {words[0]} and then a SCRIPT, or a SCRIPT alone for the plan beside it.")
-        return Path(words[0]), parse_trial_program(words[1:], stdin)
+    plan, words = split_plan(words)
     program = parse_trial_program(words, stdin)
-    return plan_beside(program), program
+    return plan or plan_beside(program), program
+
+
+def split_plan(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
+    """`[PLAN] SCRIPT [ARGS]...`: the plan, if one is named, and the rest."""
+    if not words or words[0] == "-m" or is_script(words[0]):
+        return None, words
+    if len(words) == 1:
+        fail(f"No program named: write {words[0]} and then a SCRIPT, or a SCRIPT alone for the plan beside it.")
+    return Path(words[0]), words[1:]
 
 
 def plan_beside(program: Program) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
+from overdrive.cli.surviving_ranks import RUN, refuse_ranks, start_surviving_ranks, survivor_in_group
 from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
@@ -73,6 +75,7 @@ _SURVIVE = (
     "the same command goes on."
 )
 _MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
+_NOTICES = "Of --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
@@ -83,6 +86,18 @@ def run_surviving(
     return run(program, techniques, plan_name, record, survivor=survivor, wish=watch)
 
 
+def _surviving(
+    program: Program, record: Path | None, techniques: list[Chosen], plan_name: str | None, wish: Wish, watch: WatchWish
+) -> Callable[[], int]:
+    """A run that survives, of one process or, where the plan says so, of several."""
+    hash_alike()
+    if (planned := ranks_for(techniques)) > 1:
+        return partial(start_surviving_ranks, program, planned, _dividing(techniques), wish, say, by_plan=True)
+    kept = _that_survive(techniques)
+    prepare_environment(kept)
+    return partial(run_surviving, program, record, kept, plan_name, wish, watch)
+
+
 def _that_survive(techniques: list[Chosen]) -> list[Chosen]:
     """Those of a plan that a run can be gone on with under; the others are named."""
     kept = []
@@ -90,7 +105,7 @@ def _that_survive(techniques: list[Chosen]) -> list[Chosen]:
         if catalogue()[name].survives:
             kept.append((name, settings))
         elif STARTED_AGAIN not in os.environ:
-            announce(name, "what it holds is in no snapshot of a run that survives")
+            announce(name, catalogue()[name].lost_when_killed)
     return kept
 
 
@@ -103,6 +118,7 @@ def run_as_rank(
     engine: str | None,
     technique: Chosen,
     watch: WatchWish,
+    survives: Wish | None = None,
 ) -> int:
     """
     Args:
@@ -112,19 +128,20 @@ def run_as_rank(
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
-    rank = Rank(membership, [samples_folder()], hide_own_frames)
+    run_folder = os.environ.pop(RUN, "")
+    rank = Rank(membership, [samples_folder(), *([Path(run_folder)] if run_folder else [])], hide_own_frames)
     rank.technique = technique[0]
     # All record, since what is read they all read.
+    chosen, name = [technique], None
     if plan is not None and plan_path is not None:
-        chosen = _chosen(plan)
-        divides = _dividing(chosen)
-        for name, _ in chosen:
-            if name not in dict(divides):
-                rank.say(f"left out {name}: beside ranks it was never proved")
-        return run(program, divides, plan_path.name, record, rank=rank, engine=engine, wish=watch)
-    if plan_path is not None:
+        chosen, name = _dividing(_chosen(plan)), plan_path.name
+        for each, _ in _chosen(plan):
+            if each not in dict(chosen):
+                rank.say(f"left out {each}: beside ranks it was never proved")
+    elif plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
-    return run(program, [technique], None, record, rank=rank, engine=engine, wish=watch)
+    survivor = survivor_in_group(rank, Path(run_folder), chosen, survives) if survives else None
+    return run(program, chosen, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:
@@ -141,15 +158,12 @@ def _refuse(wrong: bool, why: str) -> None:
         fail(why)
 
 
-def _survival(
-    survive: str | None, every: float | None, mtbf: float | None, fresh: bool, requeue_code: int | None, ranks: int
-) -> Wish | None:
+def _survival(folder: str | None, wish: Wish) -> Wish | None:
     """What is asked of `--survive`; None where it is not."""
-    _refuse(survive is None and fresh, "--fresh belongs to --survive.")
-    _refuse(every is not None and mtbf is not None, "Give either --every or --mtbf.")
-    ranks_die = "A run on several ranks does not survive yet: leave out --survive or --ranks."
-    _refuse(survive is not None and ranks > 1, ranks_die)
-    return None if survive is None else Wish(survive, every, mtbf, fresh, requeue_code)
+    _refuse(folder is None and wish.fresh, "--fresh belongs to --survive.")
+    _refuse(folder is None and wish.notices is not None, "--notices belongs to --survive.")
+    _refuse(wish.every is not None and wish.mtbf is not None, "Give either --every or --mtbf.")
+    return None if folder is None else wish
 
 
 def _plan(path: Path, program: Program, force: bool) -> Plan:
@@ -177,6 +191,7 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 @click.option("--mtbf", type=Duration(), help=_MTBF)
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
 @click.option("--requeue-code", type=Whole(0, 255), metavar="N", help=_REQUEUE)
+@click.option("--notices", type=click.Choice(["aws", "gcp", "azure"]), help=_NOTICES)
 @watch_options
 @click.option("--record", "--json", type=RecordPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
@@ -192,6 +207,7 @@ def command(
     mtbf: float | None,
     fresh: bool,
     requeue_code: int | None,
+    notices: str | None,
     on_nan: str | None,
     on_hang: str | None,
     hang_after: float | None,
@@ -212,19 +228,19 @@ def command(
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
-    survives = _survival(survive, every, mtbf, fresh, requeue_code, count)
+    survives = _survival(survive, Wish(survive or "", every, mtbf, fresh, requeue_code, notices))
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
+    if survives and count > 1:
+        refuse_ranks(membership is not None, technique, layout)
     if ranks and ranks > 1 and membership is None:
-        raise Later(partial(start_ranks, ranks))
+        alone = partial(start_ranks, ranks)
+        raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say) if survives else alone)
     techniques = _chosen(plan) if plan else []
     name = plan_path.name if plan_path else None
-    if survives is not None:
-        hash_alike()
-        techniques = _that_survive(techniques)
-        prepare_environment(techniques)
-        raise Later(partial(run_surviving, program, record, techniques, name, survives, watch))
+    if survives is not None and membership is None:
+        raise Later(_surviving(program, record, techniques, name, survives, watch))
     levels = {each.name: each.contract for each in plan.techniques} if plan else {}
     inference = plan.inference if plan else False
     planned = ranks_for(techniques)
@@ -233,8 +249,8 @@ def command(
         fits = planned == membership.size and layout is None
         if fits:
             prepare_environment(_dividing(techniques))
-        fitting = plan if fits else None
-        raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique, watch))
+        how = (plan if fits else None, plan_path, engine, technique, watch, survives)
+        raise Later(partial(run_as_rank, membership, program, record, *how))
     if planned > 1 and ranks is None:
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -44,13 +45,22 @@ def _interpreter_flags() -> list[str]:
 
 def start_ranks(ranks: int, by_plan: bool = False) -> int:
     """Start this very command once for each rank. `by_plan`: else an option said how many; each rank goes without."""
+    from overdrive.ranks.agent import start_ranks as start
+
+    end = start(ranks, *words_of_ranks(by_plan))
+    if end.stopped_by:  # so that the shell sees how it ended
+        signal.signal(end.stopped_by, signal.SIG_DFL)
+        os.kill(os.getpid(), end.stopped_by)
+    return end.code
+
+
+def words_of_ranks(by_plan: bool = False) -> tuple[list[str], list[str]]:
+    """This very command as each rank is started by it, and Python's flags."""
     words = sys.argv[1:]
     place = next((n for n, word in enumerate(words) if word.split("=")[0] == "--ranks"), None)
     if place is not None and not by_plan:  # by a plan, it is an option of the script
         del words[place : place + (1 if "=" in words[place] else 2)]
-    from overdrive.ranks.agent import start_ranks as start
-
-    return start(ranks, ["overdrive", *words], _interpreter_flags())
+    return ["overdrive", *words], _interpreter_flags()
 
 
 def membership_in(ranks: int | None) -> Membership | None:

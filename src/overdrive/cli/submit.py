@@ -12,7 +12,7 @@ import click
 from overdrive.cli.json_output import STDOUT, json_option, write_json
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.values import Whole
-from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
+from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, batch_script_until_done, output
 
 _PATIENCE = 120.0  # seconds that Slurm has to take a job
 
@@ -51,6 +51,7 @@ def submit(script: str, program_name: str, folder: Path) -> tuple[str, str]:
     metavar="OPTION",
     help="A further option of sbatch, as partition=gpu or account=mine; may be given several times.",
 )
+@click.option("--until-done", is_flag=True, help="Run it under --survive, and have it requeued until it is done.")
 @click.option("--dry-run", is_flag=True, help="Show the batch script, and submit nothing.")
 @json_option
 @program_argument("SCRIPT [ARGS]...")
@@ -61,6 +62,7 @@ def command(
     cpus_per_rank: int | None,
     limit: str,
     options: tuple[str, ...],
+    until_done: bool,
     dry_run: bool,
     json_path: Path | None,
     words: tuple[str, ...],
@@ -72,8 +74,12 @@ def command(
     program = parse_program(words)
     folder = Path.cwd()
     allocation = Allocation(nodes, gpus_per_node, ranks_per_node or 0, cpus_per_rank or 0, limit, options)
+    run = [sys.executable, "-m", "overdrive", "run"]
     try:
-        script = batch_script(allocation, [sys.executable, "-m", "overdrive", "run", *words], program.name, folder)
+        if until_done:
+            script = batch_script_until_done(allocation, run, words, program.name, folder)
+        else:
+            script = batch_script(allocation, [*run, *words], program.name, folder)
     except CannotWriteScript as error:
         fail(str(error))
     if json_path != STDOUT:

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, NoReturn
 from overdrive.cli.line import fail
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import catalogue
 
 if TYPE_CHECKING:
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.survivor import Survivor
+    from overdrive.survive.under_plan import UnderPlan
 
+_SETTLING = 3  # steps: techniques choose, check and lay out at a model's first calls
 SEED = "OVERDRIVE_SURVIVE_SEED"  # of the chance that the program takes from the system; else drawn
 
 
@@ -26,6 +31,7 @@ class Wish:
     Args:
         folder: "" where the program's name gives it.
         every: seconds between two snapshots; None: what costs least with a failure every `mtbf` seconds.
+        notices: the cloud whose notices that it takes this machine away are answered.
     """
 
     folder: str
@@ -33,6 +39,44 @@ class Wish:
     mtbf: float | None
     fresh: bool
     requeue_code: int | None = None
+    notices: str | None = None
+
+
+def open_folder(
+    program: Program, techniques: Sequence[Chosen], wish: Wish, say: Callable[[str], None], ranks: int = 1
+) -> RunFolder:
+    """The run's; what cannot be gone on with is told, and ends this command."""
+    from overdrive.survive.folder import RunFolder, Unusable
+    from overdrive.survive.identity import changed_module, identity_of
+
+    path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
+    try:
+        folder = RunFolder(path, identity_of(program, techniques, ranks), wish.fresh, os.environ.pop(SEED, ""))
+    except Unusable as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"The folder {path} cannot be used: {error.strerror}.")
+    if changed := changed_module(folder.notes.get("modules", {})):
+        fail(f"{changed} is not what it was when this run began: --fresh begins the run anew")
+    if folder.notes.get("finished"):
+        say(f"this run is over already; --fresh makes it again ({path})")
+        sys.exit(0)
+    return folder
+
+
+def interval_of(wish: Wish) -> SnapshotInterval:
+    from overdrive.survive.interval import MTBF, SnapshotInterval
+
+    return SnapshotInterval(wish.every, wish.mtbf or MTBF)
+
+
+def under(techniques: Sequence[Chosen]) -> UnderPlan:
+    """What a run has to know of those that it runs under."""
+    from overdrive.survive.under_plan import UnderPlan
+
+    known = [catalogue()[name] for name, _ in techniques]
+    settling = max((max(_SETTLING, each.settles_in) for each in known), default=0)
+    return UnderPlan(any(each.family == "data" for each in known), settling)
 
 
 def survivor_of(
@@ -47,38 +91,28 @@ def survivor_of(
     Args:
         techniques: under which it runs: under others it would come to other numbers.
     """
+    from overdrive.ranks.entropy import Entropy, share
     from overdrive.survive.ending import Ending
-    from overdrive.survive.folder import RunFolder, Unusable
-    from overdrive.survive.identity import changed_module, identity_of
-    from overdrive.survive.interval import MTBF, SnapshotInterval
+    from overdrive.survive.notices import listen
     from overdrive.survive.output import SavedOutput
     from overdrive.survive.survivor import Survivor
 
-    path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
-    try:
-        folder = RunFolder(path, identity_of(program, techniques), wish.fresh, os.environ.pop(SEED, ""))
-    except Unusable as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"The folder {path} cannot be used: {error.strerror}.")
-    if changed := changed_module(folder.notes.get("modules", {})):
-        fail(f"{changed} is not what it was when this run began: --fresh begins the run anew")
-    if folder.notes.get("finished"):
-        say(f"this run is over already; --fresh makes it again ({path})")
-        sys.exit(0)
-
+    folder = open_folder(program, techniques, wish, say)
     words = sys.argv[1:]  # before the program gets its own
 
+    listener = listen(wish.notices) if wish.notices else None
+
     def anew(reason: str) -> NoReturn:
+        if listener:
+            listener.terminate()
         say(f"the run begins from its start: {reason}")
         os.environ[SEED] = folder.manifest["seed"]
         start_again([word for word in words if word != "--fresh"])
 
-    from overdrive.ranks.entropy import Entropy, share
-
     share(Entropy(folder.manifest["seed"]))
-    interval = SnapshotInterval(wish.every, wish.mtbf or MTBF)
-    survivor = Survivor(folder, SavedOutput(folder.output), interval, Ending(wish.requeue_code), say, anew)
+    ending = Ending(wish.requeue_code)
+    output = SavedOutput(folder.output)
+    survivor = Survivor(folder, output, interval_of(wish), ending, say, anew, under(techniques))
     survivor.begin()
     os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor

@@ -18,6 +18,7 @@ from overdrive.cli.line import (
     parse_program,
     plan_and_program_command,
     program_argument,
+    split_plan,
     why_it_fails,
 )
 from overdrive.cli.run import force_option, read_plan
@@ -159,7 +160,7 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @metric_option
 @margin_option
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
-@click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive, no plan.")
+@click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive.")
 @click.option("--kills", type=Whole(1), default=5, show_default=True, help="Of --resume: how often.")
 @click.option("--seed", type=int, help="Of --resume: draws the moments of the kills; drawn itself by default.")
 @json_option
@@ -190,7 +191,8 @@ def command(
         from overdrive.cli.verify_resume import verify_resume
 
         with faults_as_sentences(goes_on=False):
-            code = verify_resume(parse_program(words), kills, seed, json_path)
+            plan, words_of_program = split_plan(words)
+            code = verify_resume(parse_program(words_of_program), plan, kills, seed, json_path)
         sys.exit(code)
     plan_path, program = parse_plan_and_program(words, stdin)
 

@@ -42,16 +42,17 @@ class _End:
 class _Place:
     """A copy of the working folder, in which a run takes place."""
 
-    def __init__(self, within: Path, name: str, program: Program, seed: str) -> None:
+    def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str) -> None:
         self.folder, self._state = within / name / "folder", within / name / "run"
         shutil.copytree(os.getcwd(), self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
         self._log = within / name
-        self._program = program
+        self._program, self._plan = program, plan.resolve() if plan else None
         self._environment = {**os.environ, SEED: seed}
 
     def run(self, every: float, killed_after: float | None = None) -> int | None:
         """Its exit code; None where it was killed."""
         command = [sys.executable, "-m", "overdrive", "run", f"--survive={self._state}", f"--every={every:.3f}s"]
+        command += [f"--plan={self._plan}"] if self._plan else []
         command += [f"--record={self._log / 'record'}", "--", *(["-m"] if self._program.module else [])]
         command += [self._program.target, *self._program.arguments]
         with open(self._log / "out", "ab") as out, open(self._log / "err", "ab") as errors:
@@ -87,8 +88,14 @@ class _Place:
         return _End(code, (self._log / "out").read_bytes(), weights, files)
 
 
-def verify_resume(program: Program, kills: int, seed: int | None, json_path: Path | None = None) -> int:
-    """The exit code: 0 where the end is the same, 1 where not."""
+def verify_resume(
+    program: Program, plan: Path | None, kills: int, seed: int | None, json_path: Path | None = None
+) -> int:
+    """The exit code: 0 where the end is the same, 1 where not.
+
+    Args:
+        plan: that both runs are under; None: the one beside the program, if there is one.
+    """
     console = console_beside(json_path, soft_wrap=True)
     size = sum(path.stat().st_size for path in Path.cwd().rglob("*") if path.is_file() and not path.is_symlink())
     if size > _MOST_BYTES:
@@ -98,7 +105,7 @@ def verify_resume(program: Program, kills: int, seed: int | None, json_path: Pat
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="overdrive-resume-") as scratch:
         entropy = secrets.token_hex(16)
-        whole, broken = (_Place(Path(scratch), name, program, entropy) for name in ("whole", "broken"))
+        whole, broken = (_Place(Path(scratch), name, program, plan, entropy) for name in ("whole", "broken"))
         began = time.monotonic()
         code = whole.run(1e6)
         seconds = time.monotonic() - began

@@ -92,8 +92,8 @@ def run(
     session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
-    failure: BaseException | None = None
     samples.on_progress = Waiting()
+    failure: BaseException | None = None
     try:
         with session:
             execute(program)
@@ -118,7 +118,15 @@ def run(
         if isinstance(failure, Exception):
             _what_may_be_ours(failure, session)
     code = watching.code(end_as_python_would(failure) if failure else 0)
-    return rank.over(failure, code) if rank and os.getpid() == process else code
+    return code if os.getpid() != process else _agreed(code, failure, rank, survivor)
+
+
+def _agreed(code: int, failure: BaseException | None, rank: Rank | None, survivor: Survivor | None) -> int:
+    """The exit code, when all is written; of all ranks together."""
+    code = rank.over(failure, code) if rank else code
+    if survivor and not code:
+        survivor.done()
+    return code
 
 
 def _refused(failure: BaseException | None, recorder: Recorder) -> bool:

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,31 @@ _GRACE = 5  # seconds between the signal that ends a rank and SIGKILL
 _LOOKS_EVERY = 0.1  # seconds
 
 
-def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> int:
-    """Run `python FLAGS -m WORDS` as so many ranks.
+@dataclass(frozen=True)
+class GroupEnd:
+    """How the ranks of a run came to their end.
 
-    Returns:
-        The exit code of rank 0; of the first that failed, where rank 0 was ended for it.
+    Attributes:
+        code: of rank 0; of the first that failed, where rank 0 was ended for it.
+        lost: the rank that a signal ended; None where there is none.
+        signal: that ended it.
+        stopped_by: the signal that this process was told to end by; 0 where there was none.
+    """
+
+    code: int
+    lost: int | None = None
+    signal: int = 0
+    stopped_by: int = 0
+
+
+def start_ranks(
+    ranks: int, words: Sequence[str], flags: Sequence[str] = (), seed: str = "", grace: int = _GRACE
+) -> GroupEnd:
+    """Run `python FLAGS -m WORDS` as so many ranks, and wait for their end.
+
+    Args:
+        seed: of their hidden chance; "" draws one.
+        grace: seconds between the signal that ends a rank and SIGKILL.
     """
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -33,7 +54,7 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> 
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
     logs = tempfile.mkdtemp(prefix="overdrive-ranks-")
-    os.environ.update(_environment(ranks, logs))
+    os.environ.update(_environment(ranks, logs, seed or secrets.token_hex(16)))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -44,7 +65,7 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> 
         local_addr="127.0.0.1",
         max_restarts=0,
         monitor_interval=_LOOKS_EVERY,
-        shutdown_timeout=_GRACE,
+        shutdown_timeout=grace,
         logs_specs=DefaultLogsSpecs(log_dir=f"{logs}/agent"),
     )
     try:
@@ -55,11 +76,10 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> 
     except SignalException as error:
         _discard_scratch(Path(logs))
         _discard_logs(Path(logs))
-        signal.signal(error.sigval, signal.SIG_DFL)  # so that the shell sees how it ended
-        os.kill(os.getpid(), error.sigval)
+        return GroupEnd(128 + error.sigval, stopped_by=error.sigval)
     _discard_scratch(Path(logs))
     _discard_logs(Path(logs))
-    return 0
+    return GroupEnd(0)
 
 
 def _discard_logs(logs: Path) -> None:
@@ -74,23 +94,24 @@ def _discard_scratch(logs: Path) -> None:
             discard_scratch(each)
 
 
-def _environment(ranks: int, logs: str) -> dict[str, str]:
-    needed = {SEED: secrets.token_hex(16), LOGS: logs, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+def _environment(ranks: int, logs: str, seed: str) -> dict[str, str]:
+    needed = {SEED: seed, LOGS: logs, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
     if "OMP_NUM_THREADS" not in os.environ:
         needed["OMP_NUM_THREADS"] = str(threads_of(ranks))
     return needed
 
 
-def _failed(failures: Any, logs: Path) -> int:
-    """The exit code where some rank failed; those that the agent ended for it are not asked."""
+def _failed(failures: Any, logs: Path) -> GroupEnd:
+    """The end where some rank failed; those that the agent ended for it are not asked."""
     causes = {rank: each for rank, each in failures.items() if each.exitcode != -signal.SIGTERM} or failures
     rank = 0 if 0 in causes else min(causes, key=lambda each: causes[each].timestamp)
     code = int(causes[rank].exitcode)
+    lost = min((each for each in causes if causes[each].exitcode < 0), default=None)
     if rank and any(each.stat().st_size for each in logs.glob("rank*.log")):
         print(f"overdrive: what ranks above 0 printed is in {logs}", file=sys.stderr)
     else:
         _discard_logs(logs)
     if code < 0:
         print(f"overdrive: rank {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr)
-        return 128 - code
-    return code
+        code = 128 - code
+    return GroupEnd(code, lost, 0 if lost is None else -causes[lost].exitcode)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")  # as Slurm has it: minutes, H:MM:SS, D-HH, ...
+
+_AHEAD = "USR1@120"  # seconds before the limit
+_REQUEUE = 99  # the exit code of a run that is to be queued again
 
 
 class CannotWriteScript(ValueError):
@@ -62,14 +65,46 @@ def batch_script(allocation: Allocation, command: Sequence[str], name: str, fold
     Raises:
         CannotWriteScript: something asked for cannot be written in a line of such a script.
     """
+    # Without it Slurm lets the other tasks go on where one has failed; overdrive's own watch would end them later.
+    line = f"exec srun --kill-on-bad-exit=1 {shlex.join(command)}\n"
+    return _head(allocation.lines(), name, folder) + line
+
+
+def batch_script_until_done(
+    allocation: Allocation, command: Sequence[str], program: Sequence[str], name: str, folder: Path
+) -> str:
+    """Of a run that survives: told of its end two minutes before, it takes a snapshot, and the job is queued again.
+
+    One task, which starts the ranks: where one is lost, it starts them again.
+
+    Args:
+        command: `overdrive run`, before its options.
+        program: with its arguments.
+
+    Raises:
+        CannotWriteScript: as `batch_script`; and of several nodes.
+    """
+    if allocation.nodes > 1:
+        raise CannotWriteScript("--until-done is for one node: ranks of several do not survive yet.")
+    ranks = allocation.ranks_of_a_node()
+    cores = ranks * allocation.cpus_per_task
+    own = (f"signal={_AHEAD}", "requeue", "open-mode=append")
+    alone = replace(allocation, tasks_per_node=1, cpus_per_task=cores, options=[*own, *allocation.options])
+    survive = ["--survive", f"--requeue-code={_REQUEUE}", *([f"--ranks={ranks}"] if ranks > 1 else [])]
+    wide = f" --cpus-per-task={cores}" if cores else ""  # srun does not take it from the job
+    return _head(alone.lines(), name, folder) + (
+        f"srun{wide} {shlex.join([*command, *survive, *program])}\n"
+        f'code=$?\n[ "$code" -eq {_REQUEUE} ] && exec scontrol requeue "$SLURM_JOB_ID"\nexit "$code"\n'
+    )
+
+
+def _head(asked: Sequence[str], name: str, folder: Path) -> str:
     own = [f"job-name={_quoted(name)}", f"chdir={_quoted(str(folder))}", f"output={_quoted(str(output(folder, name)))}"]
-    lines = [*own, *allocation.lines()]
+    lines = [*own, *asked]
     for each in lines:
         if "\n" in each:
             raise CannotWriteScript(f"{each.splitlines()[0]!r} ... has a line's end, which a batch script cannot have.")
-    asked = "\n".join(f"#SBATCH --{each.removeprefix('--')}" for each in lines)
-    # Without it Slurm lets the other tasks go on where one has failed; overdrive's own watch would end them later.
-    return f"#!/bin/bash\n{asked}\n\nexec srun --kill-on-bad-exit=1 {shlex.join(command)}\n"
+    return "#!/bin/bash\n" + "\n".join(f"#SBATCH --{each.removeprefix('--')}" for each in lines) + "\n\n"
 
 
 def output(folder: Path, name: str, job: str = "%j") -> Path:

@@ -13,6 +13,9 @@ import sys
 from typing import Any
 
 from overdrive.core.rng import reseed
+from overdrive.core.whose import is_ours, is_python
+
+_PROCESSES = f"{os.sep}multiprocessing{os.sep}"
 
 
 class Entropy:
@@ -37,15 +40,30 @@ def _worker() -> bytes:
     return f"{info.id} {info.seed}".encode() if info else b""
 
 
+def _asked_by_us() -> bool:
+    """Whether chance is for a name of a file of ours, say, or of what processes share: how many are needed may be
+    another number on another rank, and when a run is made again."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and is_python(frame.f_code.co_filename):
+        if _PROCESSES in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return frame is not None and is_ours(frame.f_code.co_filename)
+
+
 def share(entropy: Entropy) -> None:
     """From here on this process takes its entropy from there. For good: there is no way back in this process."""
-    modules: Any = (os, random, sys.modules.get("secrets"))
+    of_system, plain = os.urandom, random.Random.seed
+
+    def urandom(size: int) -> bytes:
+        return of_system(size) if _asked_by_us() else entropy.bytes(size)
+
+    modules: Any = (os, random)
     for module, name in ((modules[0], "urandom"), (modules[1], "_urandom")):
-        setattr(module, name, entropy.bytes)
-    plain = random.Random.seed
+        setattr(module, name, urandom)
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
-        plain(self, entropy.number() if a is None else a, version)
+        plain(self, entropy.number() if a is None and not _asked_by_us() else a, version)
 
     random.Random.seed = seed  # type: ignore[method-assign]
     random.seed = random._inst.seed

@@ -28,10 +28,15 @@ _NOTES = 5.0  # seconds in which a rank that fails says so
 
 
 class Group:
-    """All ranks of this run. Its calls are for the main thread of the process that made it."""
+    """All ranks of this run. Its calls are for the main thread of the process that made it.
+
+    Attributes:
+        waited: seconds, for other ranks and for what they send.
+    """
 
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
         self.rank, self.size = membership.rank, membership.size
+        self.waited = 0.0
         self._process = os.getpid()
         self._end = end
         hosts = not membership.agents_store and self.rank == 0
@@ -156,12 +161,14 @@ class Group:
     @contextmanager
     def _waiting(self, what: str) -> Iterator[None]:
         self.monitor.waits(what)
+        began = time.monotonic()
         try:
             yield
         except RuntimeError as error:
             self.lost(error)
         finally:
             self.monitor.goes_on()
+            self.waited += time.monotonic() - began
 
     def lost(self, error: RuntimeError) -> None:
         """A rank is gone: it has said why, or does so in a moment."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
+from overdrive.ranks.pace import Pace
 from overdrive.seams.parameters import parameters_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ class Lockstep:
         differing: who tell whether it is a parameter of which each rank has another part.
     """
 
-    def __init__(self, group_of: Callable[[], Group]) -> None:
-        self._group_of = group_of
+    def __init__(self, group_of: Callable[[], Group], say: Callable[[str], None]) -> None:
+        """`say`: tells something of this rank."""
+        self._group_of, self._say = group_of, say
+        self._pace: Pace | None = None
         self.differing: list[Callable[[Any], bool]] = []
         self._steps = 0
         self._same_at = 0  # the last comparison
@@ -93,18 +96,22 @@ class Lockstep:
         if not any(each is optimizer for each in self._optimizers):
             self._optimizers.append(optimizer)
         if self._steps <= _FIRST or self._steps % _EVERY == 0:
-            self.compare(f"at step {self._steps}")
+            self.compare(f"at step {self._steps}", lap=self._steps % _EVERY == 0)
         self._group_of().monitor.step = self._steps
 
-    def compare(self, when: str) -> None:
-        """Stop all ranks where one has come to something else."""
+    def compare(self, when: str, lap: bool = False) -> None:
+        """Stop all ranks where one has come to something else.
+
+        Args:
+            lap: as many steps were made since this was last said: who is slow is told.
+        """
         if not self._goes or not self._steps:
             return
         for loss in self._pending:
             self._losses = zlib.crc32(loss.double().cpu().numpy().tobytes(), self._losses)
         self._pending.clear()
         own = [self._steps, self._losses, int(States.now().digest()[:15], 16), _checksum(self._parameters())]
-        told = self._group_of().of_all(own, f"the comparison {when}")
+        told = self._group_of().of_all([*own, self._lap() if lap else 0], f"the comparison {when}")
         for place, what in enumerate(_WHAT):
             others = [rank for rank, each in enumerate(told) if each[place] != told[0][place]]
             if others:
@@ -115,6 +122,15 @@ class Lockstep:
                     "program does not do the same on all ranks; run it without --ranks"
                 )
         self._same_at = self._steps
+        if lap and self._pace and (slow := self._pace.slower([each[-1] for each in told], _EVERY)):
+            self._say(slow)
+
+    def _lap(self) -> int:
+        """Microseconds; those of the first lap hold what is made once."""
+        if self._pace is None:
+            group = self._group_of()
+            self._pace = Pace(group.rank, lambda: group.waited)
+        return self._pace.lap()
 
     def _parameters(self) -> list[Any]:
         held = (each for optimizer in self._optimizers for each in parameters_of(optimizer))

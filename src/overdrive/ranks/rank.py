@@ -70,7 +70,7 @@ class Rank:
         share(self._entropy)
         if not trial:
             FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
-        self.lockstep = Lockstep(lambda: self.group)
+        self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique = "data_parallel"
         _current.append(self)
 
@@ -110,6 +110,12 @@ class Rank:
     def say(self, sentence: str) -> None:
         if self.rank == 0:
             self.output.say(sentence)
+
+    def leave(self) -> None:
+        """This process is about to end for all, and has said why."""
+        with contextlib.suppress(RuntimeError):
+            self.group.store.add(TOLD, 1)
+            self.group.leave_note(True, "")
 
     def over(self, failure: BaseException | None, code: int) -> int:
         """The program has ended; the exit code for this process."""

@@ -70,6 +70,7 @@ class Seams:
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
         self.blameless: set[str] = set()
         self._on_left_out = on_left_out
+        self.carried: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}  # by technique (see carry)
         self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)
         self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
@@ -137,6 +138,15 @@ class Seams:
     def on_undo(self, undo: Callable[[], object]) -> None:
         """`undo` is called when the owner is left out, or when the session ends."""
         self._undos.append((self.owner, undo))
+
+    def carry(self, told: Callable[[], Any], take_back: Callable[[Any], object]) -> None:
+        """What the owner keeps from step to step beside the program's tensors (see overdrive.survive).
+
+        Args:
+            told: gives it, as JSON.
+            take_back: is given it in another process that has come as far.
+        """
+        self.carried[self.owner] = told, take_back
 
     def points(self) -> list[Point]:
         return [*(thing for thing in vars(self).values() if isinstance(thing, Point)), *self.operators.values()]

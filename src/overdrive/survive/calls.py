@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive import answers
+from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.journal import Diverged
+from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -18,15 +20,21 @@ class JournaledRun(Protocol):
 
     Attributes:
         steps: made so far.
+        keeps_samples: its plan does.
         inside: a call that is skipped as a whole: what is asked in it is not told.
     """
 
     journal: Journal
     steps: int
     inside: bool
+    keeps_samples: bool
 
     @property
     def replaying(self) -> bool: ...
+
+    @property
+    def warming(self) -> bool:
+        """Whether it is made again with its calls, since the plan's techniques settle in these."""
 
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
 
@@ -49,6 +57,7 @@ class Calls:
         self._run = run
         self.optimizers: list[Any] = []
         self.with_gradients = ""
+        self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
 
     def follow(self, seams: Seams) -> None:
         guarded = self._run.guarded
@@ -68,60 +77,68 @@ class Calls:
         except Diverged as error:
             self._run.begin_anew(f"at step {self._run.steps}, {error}")
 
+    def _answer(self, kind: str, told: str) -> Any:
+        """The entry that answers this question; None where the thing itself is to."""
+        if self._fetched is not None:
+            within, entry = self._fetched.answer(kind)
+            if within:
+                return entry
+        return self._next(kind, told)
+
+    def _note(self, *entry: Any) -> None:
+        if self._fetched is None or not self._fetched.note(*entry):
+            self._run.journal.add(*entry)
+
     def time(self, plain: Callable[[], Any]) -> Any:
         if self._run.aside():
             return plain()
         if self._run.replaying:
-            return self._next("time", "the time")[1]
+            entry = self._answer("time", "the time")
+            return plain() if entry is None else entry[1]
         value = plain()
-        self._run.journal.add("time", value)
+        self._note("time", value)
         return value
 
     def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
-        if self._run.aside():
+        if self._run.aside() or asked_by_technique():
             return call()
         name, tensor = subject
         if self._run.replaying:
-            entry = self._next("value", f"the value of a tensor ({name})")
-            return answers.given(entry[1], tensor, call)
-        value, self._run.inside = None, True
+            entry = self._answer("value", f"the value of a tensor ({name})")
+            return call() if entry is None else answers.given(entry[1], tensor, call)
+        value = self._made(call)
         try:
-            value = call()
-        finally:
-            self._run.inside = False
-        try:
-            self._run.journal.add("value", answers.told(value))
+            self._note("value", answers.told(value))
         except answers.TooMuch as error:
             self._run.cannot_skip(str(error))
         return value
 
     def _shape_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
-        if self._run.aside():
+        if self._run.aside() or asked_by_technique():
             return call()
         if not self._run.replaying:
             result = call()
-            self._run.journal.add("shapes", answers.shapes(result))
+            self._note("shapes", answers.shapes(result))
             return result
-        wanted = self._next("shapes", f"a shape that depends on a tensor's values ({subject[0]})")[1]
-        return answers.of_shapes(call(), wanted)
+        entry = self._answer("shapes", f"a shape that depends on a tensor's values ({subject[0]})")
+        return call() if entry is None else answers.of_shapes(call(), entry[1])
 
     def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        return answers.drawn(name, args, kwargs) if self._run.replaying and not self._run.aside() else None
+        skips = self._run.replaying and not self._run.warming and not self._run.aside()
+        return answers.drawn(name, args, kwargs) if skips else None
 
     def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
         from overdrive.survive import state, structure
 
         if self._run.replaying:
+            warm = self._run.warming
+            result = self._made(call) if warm else None  # first: a closure in it is told of by itself
             entry = self._next(kind, told)
             if self._run.journal.peek("host"):
                 state.set_host(self._run.journal.next("host", "")[1])
-            return structure.made(entry[1], given, self.passed_through)
+            return result if warm else structure.made(entry[1], given, self.passed_through)
         before = state.host_state()
-        self._run.inside = True
-        try:
-            result = call()
-        finally:
-            self._run.inside = False
+        result = self._made(call)
         try:
             self._run.journal.add(kind, structure.told(result, given))
         except structure.CannotTell as error:
@@ -129,6 +146,14 @@ class Calls:
         if state.host_state() is not before and not _same(state.host_state(), before):
             self._run.journal.add("host", state.host_told())
         return result
+
+    def _made(self, call: Callable[[], Any]) -> Any:
+        """The call itself, with nothing that is asked in it told."""
+        self._run.inside = True
+        try:
+            return call()
+        finally:
+            self._run.inside = False
 
     def passed_through(self) -> None:
         self._run.begin_anew("a loss goes back through a step before the snapshot")
@@ -166,7 +191,7 @@ class Calls:
         return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
 
     def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
-        if self._run.replaying:
+        if self._run.replaying and not self._run.warming:
             while self._run.journal.peek("closure"):
                 self._run.journal.next("closure", "")
                 with _gradients_on():
@@ -174,7 +199,10 @@ class Calls:
             return self._skipped("step", "an optimizer's step", (), lambda: None)
 
         def counted() -> Any:
-            self._run.journal.add("closure")
+            if self._run.replaying:
+                self._next("closure", "a closure's loss")
+            else:
+                self._run.journal.add("closure")
             self._run.inside = False
             try:
                 return closure()

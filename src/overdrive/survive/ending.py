@@ -31,6 +31,11 @@ class Ending:
             if signal.getsignal(number) is signal.SIG_DFL:  # else it was told to be ignored
                 signal.signal(number, self._asked)
 
+    def pass_over(self) -> None:
+        """Another process of the run answers them, and ends this one."""
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)  # no SIG_IGN, which programs that it starts would inherit
+
     def _asked(self, number: int, frame: Any) -> None:
         self.asked_by = number
 

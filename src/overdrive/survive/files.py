@@ -21,16 +21,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
-from overdrive.survive.ours import belongs_to_us, is_library_file, is_python_file
+from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
-_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb")  # in the system's folder for temporary files
+# In the system's folder for temporary files.
+_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")
 
 
 class _Thread(threading.local):
@@ -41,7 +43,7 @@ class Files:
     """Made once in a process: what listens to writes cannot be taken away."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
+        self._not_of_run = (f"{folder}/", f"{samples_folder()}/", "/dev/", "/proc/", "/sys/", *_CACHES)
         self._contents = folder / "contents"
         self._list = folder / "before"
         self._contents.mkdir(mode=0o700, exist_ok=True)
@@ -68,7 +70,7 @@ class Files:
 
     def counts(self, path: str) -> bool:
         """Whether what is written there belongs to the run: no device, no cache, nothing that passes."""
-        if path.startswith((self._folder + "/", "/dev/", "/proc/", "/sys/", *_CACHES)) or "/__pycache__" in path:
+        if f"{path}/".startswith(self._not_of_run) or "/__pycache__" in path:
             return False
         head, _, rest = path.rpartition(self._temporary + "/")
         return not (head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
@@ -111,9 +113,9 @@ class Files:
             return
         try:
             if event == "open":
-                if isinstance(args[2], int) and args[2] & WRITING and args[0] is not None:
+                if isinstance(args[2], int) and args[2] & WRITING and args[0] is not None and not by_technique():
                     self.note(args[0])
-            elif event in WRITES:
+            elif event in WRITES and not by_technique():
                 for position in WRITES[event]:
                     self.note(_within(event, args, position))
             elif event == "sqlite3.connect":
@@ -143,7 +145,7 @@ class Files:
             wanted = {**self.before, **states}
             for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
                 if wanted[path][0] != _kind(path):
-                    _remove(path)
+                    remove(path)
             for path in sorted(wanted):
                 self._make(path, wanted[path])
         finally:
@@ -222,7 +224,7 @@ def started_by_program() -> bool:
     frame: Any = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_python_file(file) and not belongs_to_us(file):
+        if not is_python_file(file):
             return not is_library_file(file)
         frame = frame.f_back
     return False
@@ -269,7 +271,8 @@ def _kind(path: str) -> str:
     return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else "absent"
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """A folder only where it is empty."""
     kind = _kind(path)
     if kind == "folder":
         if not os.listdir(path):  # else there is something in it that is not the run's

@@ -37,6 +37,7 @@ class RunFolder:
             OSError: it cannot be made or read.
         """
         self.path = path
+        self.notes: dict[str, Any]
         if path.exists() and not (path / _MANIFEST).exists() and any(path.iterdir()):
             raise Unusable(
                 f"{path} is there already, and is no folder of a run: name another one with --survive=FOLDER"
@@ -49,6 +50,16 @@ class RunFolder:
             self.close()
             raise
 
+    @classmethod
+    def joined(cls, path: Path) -> RunFolder:
+        """As a process that the one which holds the folder has started."""
+        folder = cls.__new__(cls)
+        folder.path = path
+        folder.is_new = not folder.output.exists()
+        folder.manifest = folder._read(_MANIFEST)
+        folder.notes = folder.read_notes()
+        return folder
+
     def _open(self, identity: Mapping[str, Any], fresh: bool, seed: str) -> None:
         path = self.path
         if fresh:
@@ -60,7 +71,10 @@ class RunFolder:
         else:
             self.manifest = self._read(_MANIFEST)
             self._compare(identity)
-        self.notes: dict[str, Any] = self._read(_NOTES) if (path / _NOTES).exists() else {}
+        self.notes = self.read_notes()
+
+    def read_notes(self) -> dict[str, Any]:
+        return self._read(_NOTES) if (self.path / _NOTES).exists() else {}
 
     @property
     def output(self) -> Path:

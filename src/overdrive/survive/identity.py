@@ -20,13 +20,14 @@ _PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "acce
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
 
 
-def identity_of(program: Program, techniques: Sequence[Chosen] = ()) -> dict[str, Any]:
+def identity_of(program: Program, techniques: Sequence[Chosen] = (), ranks: int = 1) -> dict[str, Any]:
     """As JSON."""
     return {
         "program": [*(["-m"] if program.module else []), program.target],
         "arguments": list(program.arguments),
         "folder": os.getcwd(),
         "plan": [[name, dict(settings)] for name, settings in techniques],
+        "number of ranks": ranks,
         "script": "" if program.module else _digest(Path(program.target)),
         "versions": {"overdrive": __version__, "python": platform.python_version(), **_versions()},
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},

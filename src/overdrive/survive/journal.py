@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Entry = list[Any]
+FETCH = "fetch"  # the kind of an entry that holds what was asked in one fetch of samples
 
 
 class Diverged(Exception):
@@ -47,6 +48,7 @@ class Journal:
         Raises:
             Diverged: it is another one, or there is none.
         """
+        self._pass_fetches()
         if not self.to_come:
             raise Diverged(f"it asks for {told} where nothing was asked for")
         entry = self.to_come.popleft()
@@ -54,7 +56,30 @@ class Journal:
             raise Diverged(f"it asks for {told} where it asked for something else")
         return entry
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the program has asked for all again."""
+        self._pass_fetches()
+        return not self.to_come
+
+    def fetch(self, key: str) -> list[Entry]:
+        """What the fetch of this key asked, where it comes next; what those before it asked is let go."""
+        for place, entry in enumerate(self.to_come):
+            if entry[0] != FETCH:
+                break
+            if entry[1] == key:
+                for _ in range(place + 1):
+                    self.to_come.popleft()
+                return list(entry[2])
+        return []
+
+    def _pass_fetches(self) -> None:
+        """Fetches whose samples come from what is kept now, and ask nothing."""
+        while self.to_come and self.to_come[0][0] == FETCH:
+            self.to_come.popleft()
+
     def peek(self, kind: str) -> bool:
+        self._pass_fetches()
         return bool(self.to_come) and self.to_come[0][0] == kind
 
     def flush(self) -> tuple[int, str]:

@@ -6,10 +6,24 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from overdrive.core.whose import OURS, is_library, is_ours, is_python
 
-_START = os.path.join(OURS, "worker", "launch.py")
+
+def _places(*rooms: str) -> tuple[str, ...]:
+    return tuple(os.path.join(OURS, *room.split("/")) for room in rooms)
+
+
+# By which a question comes here; who asks stands before them.
+_WAYS = _places("survive/", "seams/points.py", "seams/torch/asked.py", "seams/torch/scalars.py")
+# What asks for itself: not of what the program computed, or what is the same when the run is made again. What only
+# watches (`worker`) is told what the program is.
+_TECHNIQUES = _places("changes/", "datacache/", "forks/", "kernels/", "model_state/", "ranks/", "techniques/")
+_SEAMS = _places("seams/", "core/")
+_BESIDE = _places("survive/", "core/", "ranks/")
+(_WATCHING,) = _places("worker/")
+(_START,) = _places("worker/launch.py")
 
 
 @cache
@@ -31,6 +45,28 @@ def is_python_file(path: str) -> bool:
 def belongs_to_us(file: str, starter: bool = False) -> bool:
     """`starter`: only the file that starts the program."""
     return file == _START if starter else file == "<overdrive>" or is_ours(file)
+
+
+def asked_by_technique() -> bool:
+    """Whether a question comes from a technique, or a seam that serves one; not from the program or a library."""
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_WAYS):
+        frame = frame.f_back
+    if not frame.f_code.co_filename.startswith(_SEAMS):
+        return bool(frame.f_code.co_filename.startswith(_TECHNIQUES))
+    while frame.f_code.co_filename.startswith(_SEAMS):
+        frame = frame.f_back
+    return not frame.f_code.co_filename.startswith(_WATCHING)
+
+
+def by_technique() -> bool:
+    """Whether what is done to a file is a technique's doing: its tables outlive the run."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_BESIDE) or is_python_file(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_TECHNIQUES)
 
 
 @cache

@@ -93,7 +93,25 @@ def _write(handle: int, data: bytes) -> None:
         data = data[os.write(handle, data) :]
 
 
-class SavedOutput:
+class UnsavedOutput:
+    """Of a process that goes along with the one whose output is kept."""
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """How far the program has come."""
+        return 0, 0
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why what it prints is no longer kept."""
+        return None
+
+    def go_on_at(self, lines: int, rest: int) -> None: ...
+
+    def mute(self, muted: bool) -> None: ...
+
+
+class SavedOutput(UnsavedOutput):
     """Takes the place of `sys.stdout` and `sys.stderr` of this process, for good."""
 
     def __init__(self, kept: Path) -> None:
@@ -107,13 +125,11 @@ class SavedOutput:
 
     @property
     def at(self) -> tuple[int, int]:
-        """How far the program has come."""
         self._out.flush()
         return self._counted.at
 
     @property
     def failure(self) -> OSError | None:
-        """Why what it prints is no longer kept."""
         return self._counted.failure
 
     def go_on_at(self, lines: int, rest: int) -> None:

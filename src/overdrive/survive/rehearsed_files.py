@@ -15,7 +15,7 @@ from typing import Any
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirect import have_torch_follow
 from overdrive.sandbox.redirected_files import Redirection
-from overdrive.survive.files import Files, State, open_for_writing
+from overdrive.survive.files import Files, State, open_for_writing, remove
 
 
 class _Mirror(Mirror):
@@ -30,8 +30,9 @@ class _Mirror(Mirror):
 
 
 class RehearsedFiles:
-    def __init__(self, folder: Path, files: Files) -> None:
-        self._root, self._files = folder / "replay", files
+    def __init__(self, root: Path, files: Files) -> None:
+        """`root`: a folder for the copy, which is made anew."""
+        self._root, self._files = root, files
         shutil.rmtree(self._root, ignore_errors=True)
         self._root.mkdir(mode=0o700)
         self._redirection = Redirection(_Mirror(str(self._root), files))
@@ -42,7 +43,7 @@ class RehearsedFiles:
         before = self._files.before
         for path in sorted(before, reverse=True):
             if before[path][0] == "absent" and os.path.lexists(path):
-                os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+                remove(path)
         for path in sorted(before):
             self._make(path, before[path])
 

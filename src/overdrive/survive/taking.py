@@ -57,6 +57,9 @@ class Snapshots:
         self._end_watch: Callable[[], None] = lambda: None
         self._writer: threading.Thread | None = None
         self._writing = 0.0  # processor seconds of the thread that wrote the last one
+
+    def forget_candidate(self) -> None:
+        """Of a process that was killed."""
         with contextlib.suppress(OSError):
             self._candidate.unlink()
 

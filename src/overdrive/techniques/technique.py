@@ -78,9 +78,11 @@ class Technique:
     # It chooses no operation and no order of additions: where the program's own kernels do not repeat themselves, it is
     # proved with both sides restricted to those that do.
     computes: ClassVar[bool] = True
-    # Of a run that is killed and made again under it nothing is missing: what it holds between two steps lies in the
-    # program's own tensors, files and random states, or is made anew from them (`overdrive run --survive`).
+    # Of a run that is killed and made again under it nothing is missing (`overdrive run --survive`): what it holds
+    # between two steps lies in the program's own tensors, files and random states, comes to be in the first steps,
+    # which are made again, or is given to `seams.carry`.
     survives: ClassVar[bool] = False
+    lost_when_killed: ClassVar[str] = "what it holds is in no snapshot of a run that survives"  # why it does not
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()

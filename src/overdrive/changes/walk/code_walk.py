@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes import code
-from overdrive.changes.bindings import STANDS_FOR
+from overdrive.changes.bindings import STANDS_FOR, is_ours
 from overdrive.changes.files import Files, looks_for_files, open_files
 from overdrive.changes.spoken import may_speak
 from overdrive.changes.state import remembered_by
@@ -262,8 +262,7 @@ def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
     """Whether it may have been put into a library's module by the program: a function that is neither a library's nor
     ours, an object of the program's, or what can hold such a thing."""
     if isinstance(thing, types.FunctionType):
-        own = (thing.__module__ or "").split(".")[0] == __name__.split(".")[0]
-        return not own and not code.is_library_code(thing.__code__)
+        return not is_ours(thing) and not code.is_library_code(thing.__code__)
     if isinstance(thing, types.ModuleType):
         return False
     if module is sys:  # whose own lists are of modules and of what is imported

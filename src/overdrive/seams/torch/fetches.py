@@ -16,6 +16,8 @@ from overdrive.seams.torch.fetchers import in_worker
 
 class _Thread(threading.local):
     depth = 0
+    number = 0  # of the fetch that is under way, or was last
+    indices: Any = None  # that it is of
 
 
 _thread = _Thread()
@@ -26,14 +28,25 @@ def under_way() -> bool:
     return _thread.depth > 0 or in_worker()
 
 
+def current() -> tuple[int, Any] | None:
+    """Which fetch is under way in this thread, and of which indices; None where there is none."""
+    return (_thread.number, _thread.indices) if _thread.depth else None
+
+
 @contextmanager
 def noted() -> Iterator[None]:
     """What is called inside belongs to a fetch."""
-    _thread.depth += 1
+    _begin(None)
     try:
         yield
     finally:
         _thread.depth -= 1
+
+
+def _begin(indices: Any) -> None:
+    if not _thread.depth:
+        _thread.number, _thread.indices = _thread.number + 1, indices
+    _thread.depth += 1
 
 
 def enter(patches: Patches) -> None:
@@ -45,7 +58,7 @@ def enter(patches: Patches) -> None:
 def _noting(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def noting(self: Any, possibly_batched_index: Any) -> Any:
-        _thread.depth += 1  # by hand: `noted` takes 1 us more
+        _begin(possibly_batched_index)  # `noted` takes 1 us more
         try:
             return fetch(self, possibly_batched_index)
         finally:

@@ -54,6 +54,7 @@ class Compile(Technique):
     expected_saving = 0.15
     usual_start = 30.0
     switchable = True
+    lost_when_killed = "what it compiles depends, in its last bits, on the calls that came before"
     order = 40
     knobs = (
         Knob(

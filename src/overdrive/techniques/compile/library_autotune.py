@@ -53,6 +53,7 @@ class LibraryAutotune(Technique):
     expected_saving = 0.05
     # Not switchable: cuDNN keeps the algorithms that it has tried for a shape, and threads that were started while
     # denormals were zero stay so.
+    lost_when_killed = "which kernels are fastest is found anew in each process: two runs need not have the same bits"
     order = 20
     knobs = (
         Knob("benchmark", True, "cuDNN tries its algorithms for each new shape"),

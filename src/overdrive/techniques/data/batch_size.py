@@ -53,6 +53,7 @@ class BatchSize(Technique):
     targets = ("data", "forward", "backward", "optimizer", "other")
     compare_all = True  # for the knee to be seen
     order = 20  # outermost of those who open a loader: they see the batches as they will be
+    survives = True
     knobs = (
         Knob("times", 2, "how many times as many samples in a batch", low=2, high=1024),
         Knob("learning_rate", "kept", "how learning rates grow with the batch", choices=tuple(_GROWTH)),

@@ -68,6 +68,7 @@ class FastDecode(Technique):
     computes = False
     targets = ("data",)
     expected_saving = 0.3
+    survives = True
     order = 8
     switchable = True
 

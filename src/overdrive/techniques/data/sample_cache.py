@@ -85,6 +85,7 @@ class SampleCache(Technique):
     targets = ("data",)
     expected_saving = 0.8
     switchable = True
+    survives = True
     order = 10
     knobs = (
         Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),

@@ -52,6 +52,7 @@ class FastMaxPool(Technique):
     expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
     acts_on = ("max_pool",)
     switchable = True
+    survives = True
     order = 34
 
     def applies(self, facts: Facts) -> str | None:

@@ -54,6 +54,7 @@ class ChannelsLast(Technique):
     targets = ("forward", "backward")
     expected_saving = 0.2
     switchable = True
+    survives = True
     order = 30
 
     def applies(self, facts: Facts) -> str | None:

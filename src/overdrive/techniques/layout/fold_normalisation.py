@@ -62,6 +62,7 @@ class FoldNormalisation(Technique):
     fallback_contract = Contract.STATISTICAL
     targets = ("other",)
     switchable = True
+    survives = True
     order = 36
 
     def applies(self, facts: Facts) -> str | None:

@@ -48,6 +48,7 @@ class Autocast(Technique):
     targets = ("forward", "backward")
     expected_saving = 0.3
     switchable = True
+    survives = True
     order = 50
     knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
 
@@ -95,6 +96,7 @@ class Autocast(Technique):
         seams.loss_backward.subscribe(scaling.scale_loss)
         seams.step_begins.subscribe(scaling.check)
         seams.on_undo(scaling.off)
+        seams.carry(scaling.told, scaling.take_back)
         return seams.handle(scaling.on, scaling.off)
 
 
@@ -114,6 +116,12 @@ class _Scaling:
         self._active = True
         self._optimizers: list[weakref.ref[Any]] = []
         self._handles: list[Any] = []
+
+    def told(self) -> list[float]:
+        return [self.scale, self._finite_steps]
+
+    def take_back(self, told: list[float]) -> None:
+        self.scale, self._finite_steps = float(told[0]), int(told[1])
 
     def watch(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers.append(weakref.ref(optimizer))

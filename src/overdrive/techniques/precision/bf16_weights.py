@@ -48,6 +48,7 @@ class Bf16Weights(Technique):
     aims = ("time", "memory")
     conflicts = ("autocast", "fp32_from_fp64")
     switchable = True
+    survives = True
     order = 48
 
     def applies(self, facts: Facts) -> str | None:

@@ -50,6 +50,7 @@ class Fp32FromFp64(Technique):
     expected_saving = 0.4
     aims = ("time", "memory")
     switchable = True
+    survives = True
     order = 20
     knobs = (
         Knob("weights", "copied", "copies at each call, or 32-bit weights in place", choices=("copied", "narrowed")),

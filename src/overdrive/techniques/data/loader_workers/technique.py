@@ -73,6 +73,7 @@ class LoaderWorkers(Technique):
     fallback_contract = Contract.STATISTICAL
     targets = ("data",)
     expected_saving = 0.4
+    survives = True
     order = 12
     knobs = (
         Knob("workers", 2, "processes that fetch batches; 0 fetches in the loop itself", low=0, high=128),

@@ -53,6 +53,7 @@ class Prefetch(Technique):
     targets = ("data",)
     expected_saving = 0.4
     switchable = True
+    survives = True
     order = 14  # after those who keep samples: it gathers from their tables
     knobs = (Knob("depth", 2, "batches that are gathered ahead", low=1, high=16),)
 

@@ -59,6 +59,7 @@ class PrefixCache(Technique):
     computes = False
     targets = ("data",)
     expected_saving = 0.6
+    survives = True
     order = 11
     knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
     switchable = True

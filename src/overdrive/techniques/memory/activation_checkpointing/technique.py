@@ -55,6 +55,7 @@ class ActivationCheckpointing(Technique):
     targets = ("forward", "backward")
     aims = ("memory",)
     switchable = True
+    survives = True
     order = 45
     knobs = (Knob("budget", 0.5, "the share of the activations' bytes to have in memory at a time", low=0.0, high=1.0),)
 

@@ -47,6 +47,7 @@ class MicroBatch(Technique):
     targets = ("forward", "backward")
     aims = ("memory",)
     switchable = True
+    survives = True
     order = 46  # outside of activation_checkpointing (45), which then works on the parts
     knobs = (Knob("parts", 2, "into how many parts a batch is split", low=2, high=1024),)
 

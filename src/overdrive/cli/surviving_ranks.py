@@ -1,0 +1,131 @@
+"""`overdrive run --survive --ranks N`: one process holds the folder and starts the ranks; again where one dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from overdrive.cli.line import fail
+from overdrive.cli.started_again import words_of_ranks
+from overdrive.cli.survive import Wish, interval_of, open_folder, under
+from overdrive.core.program import Program
+from overdrive.core.settings import Chosen
+
+if TYPE_CHECKING:
+    from overdrive.ranks.rank import Rank
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.survivor import Survivor
+
+RUN = "OVERDRIVE_SURVIVE_RUN"  # the run's folder, for the ranks of a run that survives
+_ANEW = "anew"  # in that folder: why the run has to begin from its start
+_AGAIN = 75  # EX_TEMPFAIL: the code of a rank that wrote this
+_GRACE = 60  # seconds for a snapshot, after a signal
+_MOST_LOST = 3  # ranks, one after another, without a new snapshot in between
+
+
+def refuse_ranks(by_launcher: bool, technique: Chosen, layout: str | None) -> None:
+    """Those that cannot survive, in one sentence.
+
+    Args:
+        by_launcher: these processes were started as ranks: by a launcher, or by ourselves.
+    """
+    if by_launcher and RUN not in os.environ:
+        fail("Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place.")
+    if technique[0] != "data_parallel" or technique[1]["shards"] != "nothing":
+        fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of both.")
+
+
+def start_surviving_ranks(
+    program: Program,
+    ranks: int,
+    techniques: Sequence[Chosen],
+    wish: Wish,
+    say: Callable[[str], None],
+    by_plan: bool = False,
+) -> int:
+    """The exit code of the run, of which ranks may have been lost and started again.
+
+    Args:
+        by_plan: see `words_of_ranks`.
+    """
+    from overdrive.ranks.agent import start_ranks
+    from overdrive.survive.notices import listen
+    from overdrive.survive.snapshot import steps_of
+
+    folder = open_folder(program, techniques, wish, say, ranks)
+    os.environ[RUN] = str(folder.path)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, _pass_on)
+    if wish.notices:
+        listen(wish.notices)
+    lost, newest = 0, -1
+    while True:
+        end = start_ranks(ranks, *words_of_ranks(by_plan), seed=folder.manifest["seed"], grace=_GRACE)
+        steps = steps_of(folder.path)
+        if end.stopped_by:
+            if end.stopped_by == signal.SIGTERM and wish.requeue_code is not None:
+                return wish.requeue_code
+            return end.code
+        if reason := _why_anew(folder):
+            say(f"the run begins from its start: {reason}")
+        elif end.lost is None:
+            return end.code
+        else:
+            lost = 1 if steps and steps[0] > newest else lost + 1
+            newest = steps[0] if steps else -1
+            if lost > _MOST_LOST:
+                say(f"{lost} times a rank was lost, and no snapshot was taken in between: the run ends here")
+                return 128 + end.signal
+            why_not = folder.read_notes().get("from the start") or ("" if steps else "there is no snapshot yet")
+            where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
+            say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
+
+
+def _why_anew(folder: RunFolder) -> str:
+    """Noted, for all ranks; "" where none has asked for it."""
+    told = folder.path / _ANEW
+    if not told.exists():
+        return ""
+    reason = told.read_text(errors="replace")
+    folder.notes = folder.read_notes()
+    folder.note(**{"from the start": reason})
+    told.unlink()
+    return reason
+
+
+def _pass_on(number: int, frame: Any) -> None:
+    """To the ranks, of which the first answers."""
+    import psutil
+
+    for child in psutil.Process().children():
+        child.send_signal(number)
+
+
+def survivor_in_group(rank: Rank, path: Path, techniques: Sequence[Chosen], wish: Wish) -> Survivor:
+    """Of one rank. Made before the program starts, and before PyTorch is imported.
+
+    Args:
+        path: the run's folder.
+    """
+    from overdrive.core.atomic_file import write_atomically
+    from overdrive.survive.ending import Ending
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.output import SavedOutput, UnsavedOutput
+    from overdrive.survive.survivor import InGroup, Survivor
+
+    folder = RunFolder.joined(path)
+
+    def anew(reason: str) -> NoReturn:
+        write_atomically(path / _ANEW, reason)
+        rank.leave()
+        os._exit(_AGAIN)
+
+    output = UnsavedOutput() if rank.rank else SavedOutput(folder.output)
+    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside)
+    ending = Ending(wish.requeue_code)
+    survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
+    survivor.begin()
+    return survivor

@@ -1,0 +1,143 @@
+"""A run while it is recorded: when a snapshot is due, what goes into it, and what is told where it cannot be kept."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from overdrive.survive.files import open_for_writing
+from overdrive.survive.identity import modules_of_program
+from overdrive.survive.taking import Snapshots
+
+if TYPE_CHECKING:
+    from overdrive.survive.calls import Calls
+    from overdrive.survive.ending import Ending
+    from overdrive.survive.files import Files
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.interval import SnapshotInterval
+    from overdrive.survive.journal import Journal
+    from overdrive.survive.output import UnsavedOutput
+    from overdrive.survive.under_plan import UnderPlan
+
+
+class RecordedRun(Protocol):
+    """What is asked of the run that is recorded.
+
+    Attributes:
+        steps: made so far.
+        why_not: why it begins from its start when it is killed; then no snapshot is of use.
+    """
+
+    folder: RunFolder
+    journal: Journal
+    files: Files
+    output: UnsavedOutput
+    ending: Ending
+    plan: UnderPlan
+    calls: Calls
+    steps: int
+    why_not: str
+    say: Callable[[str], None]
+
+    def end(self, sentence: str) -> NoReturn: ...
+
+    def cannot_skip(self, reason: str) -> None: ...
+
+    def reading_alone(self) -> AbstractContextManager[None]:
+        """What is asked of tensors within is no question of the program's."""
+
+
+class Recording:
+    def __init__(self, run: RecordedRun, interval: SnapshotInterval) -> None:
+        self._run, self._interval = run, interval
+        self._clock = time.monotonic  # before the program's lines are told recorded times
+        self.snapshots = Snapshots(run.folder.path)
+        self._states: dict[int, Any] = {}  # of its files, by the snapshot's step
+        self._told_failure = False
+        self._asked_at = 0  # the step before which a signal asked for the end
+        self.wait()
+
+    def ask(self) -> None:
+        """For a snapshot after the step that is under way."""
+        self._due_at = self._clock()
+
+    def wait(self) -> None:
+        """Until the next one is due."""
+        self._due_at = self._clock() + self._interval.seconds
+
+    def stepped(self, optimizer: Any) -> None:
+        """A step was made."""
+        run, snapshots = self._run, self.snapshots
+        if run.ending.asked_by and not self._asked_at:
+            self._asked_at = run.steps
+        due = self._clock() >= self._due_at or self._asked_at > max(snapshots.kept, 0)
+        if snapshots.under_way:
+            due = snapshots.stepped(optimizer)
+            if not snapshots.under_way and not due:
+                self._interval.took(snapshots.cost)
+                self.wait()
+                self._drop_contents()
+                self._tell_failure()
+        if self._asked_at and snapshots.kept >= self._asked_at:
+            run.end(f"the same command goes on after step {snapshots.kept:,}")
+        if due and not run.why_not and id(optimizer) not in snapshots.crossed:
+            self._take(optimizer)
+
+    def _tell_failure(self) -> None:
+        """Of a snapshot that was due to be kept: there may be room for the next."""
+        failure = self.snapshots.failure
+        if failure and not self._told_failure:
+            self._told_failure = True
+            full = f"{self._run.folder.path} takes no more ({failure.strerror})"
+            self._run.say(f"no snapshot after step {self._run.steps:,}: {full}")
+        if failure and self._run.ending.asked_by:
+            before = any(self._run.folder.path.glob("step-*.snapshot"))
+            self._run.end(f"it {'goes on from the snapshot before' if before else 'begins from its start again'}")
+
+    def _drop_contents(self) -> None:
+        """A snapshot was kept, and an old one is gone: so are the files' contents that only that one had."""
+        from overdrive.survive import snapshot
+
+        steps = snapshot.steps_of(self._run.folder.path)
+        self._states = {step: self._states[step] for step in steps if step in self._states}
+        if len(self._states) == len(steps):  # else one is an earlier process's
+            self._run.files.keep_only(list(self._states.values()))
+
+    def _take(self, optimizer: Any) -> None:
+        with self._run.reading_alone():
+            self._take_all(optimizer)
+        self.wait()
+
+    def _take_all(self, optimizer: Any) -> None:
+        from overdrive.survive import heap, state
+
+        began = self._clock()
+        try:
+            found = heap.Heap(sys._getframe())
+            taking = state.Taking(found)
+            length, digest = self._run.journal.flush()
+            header: dict[str, Any] = {
+                "format": 1,
+                "step": self._run.steps,
+                "journal": {"bytes": length, "sha256": digest},
+                "gradients there": self._run.calls.with_gradients,
+                "printed": self._run.output.at,
+                "files": self._run.files.states(),
+                "techniques": self._run.plan.told(),
+                "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
+            }
+            if self._run.folder.notes.get("modules") != (modules := modules_of_program()):
+                self._run.folder.note(modules=modules)
+            self._states[self._run.steps] = header["files"]
+            self.snapshots.take(found, optimizer, header, taking)
+            self.snapshots.cost += self._clock() - began
+        except state.CannotTake as error:
+            self._run.cannot_skip(str(error))
+        except Exception as error:
+            self._run.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
+
+    def _known_path(self, path: str) -> str | None:
+        return path if path in self._run.files.before else None

@@ -1,0 +1,105 @@
+"""`overdrive run --survive --ranks N`: ranks are killed, and the end is that of the run of which none was."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.survive.killed import PICTURES, files_of, started, survive
+
+pytest.importorskip("torch")
+
+# What rank 1 prints goes to a file: by that it is known in the program, which knows of no ranks and holds no number of
+# one.
+ON_RANK = """
+if os.environ.get("ON_RANK") not in (None, "1" if "rank1.log" in os.readlink("/proc/self/fd/1") else "0"):
+    os.environ.pop("DIES", None)
+"""
+ON_RANKS = PICTURES.replace("nn, F =", ON_RANK + "nn, F =").replace(
+    "os.kill(os.getpid()", 'os.environ.get("DIED") and open(os.environ["DIED"], "w"); os.kill(os.getpid()'
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, bytes]]:
+    """Output and files of the run that nobody disturbs."""
+    place = tmp_path_factory.mktemp("ranks")
+    got = survive(place, "whole", ON_RANKS, "--ranks", "2")
+    assert got.returncode == 0 and "called whole" not in got.stderr, got.stderr
+    return got.stdout, files_of(place / "whole")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("lost rank")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lost_rank_costs_the_way_from_the_last_snapshot(
+    rank: int, whole: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    """The same command goes on by itself: all ranks are started again, and the numbers are those of the run."""
+    # Where every rank really writes, and what is there is no file of the run's.
+    (tmp_path / "killed-cache").mkdir()
+    variables = {"ON_RANK": str(rank), "DIED": str(tmp_path / "killed-cache" / "died")}
+    got = survive(tmp_path, "killed", ON_RANKS, "--ranks", "2", dies=17, variables=variables)
+    assert got.returncode == 0 and f"rank {rank} is lost (SIGKILL); all go on from step" in got.stderr, got.stderr
+    assert "gone on after step" in got.stderr and "from its start" not in got.stderr
+    assert (got.stdout, files_of(tmp_path / "killed")) == whole
+
+
+@pytest.mark.survive
+@pytest.mark.fault("lost rank")
+def test_a_rank_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    got = survive(tmp_path, "killed", ON_RANKS, "--ranks", "2", dies=2, every="10m", variables={"ON_RANK": "1"})
+    assert got.returncode == 128 + signal.SIGKILL
+    assert got.stderr.count("rank 1 is lost (SIGKILL)") == 3, got.stderr
+    assert "no snapshot was taken in between: the run ends here" in got.stderr
+
+
+@pytest.mark.survive
+@pytest.mark.fault(10)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM], ids=lambda each: each.name)
+def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
+    number: signal.Signals, whole: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    """The signal comes to the process that started the ranks, as Slurm sends it."""
+    # It stands for two seconds after step 7, the end of an epoch.
+    stands = 'if step == 7: open("../there", "w").close(); time.sleep(2)'
+    text = ON_RANKS.replace("import os,", "import time, os,")
+    text = text.replace("    model.eval()", f"    {stands}\n    model.eval()")
+    process = started(tmp_path, "killed", text, "--requeue-code", "99", "--ranks", "2", every="10m")
+    try:
+        while not (tmp_path / "there").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(number)
+        printed, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 99 and f"stopped by {number.name}: the same command goes on after step" in told, told
+    second = survive(tmp_path, "killed", text, "--ranks", "2", every="10m")
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert printed + second.stdout == whole[0]
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "sentence"),
+    [
+        ({}, ["--ranks", "2", "--layout", "shard=2"], "--layout shard=2 does not survive"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, [], "Ranks that a launcher has started do not survive"),
+    ],
+)
+def test_what_does_not_survive_is_one_sentence(
+    variables: dict[str, str],
+    options: list[str],
+    sentence: str,
+    overdrive: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "train.py").touch()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    told = overdrive("run", "--survive", *options, "train.py", cwd=tmp_path)
+    assert told.returncode == 2 and sentence in told.stderr and "Traceback" not in told.stderr

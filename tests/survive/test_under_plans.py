@@ -1,0 +1,144 @@
+"""Runs under the techniques of a plan that are killed: each ends as the one that was not, under the same plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.seams.hub import Seams
+from overdrive.survive.fetched import FetchQuestions
+from overdrive.survive.journal import Diverged, Journal
+from overdrive.survive.under_plan import OtherPlan, UnderPlan
+from overdrive.techniques.catalogue import catalogue
+from tests.survive.killed import PICTURES, files_of, plan_of, survive
+
+pytest.importorskip("torch")
+
+
+def test_a_run_under_a_plan_goes_on_under_it(tmp_path: Path) -> None:
+    """Samples that the first process fetched and the second has kept, layouts, 16 bits with a scale of its own; what
+    two runs do not do alike is left out by name, and another plan is another run."""
+    names = ("sample_cache", "prefetch", "channels_last", "autocast", "fused_optimizer", "fft_convolution")
+    plan = ("--plan", str(plan_of(tmp_path, *names, autocast='dtype = "float16"')))
+    overflows = {"OVERFLOWS": "1"}
+    whole = survive(tmp_path, "whole", PICTURES, *plan, variables=overflows)
+    assert whole.returncode == 0, whole.stderr
+    assert f"plan.toml ({', '.join(names[:-1])})" in whole.stderr, whole.stderr
+    assert whole.stderr.count("left out fft_convolution: which way is faster is timed anew") == 1
+    first = survive(tmp_path, "killed", PICTURES, *plan, dies=17, variables=overflows)
+    refused = survive(tmp_path, "killed", PICTURES, "--no-plan")
+    assert refused.returncode == 2 and "plan" in refused.stderr and "--fresh" in refused.stderr
+    second = survive(tmp_path, "killed", PICTURES, *plan, variables=overflows)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+# What a technique needs to have something to do.
+SETTINGS = {"activation_checkpointing": "budget = 0.25", "batch_size": "times = 2"}
+VARIABLES = {
+    "fp32_from_fp64": {"DOUBLE": "1"},
+    "loader_workers": {"WORKERS": "2"},
+    "micro_batch": {"NO_NORM": "1"},
+    "prefix_cache": {"AUGMENTS": "1"},
+}
+# Of another kind of program or machine; or beside another technique only, as in the test above.
+ELSEWHERE = {"prefetch", "fast_decode"}
+SURVIVING = [name for name, each in catalogue().items() if each.survives and name not in ELSEWHERE]
+
+
+@pytest.mark.survive
+@pytest.mark.parametrize(
+    "name", [name for name, each in catalogue().items() if each.survives and name not in ELSEWHERE]
+)
+def test_each_technique_that_survives(name: str, tmp_path: Path) -> None:
+    settings = {name: SETTINGS[name]} if name in SETTINGS else {}
+    plan, variables = ("--plan", str(plan_of(tmp_path, name, **settings))), VARIABLES.get(name, {})
+    whole = survive(tmp_path, "whole", PICTURES, *plan, variables=variables)
+    if "left out affinity" in whole.stderr:
+        pytest.skip("this machine has no cores to choose from")
+    assert f"({name})" in whole.stderr, whole.stderr
+    first = survive(tmp_path, "killed", PICTURES, *plan, dies=17, variables=variables)
+    second = survive(tmp_path, "killed", PICTURES, *plan, variables=variables)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+def test_every_technique_that_is_left_out_says_why() -> None:
+    """In words of its own, where it is for one process on a CPU, on which it could be tried."""
+    for name in ("compile", "fft_convolution", "library_autotune"):
+        assert not catalogue()[name].survives
+        assert "snapshot" not in catalogue()[name].lost_when_killed
+
+
+class Fetches:
+    """Fetches, one after another, as `seams.torch.fetches` tells of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, journal: Journal) -> None:
+        from overdrive.survive import fetched
+
+        self.questions, self._number, self._now = FetchQuestions(journal), 0, None
+        monkeypatch.setattr(fetched, "_current", lambda: self._now)
+
+    def begin(self, indices: list[int]) -> FetchQuestions:
+        self._number += 1
+        self._now: Any = (self._number, indices)
+        return self.questions
+
+    def end(self) -> FetchQuestions:
+        self._now = None
+        return self.questions
+
+
+def test_a_fetch_that_is_not_made_again_is_passed_over_and_a_new_one_asks_its_own_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    first = Fetches(monkeypatch, journal)
+    for indices in ([0, 1], [2, 3], [4, 5]):
+        for index in indices:
+            assert (
+                first.begin(indices).note("value", index)
+                if index == indices[0]
+                else first.questions.note("value", index)
+            )
+    assert not first.end().note("value", "of the program")
+    journal.add("value", "of the program")
+    assert first.begin([6, 7]).note("value", 6)
+    kept = journal.flush()
+
+    again = Journal(tmp_path / "journal")
+    again.read(*kept)
+    second = Fetches(monkeypatch, again)
+    assert second.begin([7, 8]).answer("value") == (True, None)  # was kept the first time
+    assert second.begin([2, 3]).answer("value") == (True, ["value", 2])  # the one before is kept now
+    assert second.questions.answer("value") == (True, ["value", 3])
+    assert second.questions.answer("value") == (True, None)
+    assert second.end().answer("value") == (False, None)
+    assert not again.is_over and again.next("value", "")[1] == "of the program"
+    assert again.is_over  # what is left was asked in a fetch that is not made again
+    with pytest.raises(Diverged):
+        again.next("value", "one more")
+
+
+def test_a_plan_of_which_other_techniques_are_in_force_is_another_one() -> None:
+    def under(left_out: str = "", scale: float = 1.0) -> tuple[UnderPlan, list[Any]]:
+        seams, plan, taken = Seams(), UnderPlan(), []
+        with seams.owned_by("autocast"):
+            seams.carry(lambda: [scale], taken.append)
+        if left_out:
+            seams.leave_out(left_out, "a reason")
+        plan.follow(seams)
+        return plan, taken
+
+    then = under(scale=8.0)[0].told()
+    now, taken = under()
+    now.take_back(then)
+    assert taken == [[8.0]]
+    with pytest.raises(OtherPlan, match=r"autocast was in force then, and is left out now \(a reason\)"):
+        under("autocast")[0].take_back(then)
+    with pytest.raises(OtherPlan, match="autocast was left out then"):
+        under()[0].take_back(under("autocast")[0].told())
