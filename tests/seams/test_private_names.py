@@ -143,6 +143,7 @@ OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {
     "ranks/entropy.py": {"_inst"},
     "sandbox/redirected_files.py": {"_TemporaryFileCloser"},
     "techniques/data/data_pipeline.py": {"_input_dataset", "_map_func"},
+    "worker/saying.py": {"_instances"},
     "techniques/data/resident_arrays/keras_arrays.py": {"_batch_size", "_inputs", "_num_samples", "_shuffle"},
 }
 

@@ -196,16 +196,16 @@ class Answer(Point):
 
     Attributes:
         rests: nobody is asked for now.
-        missed: somebody would have been meanwhile.
+        came: it was come to since somebody set this back.
     """
 
     def __init__(self, hub: Hub) -> None:
         super().__init__(hub)
-        self.rests = self.missed = False
+        self.rests = self.came = False
 
     def ask(self, *subject: Any) -> Any:
+        self.came = True
         if self.rests:
-            self.missed = True
             return None
         for subscriber in tuple(self.subscribers):
             try:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
@@ -233,7 +234,7 @@ class Pooled(nn.Module):
         if len(self.drawn) < self.late:
             return x.sum()
         found = nn.functional.max_pool2d(x, 2)
-        self.fails(found.item())
+        self.fails(found.sum().item())
         return found.sum()
 
 
@@ -245,7 +246,7 @@ def doubling(seams: Seams) -> None:
         seams.operator_called("max_pool2d").subscribe(answer)
 
 
-def test_of_a_call_that_comes_to_no_operator_nothing_is_kept_and_the_first_that_does_is_the_programs_own(
+def test_of_calls_that_come_to_no_operator_nothing_is_kept_and_the_first_that_does_is_the_programs_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept: list[Any] = []
@@ -253,12 +254,27 @@ def test_of_a_call_that_comes_to_no_operator_nothing_is_kept_and_the_first_that_
     monkeypatch.setattr(
         Undoable, "before", lambda self, model, *given: kept.append(model) or before(self, model, *given)
     )
-    model, loss, x = Pooled(late=2), nn.CrossEntropyLoss(), torch.ones(1, 1, 2, 2)
+    model, loss, x = Pooled(late=3), nn.CrossEntropyLoss(), torch.ones(1, 1, 2, 2)
     with Session(observers=[doubling]):
         for _ in range(3):
             loss(torch.ones(2, 3), torch.tensor([0, 1]))
-        found = [model(x).item() for _ in range(4)]
-    assert found == [4, 1, 2, 2] and kept == [model, model]
+        found = [model(x).item() for _ in range(5)]
+    assert found == [4, 4, 1, 2, 2] and kept == [loss, model, model, model]
+
+
+def test_a_checkpoint_counts_what_is_kept_in_the_first_call_and_late() -> None:
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    for model in (nn.MaxPool2d(2), Pooled(late=3)):
+        gradients = []
+        for techniques in ([], [("fast_max_pool", {})]):
+            with Session(techniques):
+                for _ in range(4):
+                    checkpoint(lambda given, model=model: model(given).sum() ** 2, x, use_reentrant=False).backward()
+            gradients.append(x.grad)
+            x.grad = None
+            if isinstance(model, Pooled):
+                model.drawn = []
+        assert torch.equal(*gradients)
 
 
 def test_a_call_that_came_to_an_operator_is_undone_where_it_fails() -> None:

@@ -31,7 +31,12 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.points import Answer, Failing, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.answers import answers_of
-from overdrive.seams.torch.internals import function_modes, in_backward, unseen_by_modes
+from overdrive.seams.torch.internals import (
+    function_modes,
+    in_backward,
+    keeps_saved_tensors_elsewhere,
+    unseen_by_modes,
+)
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
@@ -77,8 +82,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            if operators and not others and calls.come_to_none(self):
-                result = calls.without(operators, self, call, args, kwargs)
+            if operators and not others and holds_nothing(self):
+                result = calls.of_a_function(operators, self, call, args, kwargs)
             elif operators or hub.model_called.techniques or hub.function_called.techniques:
                 result = calls.run(self, call, args, kwargs)
             else:
@@ -107,13 +112,10 @@ class _Calls:
         self._hub = hub
         self._models: dict[int, tuple[Any, Undoable]] = {}  # by id, with a weak reference
         self._classes: dict[type, Undoable] = {}
-        self._come_to_operators: set[type] = set()  # of those that hold nothing: a loss, say
+        # Of those that hold nothing, whether calls of this class came to an operator that a technique answers for.
+        self._come: dict[type, bool] = {}
 
-    def come_to_none(self, model: torch.nn.Module) -> bool:
-        """Whether no call of its class was seen to come to an operator that a technique answers for."""
-        return holds_nothing(model) and type(model) not in self._come_to_operators
-
-    def without(
+    def of_a_function(
         self,
         operators: list[Answer],
         model: torch.nn.Module,
@@ -121,18 +123,22 @@ class _Calls:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """The program's own call, of which nothing need be undone: to provide for that takes 80 us. Where it comes to
-        one of these operators after all, nobody is asked this time."""
+        """A call of a module that holds nothing: a loss, say.
+
+        Where its class never came to one of these operators it is the program's own, of which nothing need be undone:
+        to provide for that takes 80 us. Where it comes to one after all, nobody is asked this time. That keeps other
+        tensors for the backward pass than the next call will: not where somebody counts them, as checkpoints do.
+        """
+        apart = self._come.get(type(model)) is False and not keeps_saved_tensors_elsewhere()
         for each in operators:
-            each.rests = True
+            each.came, each.rests = False, apart
         try:
-            return call(*args, **kwargs)
+            return call(*args, **kwargs) if apart else self.run(model, call, args, kwargs)
         finally:
             for each in operators:
                 each.rests = False
-                if each.missed:
-                    each.missed = False
-                    self._come_to_operators.add(type(model))
+            came = any(each.came for each in operators)
+            self._come[type(model)] = came or self._come.get(type(model), False)
 
     def run(self, model: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         moment = self._before(model, args, kwargs)
