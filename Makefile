@@ -20,7 +20,7 @@ demo: $(VENV)/.example
 	$(BIN)/overdrive run examples/cifar_cnn.py
 
 test: $(VENV)/.test
-	@echo "== running the tests (13 minutes on 2 usual cores, twice that on slow ones)"
+	@echo "== running the tests (15 minutes on 2 usual cores, twice that on slow ones)"
 	$(PYTEST) -m "not long and not faults and not cluster and not survive"
 
 # More programs, data sets and ways to fill a cache, of kinds that `make test` has one of. 15 to 30 minutes on 2 cores:

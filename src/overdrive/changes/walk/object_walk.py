@@ -31,6 +31,7 @@ from overdrive.changes.state import (
 from overdrive.changes.walk.arrays import visit_array, visit_pandas, visit_torch, watch_names
 from overdrive.changes.walk.code_walk import CodeWalk
 from overdrive.changes.walk.made_by_c import OF_C, visit_error
+from overdrive.changes.walk.speech import is_logger, is_only_written, visit_logger
 from overdrive.changes.walk.unnamed import visit_around, visit_hooks_of_all
 
 _MOST_OBJECTS = 500_000
@@ -138,7 +139,12 @@ class ObjectWalk(CodeWalk):
             if isinstance(thing, np.void):  # may be a view of an array's row
                 self.watch.state(thing.tobytes)
                 watch_names(self, thing.dtype)
+        elif is_logger(thing):
+            visit_logger(self, thing)
         elif isinstance(thing, io.IOBase):
+            if is_only_written(thing):
+                self.emit("stream")
+                return
             self.open_file = True
             self.hide("it holds an open file")
         elif isinstance(thing, (np.random.RandomState, np.random.Generator)):
