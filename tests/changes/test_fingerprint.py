@@ -134,7 +134,12 @@ def test_a_function_of_cs_is_what_its_name_says() -> None:
 
 def test_open_files_are_said(tmp_path: Path) -> None:
     with open(tmp_path / "x", "w") as file:
-        assert fingerprint(Holder(file=file)).open_file
+        found = fingerprint(Holder(file=file))
+        assert found.written_file and not found.open_file and not found.hidden
+    for mode in ("r", "r+"):
+        with open(tmp_path / "x", mode) as file:
+            found = fingerprint(Holder(file=file))
+            assert found.open_file and found.hidden and not found.written_file
 
 
 def test_files_count_by_size_and_time(tmp_path: Path) -> None:

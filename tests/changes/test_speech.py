@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import logging
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +33,31 @@ class Holds:
         return index
 
 
-@pytest.fixture
-def seen() -> Iterator[Fingerprint]:
-    handler = logging.StreamHandler(io.StringIO())
-    ABOVE.addHandler(handler)
+@contextmanager
+def looked_at() -> Iterator[Fingerprint]:
+    """In a test, not before it: pytest adds handlers to loggers that keep their records to themselves."""
+    ABOVE.addHandler(logging.StreamHandler(sys.stderr))
+    ABOVE.propagate = False  # pytest's own handlers stand above it
     found = fingerprint(Logs())
     found.watch.seal()
-    yield found
-    for each in (ABOVE, LOGGER):
-        each.handlers.clear()
-        each.setLevel(logging.NOTSET)
-    LOGGER.propagate, LOGGER.disabled = True, False
-    logging.disable(logging.NOTSET)
+    try:
+        yield found
+    finally:
+        for each in (ABOVE, LOGGER):
+            each.handlers.clear()
+            each.setLevel(logging.NOTSET)
+        ABOVE.propagate = LOGGER.propagate = True
+        LOGGER.disabled = False
+        logging.disable(logging.NOTSET)
 
 
-def test_a_logger_hides_nothing_and_its_use_by_others_is_no_change(seen: Fingerprint) -> None:
-    assert not seen.hidden and not seen.open_file and seen.may_speak
-    LOGGER.debug("silent")
-    ABOVE.error("heard")
-    logging.getLogger("overdrive-test-of-speech.another").warning("made late")
-    assert not seen.watch.changed()
+def test_a_logger_hides_nothing_and_its_use_by_others_is_no_change() -> None:
+    with looked_at() as seen:
+        assert not seen.hidden and not seen.open_file and not seen.written_file and seen.may_speak
+        LOGGER.debug("silent")
+        ABOVE.error("heard")
+        logging.getLogger("overdrive-test-of-speech.another").warning("made late")
+        assert not seen.watch.changed()
 
 
 @pytest.mark.parametrize(
@@ -66,15 +72,23 @@ def test_a_logger_hides_nothing_and_its_use_by_others_is_no_change(seen: Fingerp
         lambda: setattr(LOGGER, "disabled", True),
     ],
 )
-def test_whether_it_speaks_counts(seen: Fingerprint, change: Callable[[], Any]) -> None:
-    assert not seen.watch.changed()
-    change()
-    assert seen.watch.changed()
-    assert fingerprint(Logs()).of_objects != seen.of_objects
+def test_whether_it_speaks_counts(change: Callable[[], Any]) -> None:
+    with looked_at() as seen:
+        assert not seen.watch.changed()
+        change()
+        assert seen.watch.changed()
+        assert fingerprint(Logs()).of_objects != seen.of_objects
 
 
-def test_a_stream_that_is_only_written_to_is_no_open_file(tmp_path: Path) -> None:
-    with (tmp_path / "log.txt").open("w") as written:
-        assert not fingerprint(Holds(written)).open_file and not fingerprint(Holds(written)).hidden
-    with (tmp_path / "log.txt").open() as read, (tmp_path / "log.txt").open("r+") as both:
-        assert fingerprint(Holds(read)).open_file and fingerprint(Holds(both)).open_file
+def test_where_it_speaks_to_is_told(tmp_path: Path) -> None:
+    with looked_at():
+        LOGGER.addHandler(file := logging.FileHandler(tmp_path / "log.txt", delay=True))
+        found = fingerprint(Logs())
+        assert found.written_file and not found.open_file and not found.hidden
+        file.close()
+
+
+def test_output_is_no_file() -> None:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__):
+        found = fingerprint(Holds(stream))
+        assert not found.open_file and not found.written_file and not found.hidden

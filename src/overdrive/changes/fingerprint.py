@@ -22,7 +22,8 @@ class Fingerprint:
     of_objects: str  # the same without the files that they name
     hidden: str | None  # a kind of object, or another reason, why the digest may not tell two states apart
     hidden_here: str | None  # the same within this process, whose code is what it is, whatever its files say
-    open_file: bool  # an open file was among the attributes
+    open_file: bool  # a file that is read from was among the attributes
+    written_file: bool  # or one that is only written to, which is not the process's output
     may_speak: bool  # its code may print, or log
     asks_where: bool  # its code may ask in which process it runs
     asks_mode: bool  # what it makes may hang on whether gradients are recorded, which is watched
@@ -59,6 +60,7 @@ def _taken(walk: ObjectWalk, roots: tuple[Any, ...]) -> Fingerprint:
         walk.hidden,
         walk.hidden_here,
         walk.open_file,
+        walk.written_file,
         walk.may_speak,
         walk.asks_where,
         walk.asks_mode,

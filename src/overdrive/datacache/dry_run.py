@@ -81,6 +81,8 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
     seen = objects_again(*source.roots)
     if seen.hidden_here:
         raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
+    if seen.written_file:
+        raise Unfit("its data set may write to a file that is open, in which workers would write in another order")
     if seen.asks_where:
         raise Unfit("its data set may ask whether it is in a worker")
     indices = spread(source.count, _SAMPLES)

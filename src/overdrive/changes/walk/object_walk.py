@@ -31,7 +31,7 @@ from overdrive.changes.state import (
 from overdrive.changes.walk.arrays import visit_array, visit_pandas, visit_torch, watch_names
 from overdrive.changes.walk.code_walk import CodeWalk
 from overdrive.changes.walk.made_by_c import OF_C, visit_error
-from overdrive.changes.walk.speech import is_logger, is_only_written, visit_logger
+from overdrive.changes.walk.speech import is_logger, is_only_written, is_output, visit_logger
 from overdrive.changes.walk.unnamed import visit_around, visit_hooks_of_all
 
 _MOST_OBJECTS = 500_000
@@ -142,17 +142,21 @@ class ObjectWalk(CodeWalk):
         elif is_logger(thing):
             visit_logger(self, thing)
         elif isinstance(thing, io.IOBase):
-            if is_only_written(thing):
-                self.emit("stream")
-                return
-            self.open_file = True
-            self.hide("it holds an open file")
+            self._stream(thing)
         elif isinstance(thing, (np.random.RandomState, np.random.Generator)):
             self.generator(thing)
         elif visit_torch(self, thing, kind) or visit_pandas(self, thing, kind):
             self._own_parts(thing, kind)
         else:
             self._instance(thing, kind)
+
+    def _stream(self, thing: io.IOBase) -> None:
+        if is_only_written(thing) or is_output(thing):
+            self.emit("stream")
+            self.written_file = self.written_file or not is_output(thing)
+        else:
+            self.open_file = True
+            self.hide("it holds an open file")
 
     def _container(self, thing: Any, kind: type) -> None:
         leaves = plain_leaves(thing)

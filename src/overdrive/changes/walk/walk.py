@@ -26,6 +26,7 @@ class Walk(ABC):
         self.watch = Watch()
         self.views: list[Any] = []  # memory that arrays and tensors are views of
         self.of_gradients = False  # there is a tensor of which gradients are taken
+        self.written_file = False
         self.files = files
 
     @abstractmethod
