@@ -83,7 +83,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         try:
             call = functools.partial(plain, self)
             if operators and not others and holds_nothing(self):
-                result = calls.of_a_function(operators, self, call, args, kwargs)
+                result = calls.stateless(operators, self, call, args, kwargs)
             elif operators or hub.model_called.techniques or hub.function_called.techniques:
                 result = calls.run(self, call, args, kwargs)
             else:
@@ -115,7 +115,7 @@ class _Calls:
         # Of those that hold nothing, whether calls of this class came to an operator that a technique answers for.
         self._come: dict[type, bool] = {}
 
-    def of_a_function(
+    def stateless(
         self,
         operators: list[Answer],
         model: torch.nn.Module,
