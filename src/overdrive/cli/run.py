@@ -237,8 +237,7 @@ def command(
     if ranks and ranks > 1 and membership is None:
         alone = partial(start_ranks, ranks)
         raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say) if survives else alone)
-    techniques = _chosen(plan) if plan else []
-    name = plan_path.name if plan_path else None
+    techniques, name = (_chosen(plan), plan_path.name) if plan and plan_path else ([], None)
     if survives is not None and membership is None:
         raise Later(_surviving(program, record, techniques, name, survives, watch))
     levels = {each.name: each.contract for each in plan.techniques} if plan else {}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
+from overdrive.model_state.attention import attention_weights
 from overdrive.seams.torch.draws import ATTENTION, DROPOUTS, IN_PLACE, LIKE
 
 _RANDOM_BY_VALUE = (
@@ -222,17 +222,11 @@ def _normal(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _attention(args: tuple[Any, ...], kwargs: dict[str, Any], span: _Span) -> Any:
-    """As PyTorch computes it where there is a dropout, on a CPU: no kernel of it drops for a part of a batch."""
+    """Where there is a dropout: no kernel drops for a part of a batch."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
     q, k, v, mask = given["query"], given["key"], given["value"], given.get("attn_mask")
     if given.get("enable_gqa"):
         raise Deviation("its attention with grouped queries drops out")
-    scale = given.get("scale")
-    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if given.get("is_causal"):
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
-    weights = F.softmax(scores, -1)
+    weights = attention_weights(q, k, mask, bool(given.get("is_causal")), given.get("scale"))
     return _dropout("dropout", (weights, given["dropout_p"], True), {}, span) @ v

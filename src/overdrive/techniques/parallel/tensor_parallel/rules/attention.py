@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
+from overdrive.model_state.attention import attention_weights
 from overdrive.seams.torch.internals import body_of
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.parts import (
@@ -58,17 +58,13 @@ def _heads(tensor: Any) -> Any:
 
 
 def _dropping(own: list[torch.Tensor], mask: Any, p: float, back: int, cut: Cut, **given: Any) -> torch.Tensor:
-    """As PyTorch computes it where there is a dropout, on a CPU, with the mask of all heads drawn."""
+    """With the mask of all heads drawn."""
     q, k, v = own
     if given.get("enable_gqa"):
         raise CannotKeep("its attention with grouped queries drops out")
-    scale = given.get("scale")
-    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if given.get("is_causal"):
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + entered(mask)
-    weights = F.softmax(scores, -1)
+    if mask is not None and mask.dtype is not torch.bool and not given.get("is_causal"):
+        mask = entered(mask)
+    weights = attention_weights(q, k, mask, bool(given.get("is_causal")), given.get("scale"))
     place = weights.dim() + back
     ones = weights.new_ones([cut.size if dim == place else size for dim, size in enumerate(weights.shape)])
     them = shards()
