@@ -12,7 +12,6 @@ import functools
 import gc
 import importlib
 import io
-import os
 import pkgutil
 import random
 import tempfile
@@ -34,6 +33,7 @@ from overdrive.seams.torch.internals import in_backward
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
 from overdrive.worker.session import Session
+from tests.settings import settings_kept
 
 KINDS = ("subscriber", "function", "model")
 EPOCHS, TRAINED, JUDGED, BATCH = 3, 32, 16, 8
@@ -287,8 +287,8 @@ def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool =
     seed()
     error: BaseException | None = None
     state: dict[str, Any] = {}
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch, injecting:
+    # What a fault in undoing leaves is none of the next run's.
+    with settings_kept(), tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch, injecting:
         patch.setenv("OVERDRIVE_CACHE", cache)
         session = Session(chosen)
         try:
@@ -298,8 +298,6 @@ def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool =
                     state = program(case, plan if kind == "model" else None, session)
         except BaseException as raised:  # whatever comes out would have ended the program
             error = raised
-    os.sched_setaffinity(0, cores)  # what a fault in undoing leaves is none of the next run's
-    torch.set_num_threads(threads)
     lines = output.getvalue().splitlines()
     return Outcome(lines, state, error, dict(session.seams.left_out), plan.events, plan.lines_then)
 

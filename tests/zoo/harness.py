@@ -10,13 +10,10 @@ import contextlib
 import gc
 import io
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-
-import torch
 
 from overdrive.core import messages
 from overdrive.core.contract import Contract
@@ -35,6 +32,7 @@ from overdrive.worker.failures import kind_of
 from overdrive.worker.seeds import seeds
 from overdrive.worker.session import Session
 from overdrive.worker.worker import Worker
+from tests.settings import settings_kept
 from tests.zoo import answering, program
 
 PROGRAMS = {each.__file__: each for each in (program, answering)}
@@ -79,7 +77,7 @@ def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace 
     worker = _InProcessWorker(cast(Any, _Commands(steps)), cast(Any, reports), job)
     own = [seeds(order.seed), worker.observe]
     worker.session = Session(order.techniques, own, worker.left_out, worker.clock.inference)
-    with _settings_kept(), contextlib.redirect_stdout(printed):
+    with settings_kept(), contextlib.redirect_stdout(printed):
         try:
             with worker.session, worker.returned or contextlib.nullcontext():
                 PROGRAMS[order.program.target].main(*order.program.arguments)
@@ -96,23 +94,6 @@ def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace 
         for each in found
         if isinstance(each, (Trace, messages.Ended))
     )
-
-
-@contextlib.contextmanager
-def _settings_kept() -> Iterator[None]:
-    """A careful reference run changes these for its whole process."""
-    threads = torch.get_num_threads()
-    # One by one: setting the whole leaves "ieee" where the default is "none".
-    places = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
-    precisions = [torch._C._get_fp32_precision_getter(*place) for place in places]
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        for place, precision in zip(places, precisions, strict=True):
-            torch._C._set_fp32_precision_setter(*place, precision)
-        torch.use_deterministic_algorithms(deterministic)
 
 
 class _Inside(UntimedRunner):
