@@ -94,6 +94,7 @@ def import_all() -> None:
 
     import torch
 
+    from overdrive.changes.walk.asked import handlers_of_errors
     from overdrive.seams import frameworks
     from overdrive.techniques.catalogue import catalogue
 
@@ -105,6 +106,7 @@ def import_all() -> None:
     optimizer = torch.optim.SGD([weight])  # the first one imports 800 modules
     weight.sum().backward()
     optimizer.step()
+    handlers_of_errors()  # what is frozen cannot be found
     gc.collect()
     gc.freeze()
 

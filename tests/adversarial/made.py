@@ -196,8 +196,9 @@ _LOADERS = {
     "workers": "DataLoader(data, {size}, shuffle=True, num_workers=2)",
     "workers that live on": "DataLoader(data, {size}, shuffle=True, num_workers=2, persistent_workers=True)",
     "anew in each epoch": "Anew(lambda: DataLoader(data, {size}, shuffle=True))",
+    "of a data set made anew": "Anew(lambda: DataLoader(copy.copy(data), {size}, shuffle=True))",
 }
-_LOADER_WEIGHTS = (8, 3, 2, 3, 2, 1, 1, 2, 2, 3, 1, 1, 1)
+_LOADER_WEIGHTS = (8, 3, 2, 3, 2, 1, 1, 2, 2, 3, 1, 1, 1, 3)
 _SAMPLERS = """
 class Order(Sampler):
     def __init__(self, n): self.n, self.epoch = n, 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import abc
+import codecs
+import copy
+import copyreg
 import csv
 import os
 import random
@@ -23,8 +26,10 @@ from PIL import Image, ImageFile  # noqa: E402
 
 from overdrive.changes.called import Calls, watch_called  # noqa: E402
 from overdrive.changes.fingerprint import fingerprint  # noqa: E402
+from overdrive.changes.walk.asked import handlers_of_errors  # noqa: E402
 from overdrive.changes.watch import Watch  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
+from tests.settings import settings_kept  # noqa: E402
 
 
 class Calling:
@@ -151,12 +156,30 @@ def annotated(one: int = 0) -> Any:
     return annotated.__annotations__
 
 
+NAME_OF_ERRORS = "of a test"
+codecs.register_error(NAME_OF_ERRORS, codecs.replace_errors)
+handlers_of_errors()  # as tests begin, what is there is frozen, and cannot be found
 SEEN: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = {
     "registered": (lambda: numbers(1), lambda: Abstract.register(bytearray), lambda: None),
     "annotation": (annotated, lambda: annotated.__annotations__.update(two=int), lambda: None),
     "switching": (sys.getswitchinterval, lambda: sys.setswitchinterval(0.02), lambda: sys.setswitchinterval(0.005)),
     "fields": (lambda: csv.reader([""]), lambda: csv.field_size_limit(7), lambda: csv.field_size_limit(131072)),
     "dialect": (lambda: csv.reader([""]), lambda: csv.register_dialect("x"), lambda: csv.unregister_dialect("x")),
+    "errors in texts": (
+        lambda: b"\xff".decode("ascii", NAME_OF_ERRORS),
+        lambda: codecs.register_error(NAME_OF_ERRORS, codecs.ignore_errors),
+        lambda: codecs.register_error(NAME_OF_ERRORS, codecs.replace_errors),
+    ),
+    "how objects are copied": (
+        lambda: copy.copy(Abstract),
+        lambda: copyreg.pickle(Calling, lambda thing: (Calling, (None,))),
+        lambda: copyreg.dispatch_table.pop(Calling),
+    ),
+    "precision of products": (
+        lambda: torch.ones(1, 1) @ torch.ones(1, 1),
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: torch.set_float32_matmul_precision("highest"),
+    ),
     "mode": (
         lambda: torch.ones(1).requires_grad,
         lambda: torch.set_grad_enabled(False),
@@ -171,11 +194,12 @@ def test_a_setting_is_watched(name: str) -> None:
     held = Calling((lambda: sys.getswitchinterval()) if name == "switching" else read)
     unchanged = Unchanged((held,), fingerprint(held))
     assert unchanged.changed() is None
-    change()
-    try:
-        assert unchanged.changed() is not None
-    finally:
-        put_back()
+    with settings_kept():
+        change()
+        try:
+            assert unchanged.changed() is not None
+        finally:
+            put_back()
 
 
 def test_the_mode_is_watched_where_a_parameter_can_be_come_to() -> None:

@@ -99,8 +99,9 @@ class CachedDataset:
         """See `Source.rows`."""
         return self.source.rows(self.table, indices)
 
-    def files_as_before(self) -> bool:
-        return self._unchanged.written() is None
+    def serves_equal(self) -> bool:
+        """Whether the samples are those of an equal data set, too, that was made since."""
+        return self.table.complete and self._unchanged.changed_besides() is None
 
     def in_fork(self) -> UnchangedInFork:
         """See `Unchanged.in_fork`."""

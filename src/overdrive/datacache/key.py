@@ -93,12 +93,13 @@ def _modes() -> list[object]:
 def _askers() -> tuple[Callable[[], object], ...]:
     import torch
 
-    from overdrive.seams.torch.internals import count_of_function_modes, uses_onednn
+    from overdrive.seams.torch.internals import count_of_function_modes, onednn_precisions, uses_onednn
 
     autocast = partial(torch.is_autocast_enabled, "cpu")
     by_torch = (count_of_function_modes(), autocast, torch.get_default_dtype, torch.get_num_threads, uses_onednn())
     of_python = (sys.getrecursionlimit, getattr(sys, "get_int_max_str_digits", int))  # the last one since 3.10.7
-    return *by_torch, torch.are_deterministic_algorithms_enabled, os.getcwd, *of_python
+    deterministic = torch.are_deterministic_algorithms_enabled
+    return *by_torch, deterministic, *onednn_precisions(), os.getcwd, *of_python
 
 
 def _numpys() -> tuple[object, ...]:

@@ -73,24 +73,24 @@ class Unchanged:
         """Quick enough for every sample; may be a false alarm."""
         return self.seen.watch.touched()
 
-    def written(self) -> str | None:
-        """A file that was written to."""
-        return self._files.written()
-
     def changed_for_workers(self) -> str | None:
         """What was changed that a process sees that was forked before, in words: files, and memory that they share."""
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
         return "memory that workers share was written to" if self.seen.watch.shared_changed() else None
 
-    def changed(self) -> str | None:
-        """What was changed, in words; for every batch."""
+    def changed_besides(self) -> str | None:
+        """What was changed that an equal data set would depend on as well, in words: settings, files, libraries."""
         if self._settings.changed() and not _switched():
             return "a setting was changed that samples may depend on"
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
-        if self._libraries is not None and self._libraries.changed():
-            return _REPLACED
+        return _REPLACED if self._libraries is not None and self._libraries.changed() else None
+
+    def changed(self) -> str | None:
+        """What was changed, in words; for every batch."""
+        if (reason := self.changed_besides()) is not None:
+            return reason
         if not self.seen.watch.changed():
             return None
         if self.seen.watch.replaced():

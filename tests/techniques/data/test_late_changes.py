@@ -268,3 +268,70 @@ def test_what_does_not_change_is_served_to_the_end(plan: str, state: str) -> Non
     got, left_out = trained(state, (9, 9), PLANS[plan])
     assert got == expected
     assert not left_out.keys() - {"prefix_cache", "prefetch"}, left_out  # which have nothing to do here
+
+
+class Printed(Dataset[Any]):
+    """How long a tensor is when it is printed; no code of its own names what that depends on."""
+
+    number = torch.tensor([1 / 3])
+
+    def __init__(self) -> None:
+        self.level = 0
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((4,), 0.5 * index), len(str(self.number)) + self.level
+
+
+class PrintedLater(Printed):
+    """Comes to that only when it has changed."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index) if self.level else (torch.full((4,), 0.5 * index), 0)
+
+
+class WiderNumbers(Printed):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([0.5 * index] * 4), self.level
+
+
+def digits(count: int) -> Callable[[Printed], None]:
+    return lambda data: torch.set_printoptions(precision=count)
+
+
+@pytest.mark.parametrize(
+    ("make", "anew", "changes"),
+    [
+        # After a first change workers hold another copy, with which a second one is to be seen as well.
+        (Printed, False, {1: digits(6), 2: digits(8)}),
+        (PrintedLater, False, {1: lambda data: setattr(data, "level", 5), 2: digits(8)}),
+        # An equal data set is made for each epoch, which holds nothing of what changes.
+        (Printed, True, {2: digits(8)}),
+        (WiderNumbers, True, {2: lambda data: torch.set_default_dtype(torch.float64)}),
+    ],
+)
+def test_a_library_told_otherwise_between_epochs_is_seen(
+    make: type[Printed], anew: bool, changes: dict[int, Callable[[Printed], None]]
+) -> None:
+    def seen(plan: dict[str, dict[str, Any]]) -> list[Any]:
+        torch.manual_seed(0)
+        data, found = make(), []
+        loader = DataLoader(data, batch_size=8, shuffle=True)
+        try:
+            with Session(list(plan.items())):
+                for epoch in range(4):
+                    changes.get(epoch, lambda data: None)(data)
+                    if anew:
+                        loader = DataLoader(make(), batch_size=8, shuffle=True)
+                    found += [(batch.sum().item(), batch.dtype, labels.tolist()) for batch, labels in loader]
+        finally:
+            torch.set_default_dtype(torch.float32)
+            torch.set_printoptions(profile="default")
+        return found
+
+    expected = seen({})
+    assert len({(kind, str(labels)) for _, kind, labels in expected}) > 1  # the change shows
+    for plan, techniques in PLANS.items():
+        assert seen(techniques) == expected, plan

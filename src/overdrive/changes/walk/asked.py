@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import copyreg
+import gc
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +39,12 @@ _SETTINGS: tuple[tuple[frozenset[str], str, Callable[[Any], object]], ...] = (
         lambda module: (module.field_size_limit(), *map(module.get_dialect, module.list_dialects())),
     ),
 )
+# Tables that Python keeps, and that code comes to without naming them: how objects are copied and packed, and what is
+# done with bytes that are no text.
+_COPIES = frozenset(("copy", "deepcopy", "copyreg", "pickle", "dump", "dumps", "load", "loads", "save"))
+_TEXTS = frozenset(("decode", "encode", "errors", "open", "fdopen", "read_text", "TextIOWrapper", "codecs", "str"))
+_OF_ERRORS = ("strict", "xmlcharrefreplace")  # handlers that Python itself puts there as it starts
+_handlers: list[dict[str, Any]] = []  # once it is found
 # Rights and limits of a process are others in a forked one, which may have been given others, too.
 _RIGHTS = frozenset(("getrlimit", "prlimit", "getsignal", "umask", "sched_getaffinity", "getpriority", "active_count"))
 _RIGHTS |= {"process_cpu_count", "getxattr"}
@@ -67,6 +76,28 @@ def settings_asked(names: set[str], gradients: bool) -> Iterator[Callable[[], ob
     for some, asked, take in _SETTINGS:
         if asked in sys.modules and not some.isdisjoint(names):
             yield partial(take, sys.modules[asked])
+
+
+def tables_asked(names: set[str]) -> Iterator[dict[Any, Any]]:
+    """Tables of Python's own that code with these names may come to."""
+    if not _COPIES.isdisjoint(names):
+        yield copyreg.dispatch_table
+    if not _TEXTS.isdisjoint(names) and (handlers := handlers_of_errors()) is not None:
+        yield handlers
+
+
+def handlers_of_errors() -> dict[str, Any] | None:
+    """The table behind `codecs.register_error`, which has no name: it is found among all dicts (40 ms, once).
+
+    None where the program has frozen what it holds (`gc.freeze`): that is in no list.
+    """
+    if not _handlers:
+        known = [(name, codecs.lookup_error(name)) for name in _OF_ERRORS]
+        for thing in gc.get_objects():
+            if type(thing) is dict and all(thing.get(name) is handler for name, handler in known):
+                _handlers.append(thing)
+                break
+    return _handlers[0] if _handlers else None
 
 
 def not_to_be_watched(names: set[str], shared: bool) -> str | None:

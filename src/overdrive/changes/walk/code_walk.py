@@ -19,7 +19,7 @@ from overdrive.changes.bindings import STANDS_FOR, is_ours
 from overdrive.changes.files import Files, looks_for_files, open_files
 from overdrive.changes.spoken import may_speak
 from overdrive.changes.state import remembered_by
-from overdrive.changes.walk.asked import gives_state, not_to_be_watched, settings_asked, shared_generators
+from overdrive.changes.walk.asked import gives_state, not_to_be_watched, settings_asked, shared_generators, tables_asked
 from overdrive.changes.walk.declared import Registered, visit_annotations
 from overdrive.changes.walk.walk import Walk
 
@@ -229,6 +229,8 @@ class CodeWalk(Walk):
         for asked in settings_asked(self.names, self.of_gradients):
             self.state(asked)
             self.asks_mode = self.asks_mode or getattr(asked, "__name__", "") == "is_grad_enabled"
+        for table in tables_asked(self.names):
+            self.visit(table)
         for path in open_files() if not _BY_DESCRIPTOR.isdisjoint(self.names) else ():
             self.files.note(path)
         known: tuple[int, int, int] | None = None

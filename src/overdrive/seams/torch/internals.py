@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -42,6 +42,11 @@ def count_of_function_modes() -> Callable[[], int]:
 def uses_onednn() -> Callable[[], bool]:
     """Tells whether oneDNN's kernels are used, quick enough for every batch."""
     return torch._C._get_mkldnn_enabled
+
+
+def onednn_precisions() -> list[Callable[[], str]]:
+    """These tell how precisely oneDNN multiplies, quick enough for every batch."""
+    return [partial(torch._C._get_fp32_precision_getter, "mkldnn", each) for each in ("matmul", "conv", "rnn")]
 
 
 def storage_id(tensor: Any) -> int:

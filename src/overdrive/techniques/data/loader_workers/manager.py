@@ -174,10 +174,11 @@ class Manager:
         from overdrive.datacache.unchanged import Unchanged
         from overdrive.seams.torch.workers import NoWorkers
 
-        if loader in self._tried and self._tried[loader] != settings() and (reason := self._try(loader)):
-            raise NoWorkers(reason)
         copied = self._copied.get(loader)
-        if copied is None or copied.changed() is not None:
+        changed = copied is not None and copied.changed() is not None
+        if loader in self._tried and (changed or self._tried[loader] != settings()) and (reason := self._try(loader)):
+            raise NoWorkers(reason)
+        if copied is None or changed:
             roots = (loader.dataset, loader.collate_fn)
             fetched = self._fetched.get(loader)
             read = (fetched.opened, fetched.called) if fetched else ()
