@@ -45,6 +45,13 @@ def test_what_was_not_tried_never_stands_under_measured() -> None:
     assert "measured, not used" not in out.getvalue() and "not used" in out.getvalue() and "tf32" in out.getvalue()
 
 
+def test_what_the_screening_measured_is_told_with_that_though_no_time_was_left_for_its_duel() -> None:
+    measured = {"low": 0.94, "estimate": 1.04, "high": 1.15}
+    screened = {"name": "tf32", "reason": "measured by the screening alone", "kind": "time", "speedup": measured}
+    text = printed(result(rejected=[screened], tuned=None, attribution=None))
+    assert text.index("measured, not used") < text.index("tf32") and "1.04x" in text and "no time was left" not in text
+
+
 def test_without_a_terminal_there_is_no_control_code_and_no_endless_line() -> None:
     text = printed(result())
     assert "\x1b" not in text

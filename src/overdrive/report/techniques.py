@@ -72,12 +72,17 @@ def dropped(result: TuneResult) -> list[NotKept]:
 
 def tried(result: TuneResult) -> list[NotKept]:
     """Of what is not in the plan, all that something was measured of."""
-    return [each for each in dropped(result) if each.kind not in _NOT_TRIED]
+    return [each for each in dropped(result) if _measured(each)]
 
 
 def others(result: TuneResult) -> list[NotKept]:
     """Of what is not in the plan, all that nothing was measured of."""
-    return [each for each in dropped(result) if each.kind in _NOT_TRIED]
+    return [each for each in dropped(result) if not _measured(each)]
+
+
+def _measured(each: NotKept) -> bool:
+    """A screening may measure what then has no time for a duel. What another contract allows is told elsewhere."""
+    return each.kind not in _NOT_TRIED or (each.kind == "time" and each.speedup is not None)
 
 
 def untried(result: TuneResult) -> str:

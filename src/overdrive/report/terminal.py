@@ -39,9 +39,10 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
     if formats := [row for row in precision(result) if row.measured]:
         body = [(f"{row.name} {row.by}".strip(), row.speed, row.memory, row.error, row.learns) for row in formats]
         paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
-    rejected = techniques.dropped(result) if everything else techniques.tried(result)
+    tried = techniques.tried(result)
+    rejected = techniques.dropped(result) if everything else tried
     if rejected:
-        head = "measured, not used" if all(each.kind == "measured" for each in rejected) else "not used"
+        head = "measured, not used" if len(rejected) == len(tried) else "not used"
         paper.rows((head, "why"), [(each.name, techniques.reason(each)) for each in rejected])
     untried = techniques.untried(result)
     if untried and not everything:

@@ -70,8 +70,8 @@ class SampleCache(Technique):
     another process through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`),
     by names put together from parts; with workers that begin anew in each epoch, a file that changes after an attribute
     has, in the same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python to a
-    descriptor (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to for none
-    of the tried samples.
+    descriptor (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to for
+    none of the tried samples.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

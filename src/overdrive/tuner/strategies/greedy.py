@@ -80,12 +80,14 @@ class Greedy:
         untried = {each.names[0]: each for each, _ in rated if each.label not in self._tried}
         for each in untried.values():
             self._tried.add(each.label)
-            reason = f"not tried: {self._worth.lacks(each)}"
-            self._found.reject(Rejected(*each.chosen[0], reason, kind="time"))
+            measured = self._screened.speedup(each.chosen[0])
+            said = "measured by the screening alone" if measured else "not tried"
+            reason = f"{said}: {self._worth.lacks(each)}"
+            self._found.reject(Rejected(*each.chosen[0], reason, kind="time", measured=measured))
         if untried:
             worth = [name for name, each in untried.items() if self._worth.pays(each)]
             if worth:
-                self._progress.outcome(f"no time is left to try {', '.join(worth)}")
+                self._progress.outcome(f"no time is left for a duel of {', '.join(worth)}")
             if len(worth) < len(untried):
                 self._progress.outcome(
                     f"another minute is expected to bring less than it costs over {self._found.runs} runs (--runs)"
