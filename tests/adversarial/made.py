@@ -174,7 +174,7 @@ def train():
                 opt.step()
                 at('step', EPOCH, B)
                 {in_loop}
-        except Exception as error: print(type(error).__name__, str(error).split('\\n')[0])
+        except Exception as error: print(type(error).__name__, str(error).split('\\n')[0].split(' at 0x')[0])
         sch.step()
         {at_end}
     print(m.weight.tolist(), torch.rand(1).item(), np.random.rand(), random.random())

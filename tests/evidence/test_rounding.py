@@ -231,3 +231,35 @@ def test_in_one_state_an_update_may_be_off_by_a_turned_sign(share: float, holds:
     place = (51, "update", "fc.weight")
     mine = [replace(row, error=share) if (row.step, *row.key) == place else row for row in base]
     assert judge(base, mine).holds is holds
+
+
+def losses(seed: int, off: float = 0.0, small: int = 0) -> list[TensorRow]:
+    """Of steps of a deep network, known to some units of the last place; in one state off by a share of itself."""
+    chance = random.Random(seed)
+    rows = []
+    for step in STEPS:
+        size = 1e-3 if step == small else 2.0
+        error = 4e-7 * 2.0 * abs(chance.gauss(0, 1))
+        rows.append(TensorRow(step, "loss", "1", off * size if off and step == 51 else error, size, 1))
+    return rows
+
+
+@pytest.mark.parametrize(("share", "holds"), [(1e-5, True), (1e-2, False), (1e-3, False)])
+def test_a_loss_that_is_off_in_one_state_is_no_flip(share: float, holds: bool) -> None:
+    """Gradients by one hundredth in the last batch of an epoch are no more than a flip, and one loss tells."""
+    base, _ = one_tensor(4000, 1.0)
+    judged = judge([*base, *losses(0)], [*base, *losses(1, share)])
+    assert judged.holds is holds
+    assert holds or ("loss" in judged.sentence and "step 51" in judged.sentence)
+
+
+def test_losses_of_other_kernels_are_as_far_off_as_the_originals() -> None:
+    base, _ = one_tensor(4000, 1.0)
+    for seed in range(200):
+        mine = [replace(row, error=16 * (row.error or 0.0)) for row in losses(1000 + seed, small=9)]
+        assert judge([*base, *losses(seed, small=9)], [*base, *mine]).holds, seed
+
+
+def test_a_loss_that_is_not_there_is_caught() -> None:
+    base, _ = one_tensor(4000, 1.0)
+    assert judge([*base, *losses(0)], base).holds is False

@@ -42,6 +42,13 @@ def test_a_change_of_the_learning_rate_is_an_event_unless_every_step_has_one() -
     assert events_in([]) == ()
 
 
+@pytest.mark.parametrize("period", [10, 16, 20, 25, 32, 50, 64, 100, 128, 200])
+def test_what_happens_every_so_many_steps_is_among_the_states(period: int) -> None:
+    """With 400 steps, every 64th was among them in two of three choices."""
+    for events in ((), events_in(program(400, 81))):
+        assert any(step % period == 0 for step in replay_steps(400, events))
+
+
 def test_a_short_program_is_replayed_whole() -> None:
     assert replay_steps(20, (5,)) == tuple(range(1, 21))
 

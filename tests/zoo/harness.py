@@ -37,7 +37,8 @@ from tests.zoo import answering, program
 
 PROGRAMS = {each.__file__: each for each in (program, answering)}
 ANSWERING = ("tests.zoo.defects.answers", "tests.zoo.harmless_answers")
-MODULES = tuple(f"tests.zoo.{name}" for name in ("defects.data", "defects.model", "defects.optimizer", "harmless"))
+DEFECTS = ("data", "late", "model", "optimizer")
+MODULES = (*(f"tests.zoo.defects.{name}" for name in DEFECTS), "tests.zoo.harmless")
 RUN_STEPS = 120  # of a run under a seed: the loss has fallen by then, and 26 runs take 8 seconds
 _FOREVER = 1e12
 

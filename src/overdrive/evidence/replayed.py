@@ -17,7 +17,8 @@ class TensorRow:
     """One tensor in one state: how far it came out from the reference."""
 
     step: int
-    kind: str  # gradient, update, state (of the optimizer), buffer, evaluation, initial value; output (of a call)
+    # gradient, update, state (of the optimizer), buffer, evaluation, loss, initial value; output (of a call)
+    kind: str
     tensor: str
     error: float | None  # root mean square; None where there is no such tensor, or it is not finite
     size: float  # root mean square of the reference

@@ -5,7 +5,7 @@ state, the error e is the root mean square of the difference from the fp64 refer
 
     r = log2((e_candidate + 2u |reference|) / (e_original + 2u |reference|)),    u = 2**-24
 
-is what the candidate loses there, in bits. Five rules refuse it:
+is what the candidate loses there, in bits. Six rules refuse it:
 
 - bits lost: the median of r over the states of some tensor lies above 6. Legal kernels lose up to five (oneDNN's
   convolutions against PyTorch's own, channels_last with batch normalisation), TF32 or bf16 in a single layer twelve or
@@ -17,7 +17,9 @@ is what the candidate loses there, in bits. Five rules refuse it:
 - bias: the error along the reference itself, <found - reference, reference> / <reference, reference>, has the same sign
   in every state: a t test, at p < 0.001 over all tensors together. Rounding has no direction; a learning rate that is
   off has.
-
+- one loss: in any state it is further off, as a share of itself, by more than a bit beyond what is allowed than the
+  original's is in its worst state. A flip leaves the loss as it is, within rounding: at a tie both sides are as large.
+  So what is wrong in few steps alone shows there (of the last batches of epochs, say).
 - one answer (of a program that only calls its model): r lies more than 5 bits beyond what is allowed in any call.
   What flips in a forward pass alone moves an answer by no more than rounding, but where the model itself chooses (a
   label, an expert): that such a choice falls otherwise is no rounding for who asked.
@@ -62,6 +64,7 @@ _MOST_BITS_BEYOND = 1.0  # that a candidate may lose against the disturbed origi
 _MOST_BITS_LOW = math.log2(3)  # where the original itself computes in less than fp32
 _LOW = 1e-4  # relative error of an original that computes in 16 bits (bf16: 4e-3, tf32: 5e-4; fp32: 1e-7)
 _FAR = 5.0  # bits beyond the median, from which on a state counts as one with a flip
+_FAR_OF_LOSS = 1.0  # bits beyond what is allowed
 _FEW_STATES_P = 1e-3
 _BIAS_P = 1e-3  # over all tensors
 _LEAST_BIAS = 64 * _UNIT  # a direction this weak is what the order of a long sum may give
@@ -190,6 +193,8 @@ class _Fault:
 def _faults(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault]:
     """What refuses a candidate in one tensor."""
     own = pairs[0].original
+    if own.kind == "loss":
+        return _faults_of_loss(pairs, allowed, against)
     name = f"the {own.kind} of {own.tensor}"
     bits, farthest = _bits(pairs), max(pairs, key=lambda each: each.bits)
     if bits > allowed:
@@ -210,6 +215,20 @@ def _faults(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault
             )
         ]
     return []
+
+
+def _faults_of_loss(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault]:
+    """Where losses lie far apart, a share is one of the usual loss: of one that is a difference, little may be left."""
+    usual = float(np.median([each.original.size for each in pairs])) or 1e-300
+    sizes = [max(each.original.size, usual) for each in pairs]
+    worst = max((each.original.error or 0.0) / size for each, size in zip(pairs, sizes, strict=True))
+    shares = [(each.found.error or 0.0) / size for each, size in zip(pairs, sizes, strict=True)]
+    bits = math.log2((max(shares) + _UNITS) / (worst + _UNITS))
+    if bits <= allowed + _FAR_OF_LOSS:
+        return []
+    at = pairs[shares.index(max(shares))]
+    said = f"the loss is {share_of(at.found)} from the fp64 reference in {at.original.when}"
+    return [_Fault(at, f"{said}, {bits:.1f} bits further than {against} in any, which is no rounding")]
 
 
 def _biased(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> list[_Fault]:

@@ -18,7 +18,9 @@ from overdrive.trials.untimed import UntimedRunner
 _Item = TypeVar("_Item")
 
 STATES = 16
-_FIRST, _IN_A_ROW, _SPACED = 4, 8, 5  # of the 32 chosen ones
+_FIRST, _IN_A_ROW, _SPACED = 4, 8, 7  # of the 32 chosen ones
+# Among the spaced ones: what happens every so many steps does so at these, for most of the numbers that people take.
+_MULTIPLES = (64, 100, 128, 200)
 _ABOUT_EVENTS = 12
 FEW_STATES = 3
 _FEW_STEPS = (2, 8, 16)  # optimizers have something to remember from the second on
@@ -148,7 +150,8 @@ class ReferenceRun:
 
 
 def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
-    """The first four steps, those about events, ever fewer of the others, the last eight in a row, and some at random.
+    """The first four steps, those about events, ever fewer of the others with round numbers among them, the last eight in
+    a row, and some at random.
 
     Args:
         last: the last step that may be chosen.
@@ -161,8 +164,11 @@ def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
     runs = _in_runs(around)
     for run in _evenly(runs, _ABOUT_EVENTS // max(map(len, runs), default=1)):
         chosen.update(run[:_ABOUT_EVENTS])
-    for place in range(1, _SPACED + 1):
-        chosen.add(round(_FIRST * ((last - _IN_A_ROW) / _FIRST) ** (place / (_SPACED + 1))))
+    multiples = [each for each in _MULTIPLES if each <= last]
+    spaced = _SPACED - len(multiples)
+    chosen.update(multiples)
+    for place in range(1, spaced + 1):
+        chosen.add(round(_FIRST * ((last - _IN_A_ROW) / _FIRST) ** (place / (spaced + 1))))
     others = sorted(set(range(1, last + 1)) - chosen)
     chosen.update(random.Random(last).sample(others, 2 * STATES - len(chosen)))
     return tuple(sorted(chosen))

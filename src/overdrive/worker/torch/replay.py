@@ -39,13 +39,14 @@ class TorchSteps:
         self._iterations = Iterations()
         self._subject = Subject([])
         self._noted: Arrays = {}
-        self._evaluated = 0
+        self._evaluated = self._losses = 0
         self._inputs: list[float] = []
 
     def watch(self, seams: Seams, replay: Replay) -> None:
         self._replay = replay
         seams.optimizer_made.subscribe(lambda optimizer, _: self._made.append(weakref.ref(optimizer)))
         seams.model_called.subscribe(self._called)
+        seams.loss_backward.subscribe(self._sent_backward)
         seams.step_begins.subscribe(self._step_begins)
         seams.step_ends.subscribe(self._step_ends)
 
@@ -86,7 +87,8 @@ class TorchSteps:
         return self._inputs
 
     def end(self) -> None:
-        self._noted, self._evaluated, self._inputs, self._subject = {}, 0, [], Subject([])
+        self._noted, self._inputs, self._subject = {}, [], Subject([])
+        self._evaluated = self._losses = 0
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         assert self._replay is not None
@@ -111,6 +113,12 @@ class TorchSteps:
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and self._evaluated < _MOST_EVALUATED:
                 self._evaluated += 1
                 self._noted[f"evaluation result {self._evaluated}"] = kept(leaf)
+
+    def _sent_backward(self, loss: Any) -> Any:
+        if self._following:
+            self._losses += 1
+            self._noted[f"loss {self._losses}"] = kept(loss)
+        return loss
 
     def _step_begins(self, optimizer: Any) -> None:
         if self._following:
