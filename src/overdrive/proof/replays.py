@@ -150,8 +150,8 @@ class ReferenceRun:
 
 
 def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
-    """The first four steps, those about events, ever fewer of the others with round numbers among them, the last eight in
-    a row, and some at random.
+    """The first four steps, those about events, ever fewer others (round numbers among them), the last eight in a
+    row, and some at random.
 
     Args:
         last: the last step that may be chosen.
