@@ -342,6 +342,16 @@ def test_an_error_of_the_data_set_comes_through_the_same_functions_of_pytorchs()
     assert "dataloader.py: _next_data" in expected
 
 
+def test_workers_that_live_on_for_the_program_are_left_to_end_as_it_has_them_end() -> None:
+    """One that ends by itself would print what plain Python loses as it ends."""
+    loader = DataLoader(Numbers(), 4, num_workers=1, persistent_workers=True)
+    with Session([("loader_workers", {"workers": 2})]):
+        list(loader)
+        iterator = loader._iterator
+    assert iterator is not None and loader._iterator is iterator and loader.num_workers == 1
+    assert all(worker.is_alive() for worker in iterator._workers)
+
+
 def test_loaders_that_the_program_is_done_with_are_let_go() -> None:
     import gc
     import weakref

@@ -42,9 +42,10 @@ def open_heard(loader: Any, call: Callable[[], Any], heard: Heard) -> Any:
 
 
 def hear_no_more(iterator: Any) -> None:
-    """Make it again what it was."""
-    drawn = iterator.overdrive_drawn
-    iterator.__class__ = type(iterator).__base__
+    """Make it again what it was. Where another class of ours lies above, that stays, and nobody is told any more."""
+    drawn, kind = iterator.overdrive_drawn, type(iterator)
+    if kind is _heard_class(kind.__base__):
+        iterator.__class__ = kind.__base__
     del iterator.overdrive_heard, iterator.overdrive_drawn
     holder, name = iterator, "_index_sampler"
     while isinstance(noting := getattr(holder, name), Noting):
@@ -65,11 +66,14 @@ def _heard_class(kind: Any) -> Any:
 
         def _next_index(self) -> Any:
             index = super()._next_index()
-            if kind is _SingleProcessDataLoaderIter:  # workers' are noted as they are drawn: some are already
+            # Workers' are noted as they are drawn: some are already.
+            if kind is _SingleProcessDataLoaderIter and is_heard(self):
                 self.overdrive_drawn.append(index)
             return index
 
         def _next_data(self) -> Any:
+            if not is_heard(self):
+                return super()._next_data()
             try:
                 batch = super()._next_data()
             except StopIteration:

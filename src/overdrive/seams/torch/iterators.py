@@ -97,8 +97,13 @@ def give_workers(loader: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take_workers_back(loader: Any, attributes: Mapping[str, Any]) -> None:
+    """Workers that live on for the program as well go on: they end as the program has them end. One that ends by itself
+    says what it had not said yet; by plain Python it is lost, where those live to the end of the process."""
     _programs.pop(loader, None)
-    change(loader, attributes)
+    if attributes["persistent_workers"]:
+        loader.__dict__.update(attributes)
+    else:
+        change(loader, attributes)
 
 
 def workers_of_program(loader: Any) -> int:
