@@ -33,9 +33,10 @@ test-long: $(VENV)/.test
 test-faults: $(VENV)/.test
 	$(PYTEST) -m faults
 
-# Programs on two ranks: fifty small ones, those of tests/programs, faults, launchers; and under a real Slurm where that is
-# installed (apt-get install slurmctld slurmd slurm-client). 25 minutes on 2 cores.
+# Programs on two ranks: fifty small ones, those of tests/programs, faults, launchers; on Ray, which is installed (200 MB);
+# and under a real Slurm where that is (apt-get install slurmctld slurmd slurm-client). 25 minutes on 2 cores.
 test-cluster: $(VENV)/.test
+	$(PIP) -e '.[ray]'
 	$(BIN)/python -m pytest -m cluster tests/ranks
 
 # The programs of tests/programs, killed at random moments and gone on with, by themselves, under plans and on ranks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -343,6 +344,11 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
     [
         ({}, ["--ranks", "0"], "'0' is not a whole number, 1 or more"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, ["--ranks", "3"], "This is rank 1 of 2 already"),
+        ({}, ["--on", "ray"], "--on belongs to --ranks"),
+        pytest.param(
+            *({}, ["--on=ray", "--ranks=2"], "Ray Train is not installed"),
+            marks=pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="it is"),
+        ),
         ({"RANK": "2", "WORLD_SIZE": "2"}, [], "The launcher says that this is rank 2 of 2."),
         ({"RANK": "x", "WORLD_SIZE": "2"}, [], "The variables of the launcher cannot be understood"),
     ],

@@ -177,6 +177,9 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 
 @program_command
 @click.option("--ranks", type=Whole(min=1), help="Run it as so many processes, with the numbers of one.")
+@click.option(
+    "--on", type=click.Choice(["ray"]), help="Have a Ray cluster run the ranks (RAY_ADDRESS, or this machine)."
+)
 @click.option("--layout", metavar="KIND=N", help=HELP)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
@@ -197,6 +200,7 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 @program_argument("SCRIPT [ARGS]...")
 def command(
     ranks: int | None,
+    on: str | None,
     layout: str | None,
     plan_path: Path | None,
     no_plan: bool,
@@ -219,6 +223,7 @@ def command(
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
     _refuse(plan_path is not None and no_plan, "Give either --plan or --no-plan.")
+    _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     horovod = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
     _refuse(engine == "horovod" and not installed(), horovod)
@@ -235,7 +240,7 @@ def command(
     if survives and count > 1:
         refuse_ranks(membership is not None, technique, layout)
     if ranks and ranks > 1 and membership is None:
-        alone = partial(start_ranks, ranks)
+        alone = partial(start_ranks, ranks, on=on)
         raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say) if survives else alone)
     techniques, name = (_chosen(plan), plan_path.name) if plan and plan_path else ([], None)
     if survives is not None and membership is None:

@@ -13,6 +13,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.core.settings import Chosen
 from overdrive.ranks.membership import Membership, NotARank
 from overdrive.techniques.catalogue import environment_for
+from overdrive.worker.saying import say
 
 
 def prepare_environment(techniques: list[Chosen]) -> None:
@@ -43,8 +44,20 @@ def _interpreter_flags() -> list[str]:
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
-def start_ranks(ranks: int, by_plan: bool = False) -> int:
-    """Start this very command once for each rank. `by_plan`: else an option said how many; each rank goes without."""
+def start_ranks(ranks: int, by_plan: bool = False, on: str | None = None) -> int:
+    """Start this very command once for each rank. `by_plan`: else an option said how many; each rank goes without.
+
+    Args:
+        on: "ray", or None for this machine.
+    """
+    if on == "ray":
+        from overdrive.ranks.on_ray import CannotUseRay
+        from overdrive.ranks.on_ray import start_ranks as start_on_ray
+
+        try:
+            return start_on_ray(ranks, *words_of_ranks(by_plan), say).code
+        except CannotUseRay as error:
+            fail(str(error))
     from overdrive.ranks.agent import start_ranks as start
 
     end = start(ranks, *words_of_ranks(by_plan))
@@ -57,9 +70,10 @@ def start_ranks(ranks: int, by_plan: bool = False) -> int:
 def words_of_ranks(by_plan: bool = False) -> tuple[list[str], list[str]]:
     """This very command as each rank is started by it, and Python's flags."""
     words = sys.argv[1:]
-    place = next((n for n, word in enumerate(words) if word.split("=")[0] == "--ranks"), None)
-    if place is not None and not by_plan:  # by a plan, it is an option of the script
-        del words[place : place + (1 if "=" in words[place] else 2)]
+    for option in () if by_plan else ("--ranks", "--on"):  # by a plan, these are options of the script
+        place = next((n for n, word in enumerate(words) if word.split("=")[0] == option), None)
+        if place is not None:
+            del words[place : place + (1 if "=" in words[place] else 2)]
     return ["overdrive", *words], _interpreter_flags()
 
 

@@ -27,10 +27,15 @@ _ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is 
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, whose ranks have no port told
 
 
+def launched_by(rank: int, size: int, local_rank: int, address: str, port: int) -> dict[str, str]:
+    """The variables of a process that is a rank, without an agent of torchrun's: rank 0 keeps the store there."""
+    told = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": local_rank, "MASTER_ADDR": address, "MASTER_PORT": port}
+    return {name: str(value) for name, value in told.items()}
+
+
 def environment_of(ranks: int, rank: int, port: int, seed: str) -> dict[str, str]:
-    """The variables of a process of this machine that is a rank, without a launcher's agent: rank 0 keeps the store."""
-    told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return {**{name: str(value) for name, value in told.items()}, SEED: seed}
+    """The same for a rank of this machine."""
+    return {**launched_by(rank, ranks, rank, "127.0.0.1", port), SEED: seed}
 
 
 def threads_of(ranks: int) -> int:
