@@ -13,9 +13,9 @@ import parameter_uses
 import small_programs
 import torch
 
+from overdrive.model_state.sharded import kept, parts, saved, share, states
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.techniques.parallel.data_parallel import gradients
-from overdrive.techniques.parallel.data_parallel.sharded import kept, parts, saved, share, states
 
 DEFECTS = {}  # by name: the program that shows it, and what alters Overdrive
 PROGRAMS = {**small_programs.PROGRAMS, **{name: lambda f=f: f(None) for name, f in parameter_uses.USES.items()}}

@@ -184,7 +184,7 @@ def _divided(model: Any, optimizers: list[Any], call: Callable[..., Any], args: 
 
 def _units(model: Any) -> list[int]:
     """Bytes of the parameters that would be whole at the same time, were each rank to keep its share of all."""
-    from overdrive.techniques.parallel.data_parallel.sharded.units import units
+    from overdrive.model_state.sharded.units import units
 
     return [sum(each.nbytes for each in unit) for unit in units(model)]
 

@@ -11,7 +11,7 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
-    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
+    from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
 
 class DataParallel(Technique):
@@ -85,8 +85,8 @@ class DataParallel(Technique):
 
 def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
     """Have optimizers' state divided, and `parameters` with their gradients."""
-    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
-    from overdrive.techniques.parallel.data_parallel.sharded.states import ShardedStates
+    from overdrive.model_state.sharded.states import ShardedStates
+    from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
     sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
     states = ShardedStates(lambda: rank.group, rank.say, sharding.kept if sharding else None)

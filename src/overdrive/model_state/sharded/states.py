@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from overdrive.core.objective import size
+from overdrive.model_state.sharded.held import Held, set_data
+from overdrive.model_state.sharded.kept import Kept
+from overdrive.model_state.sharded.share import Share, exchange, is_dense
 from overdrive.ranks.group import Group
 from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.torch.internals import as_plain_tensors, version_of
 from overdrive.seams.torch.optimizer_state import state_of
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held, set_data
-from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
-from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange, is_dense
 
 
 @dataclass

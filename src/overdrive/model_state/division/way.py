@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from overdrive.techniques.parallel.data_parallel.chance import Drawn
+from overdrive.model_state.division.chance import Drawn
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from overdrive.techniques.parallel.data_parallel.sharded.share import Share
+from overdrive.model_state.sharded.share import Share
 
 
 class Keeper(Protocol):

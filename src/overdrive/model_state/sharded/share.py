@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from overdrive.model_state.division.exchange import shares
 from overdrive.ranks.group import Group
-from overdrive.techniques.parallel.data_parallel.exchange import shares
 
 _BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
 

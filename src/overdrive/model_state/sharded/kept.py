@@ -17,12 +17,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from overdrive.model_state.sharded.held import Held, Sharded, Unit, keepers, set_data
+from overdrive.model_state.sharded.parts import GradientParts, may_gather
+from overdrive.model_state.sharded.saved import Saved
+from overdrive.model_state.sharded.share import Share, exchange
 from overdrive.ranks.group import Group
 from overdrive.seams.torch.internals import as_plain_tensors, storage_owners, unseen_by_modes
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held, Sharded, Unit, keepers, set_data
-from overdrive.techniques.parallel.data_parallel.sharded.parts import GradientParts, may_gather
-from overdrive.techniques.parallel.data_parallel.sharded.saved import Saved
-from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange
 
 # What these tell is right while a parameter is not whole.
 _ATTRIBUTES = frozenset(
