@@ -10,6 +10,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from overdrive.core.runs import equal_runs
 from overdrive.seams.torch.blocks import repeated_blocks
 
 
@@ -37,11 +38,11 @@ def stages_of(model: nn.Module, order: Sequence[str], ranks: int) -> dict[str, t
     largest stage is as small as can be.
     """
     sizes = {name: each.nbytes for name, each in model.named_parameters()}
-    layer_of = _layers(model)
+    layer_of = layers_of(model)
     layers: dict[nn.Module, list[str]] = {}
     for name in dict.fromkeys(order):
         layers.setdefault(layer_of[name], []).append(name)
-    runs = _runs([sum(sizes[name] for name in names) for names in layers.values()], ranks)
+    runs = equal_runs([sum(sizes[name] for name in names) for names in layers.values()], ranks)
     if runs is None:
         return {}
     stage_of = {name: stage for stage, names in zip(runs, layers.values(), strict=True) for name in names}
@@ -52,7 +53,7 @@ def stages_of(model: nn.Module, order: Sequence[str], ranks: int) -> dict[str, t
     return {name: (stage, alone[name]) for name, stage in stage_of.items()}
 
 
-def _layers(model: nn.Module) -> dict[str, nn.Module]:
+def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     """By a weight's name, the repeated block that it is in, or its module."""
     layers: dict[int, nn.Module] = {}
     for block in repeated_blocks(model):
@@ -62,33 +63,3 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
         for each in module.parameters(recurse=False):
             layers.setdefault(id(each), module)
     return {name: layers[id(each)] for name, each in model.named_parameters()}
-
-
-def _runs(sizes: Sequence[int], ranks: int) -> list[int] | None:
-    """Of each of these, its run: `ranks` runs, none empty, the largest as small as can be."""
-    if len(sizes) < ranks:
-        return None
-    low, high = max(sizes), sum(sizes)
-    while low < high:
-        middle = (low + high) // 2
-        if _needed(sizes, middle) <= ranks:
-            high = middle
-        else:
-            low = middle + 1
-    found, held, stage = [], 0, 0
-    for place, size in enumerate(sizes):
-        left = len(sizes) - place
-        if place and (held + size > low or left == ranks - 1 - stage):
-            stage, held = stage + 1, 0
-        found.append(stage)
-        held += size
-    return found
-
-
-def _needed(sizes: Sequence[int], most: int) -> int:
-    runs, held = 1, 0
-    for size in sizes:
-        if held + size > most:
-            runs, held = runs + 1, 0
-        held += size
-    return runs
