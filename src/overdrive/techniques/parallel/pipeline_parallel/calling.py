@@ -39,6 +39,16 @@ class _Leaf:
     recorded: bool = False  # it has a gradient, on the rank that made it
 
 
+@dataclass
+class _Result:
+    """A leaf of the results of all micro-batches."""
+
+    whole: Any
+    recorded: bool  # it has a gradient
+    own: list[torch.Tensor]  # what it is made of, where that was made on this rank
+    dim: int  # along which
+
+
 class StagedCall:
     """Args: see `Stages`; `reached`: is told of each backward pass."""
 
@@ -131,21 +141,26 @@ class StagedCall:
         room = torch.empty(like.shape, dtype=like.dtype, device=self._anchor.device)
         return _Leaf(room, links.later(room, placed.stage, number), like.requires_grad)
 
-    def _whole(self, parts: Sequence[_Leaf], joined: tuple[int, int] | None) -> _Leaf:
+    def _whole(self, parts: Sequence[_Leaf], joined: tuple[int, int] | None) -> _Result:
         for each in parts:
             if each.wait is not None:
                 each.wait()
-        values, recorded = [each.value for each in parts], any(each.recorded for each in parts)
+        dim, values = 0 if joined is None else joined[0], [each.value for each in parts]
         if joined is None:
-            return _Leaf(values[0], recorded=recorded)
-        return _Leaf(torch.cat(values, joined[0]), recorded=recorded)
+            values = values[:1]  # all have the same
+        recorded = torch.is_grad_enabled() and any(each.recorded for each in parts)
+        own = [each for each in values if isinstance(each, torch.Tensor) and each.requires_grad] if recorded else []
+        with torch.no_grad():
+            whole = torch.cat(values, dim) if len(values) > 1 else values[0].clone() if own else values[0]
+        return _Result(whole, recorded, own, dim)
 
-    def _delivered(self, leaves: Sequence[_Leaf]) -> list[Any]:
+    def _delivered(self, results: Sequence[_Result]) -> list[Any]:
         """With the graph of the gradients behind them, on every rank."""
-        tracked = [each for each in leaves if each.recorded] if torch.is_grad_enabled() else []
+        tracked = [each for each in results if each.recorded]
         if tracked:
-            given = (*(each.value for each in tracked), *self._stages.tokens, self._anchor)
-            made = Delivered.apply(self._reached, len(tracked), *given)  # type: ignore[no-untyped-call]
-            for each, value in zip(tracked, made, strict=True):
-                each.value = value
-        return [each.value for each in leaves]
+            pieces = [(len(each.own), each.dim) for each in tracked]
+            given = (*(part for each in tracked for part in each.own), *self._stages.tokens, self._anchor)
+            made = Delivered.apply(self._reached, [each.whole for each in tracked], pieces, *given)  # type: ignore[no-untyped-call]
+            for each, whole in zip(tracked, made, strict=True):
+                each.whole = whole
+        return [each.whole for each in results]

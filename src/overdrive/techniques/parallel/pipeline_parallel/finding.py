@@ -67,9 +67,11 @@ def found(
         ).made
     except NoTrial as error:
         return {"reason": f"it could not be tried ({error})"}
-    if batches is not None and told.get("split"):
+    if "reason" in told:
+        return told
+    if batches is not None and told["split"]:
         return {**told, "way": asdict(batches.way), "count": batches.count}
-    return {**told, "whole": why or told.get("unsplit", "")}
+    return {**told, "whole": why or told["unsplit"]}
 
 
 def _way(

@@ -80,7 +80,7 @@ class Entered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: Any, links: Links) -> Any:
         ctx.links = links
-        return given.view_as(given), given.new_zeros(())
+        return given.clone(), given.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, gradient: Any, token: Any) -> Any:
@@ -90,21 +90,35 @@ class Entered(torch.autograd.Function):
 class Delivered(torch.autograd.Function):
     """The call's results, which all ranks have; the gradient goes into those that were made on this one.
 
-    `tensors` are results, `count` of them, and then tokens. `reached` is told that a backward pass has come here.
+    Args:
+        reached: is told that a backward pass has come here.
+        wholes: the results, in memory of their own: the program may write to them.
+        pieces: of each, how many of `tensors` it is made of, and along which dimension; 0 where another rank made it.
+        tensors: these, and then tokens.
     """
 
     @staticmethod
-    def forward(ctx: Any, reached: Callable[[], None], count: int, *tensors: Any) -> Any:
-        ctx.reached, ctx.count = reached, count
-        ctx.tokens = len(tensors) - count
+    def forward(
+        ctx: Any, reached: Callable[[], None], wholes: list[Any], pieces: list[tuple[int, int]], *tensors: Any
+    ) -> Any:
+        ctx.reached, ctx.pieces = reached, pieces
+        ctx.shapes = [each.shape for each in tensors]
         ctx.set_materialize_grads(False)
-        return tuple(each.view_as(each) for each in tensors[:count])
+        return tuple(wholes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.reached()
         some = next(each for each in gradients if each is not None)
-        return None, None, *gradients, *(some.new_zeros(()) for _ in range(ctx.tokens))
+        found: list[Any] = []
+        for gradient, (count, dim) in zip(gradients, ctx.pieces, strict=True):
+            shapes = ctx.shapes[len(found) : len(found) + count]
+            if gradient is None or count < 2:
+                found += [gradient] * count
+            else:
+                found += gradient.split([shape[dim] for shape in shapes], dim)
+        tokens = [some.new_zeros(()) for _ in ctx.shapes[len(found) :]]
+        return None, None, None, *found, *tokens
 
 
 def received(links: Links, source: int, number: int, like: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -117,7 +131,7 @@ def received(links: Links, source: int, number: int, like: torch.Tensor, device:
     links.receive(room, source, number)
     if dense.stride() != room.stride():
         room = torch.empty_strided(dense.shape, dense.stride(), dtype=like.dtype, device=device).copy_(room)
-    return room.expand(like.shape)
+    return room if room.shape == like.shape else room.expand(like.shape)  # a view could not be written to
 
 
 def packed(tensor: torch.Tensor) -> torch.Tensor:
