@@ -156,7 +156,7 @@ class Group:
         return self._stages.recv([room], source, tag)
 
     def wait_for(self, work: Any, what: str) -> None:
-        with self._waiting(what):
+        with self._waiting(what, for_one=True):
             work.wait()
 
     def _meet(self, kind: str, what: str, size: int, sizes_differ: bool = False) -> list[int]:
@@ -185,8 +185,8 @@ class Group:
         return self._on_gpu[purpose]
 
     @contextmanager
-    def _waiting(self, what: str) -> Iterator[None]:
-        self.monitor.waits(what)
+    def _waiting(self, what: str, for_one: bool = False) -> Iterator[None]:
+        self.monitor.waits(what, for_one=for_one)
         began = time.monotonic()
         try:
             yield

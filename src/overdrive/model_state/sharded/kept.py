@@ -137,8 +137,6 @@ class Kept:
     def staged(self) -> Iterator[None]:
         """Around a model's call in stages: what this rank has whole is as in one process."""
         own = [held for held in self._held.values() if held.share.is_whole and held.parameter is not None]
-        with torch.no_grad(), _unseen():
-            self.give_back()
         for held in own:
             held.parameter.__class__ = nn.Parameter
         self.in_stages = True

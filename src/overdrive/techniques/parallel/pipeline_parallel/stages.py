@@ -8,6 +8,7 @@ without a word who needs what from whom. What stages do not hang on (masks, plac
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ _WRITES = frozenset(
 _KEY = "overdrive_stage"  # in a tensor's own attributes
 
 _of_thread = threading.local()
+_calls = itertools.count()
 
 
 class Unstaged(Exception):
@@ -49,6 +51,7 @@ class Placed:
     """Where a tensor's value is.
 
     Attributes:
+        call: of the model, by number, in which that is so: a program may keep a tensor, and give it to another one.
         stage: which has it.
         own: whether the tensor itself has it, on this rank.
         copy: what has it here, or had it when it was sent here.
@@ -56,10 +59,10 @@ class Placed:
         sent: stages that it was sent to.
     """
 
-    __slots__ = ("copy", "own", "sent", "shape", "stage")
+    __slots__ = ("call", "copy", "own", "sent", "shape", "stage")
 
-    def __init__(self, stage: int, own: bool) -> None:
-        self.stage, self.own = stage, own
+    def __init__(self, call: int, stage: int, own: bool) -> None:
+        self.call, self.stage, self.own = call, stage, own
         self.copy: torch.Tensor | None = None
         self.shape: torch.Tensor | None = None
         self.sent: set[int] = set()
@@ -97,7 +100,7 @@ class Stages(TorchFunctionMode):
         self._links, self._owners, self._chance, self._anchor = links, owners, chance, anchor
         self._rank = links.rank
         self._weights: dict[int, Placed] = {}
-        self._inside = 0
+        self._number, self._inside = next(_calls), 0
         self.current = 0
         self.tokens: list[torch.Tensor] = []
 
@@ -123,9 +126,10 @@ class Stages(TorchFunctionMode):
         if key in self._owners:
             if key not in self._weights:
                 stage = self._owners[key][0]
-                self._weights[key] = Placed(stage, stage == self._rank)
+                self._weights[key] = Placed(self._number, stage, stage == self._rank)
             return self._weights[key]
-        return vars(tensor).get(_KEY)
+        placed: Placed | None = vars(tensor).get(_KEY)
+        return placed if placed is not None and placed.call == self._number else None
 
     def value(self, tensor: torch.Tensor, placed: Placed | None) -> torch.Tensor:
         """On a rank that has it."""
@@ -236,7 +240,7 @@ class Stages(TorchFunctionMode):
                 self._moved(leaf, other, stage)
                 whole: torch.Tensor = leaf
                 return whole
-        vars(made)[_KEY] = Placed(stage, stage == self._rank)
+        vars(made)[_KEY] = Placed(self._number, stage, stage == self._rank)
         return made
 
     def _moved(self, tensor: Any, given: Any, stage: int) -> None:
@@ -245,10 +249,12 @@ class Stages(TorchFunctionMode):
             return
         placed, here = self.placed(tensor), stage == self._rank
         if placed is None:
-            vars(tensor)[_KEY] = placed = Placed(stage, here)
+            vars(tensor)[_KEY] = placed = Placed(self._number, stage, here)
             placed.shape = None if here else given
         elif placed.stage != stage:
             placed.move(stage, False, given if here else None)
+        elif id(tensor) not in self._owners:
+            placed.sent.clear()  # other stages have what it was
 
     # -- chance -----------------------------------------------------------------------------------
 
