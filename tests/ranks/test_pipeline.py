@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,7 +20,7 @@ from overdrive.model_state.sharded.held import keepers  # noqa: E402
 from overdrive.model_state.sharded.states import ShardedStates  # noqa: E402
 from overdrive.seams.hub import Seams  # noqa: E402
 from overdrive.seams.patch import Patches  # noqa: E402
-from overdrive.seams.torch import draws  # noqa: E402
+from overdrive.seams.torch import draws, operators  # noqa: E402
 from overdrive.techniques.parallel.pipeline_parallel import calling, finding, mailboxes, stages, transfers  # noqa: E402
 from overdrive.techniques.parallel.pipeline_parallel.uses import stages_of  # noqa: E402
 from tests.conftest import Run  # noqa: E402
@@ -41,25 +41,32 @@ UNSPLIT = {
 }
 
 
+class Answers(NamedTuple):
+    chance: Chance
+    norms: Norms
+
+
 @pytest.fixture
-def chance() -> Iterator[Chance]:
-    """What answers for random numbers in trials, as in a run."""
-    before, hub, patches, chance = torch.get_default_dtype(), Seams(), Patches(), Chance()
+def answers() -> Iterator[Answers]:
+    """What answers for random numbers and batch norm in trials, as in a run."""
+    before, hub, patches, chance, norms = torch.get_default_dtype(), Seams(), Patches(), Chance(), Norms(None)
 
     def drawn(*asked: Any) -> Any:
         running = stages.running()
         return (chance.answer if running is None else running.drawn)(*asked)
 
     hub.random_drawn.subscribe(drawn)
+    hub.operator_called("batch_norm").subscribe(norms.answer)
     draws.enter(hub, patches)
-    yield chance
+    operators.enter(hub, patches)
+    yield Answers(chance, norms)
     patches.restore()
     torch.set_default_dtype(before)
 
 
-def found(chance: Chance, model: nn.Module, given: tuple[Any, ...], ranks: int = 2) -> dict[str, Any]:
+def found(answers: Answers, model: nn.Module, given: tuple[Any, ...], ranks: int = 2) -> dict[str, Any]:
     leaves, build = flatten((given, {}))
-    return finding.found(model, model, leaves, build, ranks, chance, Norms(None))
+    return finding.found(model, model, leaves, build, ranks, *answers)
 
 
 def made(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
@@ -69,9 +76,9 @@ def made(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_models_as_people_write_them(name: str, chance: Chance) -> None:
+def test_models_as_people_write_them(name: str, answers: Answers) -> None:
     model, given = made(name)
-    told = found(chance, model, given)
+    told = found(answers, model, given)
     assert "reason" not in told, told
     assert told["evaluates"] == (name != "encoder")  # which asks how its values are padded, before it takes a fast path
     assert {*told["stages"]} == {name for name, _ in model.named_parameters()}
@@ -80,9 +87,9 @@ def test_models_as_people_write_them(name: str, chance: Chance) -> None:
     assert told["split"] or UNSPLIT[name] in told["whole"]
 
 
-def test_three_stages(chance: Chance) -> None:
+def test_three_stages(answers: Answers) -> None:
     model, given = made("mlp")
-    told = found(chance, model, given, ranks=3)
+    told = found(answers, model, given, ranks=3)
     assert told["split"] and {stage for stage, _ in told["stages"].values()} == {0, 1, 2}
 
 
@@ -118,13 +125,13 @@ class Deciding(nn.Module):
         return self.two(x if x.mean() > 0 else -x)
 
 
-def test_code_that_looks_at_values_is_refused_by_layer(chance: Chance) -> None:
-    told = found(chance, Deciding(), (torch.randn(5, 6),))
+def test_code_that_looks_at_values_is_refused_by_layer(answers: Answers) -> None:
+    told = found(answers, Deciding(), (torch.randn(5, 6),))
     assert told == {"reason": "one: its code looks at values that its layers make (`__bool__`)"}
 
 
-def test_what_stays_whole_is_told(chance: Chance) -> None:
-    assert "fewer layers" in found(chance, nn.Linear(6, 3), (torch.randn(5, 6),))["reason"]
+def test_what_stays_whole_is_told(answers: Answers) -> None:
+    assert "fewer layers" in found(answers, nn.Linear(6, 3), (torch.randn(5, 6),))["reason"]
     hooked, graded, shared = mlp(), mlp(), mlp()
     hooked[0].register_forward_hook(lambda *seen: None)
     graded[0].weight.register_hook(lambda gradient: gradient)
@@ -150,8 +157,8 @@ class Written(nn.Module):
         return self.three(room).flatten(1)[..., : kept.size(-1)]
 
 
-def test_what_is_written_in_place_goes_where_it_is_written(chance: Chance) -> None:
-    told = found(chance, Written(), (torch.randn(5, 6),))
+def test_what_is_written_in_place_goes_where_it_is_written(answers: Answers) -> None:
+    told = found(answers, Written(), (torch.randn(5, 6),))
     assert told.get("split"), told
 
 
@@ -264,12 +271,12 @@ def given() -> tuple[torch.Tensor, ...]:
     ],
 )
 def test_seeded_defects_are_caught(
-    defect: Any, make: Any, of: Any, chance: Chance, monkeypatch: pytest.MonkeyPatch
+    defect: Any, make: Any, of: Any, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(1)
-    assert found(chance, make(), of(), RANKS[make is Written])["split"]
+    assert found(answers, make(), of(), RANKS[make is Written])["split"]
     defect(monkeypatch)
-    told = found(chance, make(), of(), RANKS[make is Written])
+    told = found(answers, make(), of(), RANKS[make is Written])
     assert "reason" in told or not told["split"], told
 
 

@@ -61,8 +61,8 @@ class StagedCall:
         written: Collection[int] = (),
     ) -> None:
         self._links, self._reached, self._chance = links, reached, Chance()
-        self._anchor = torch.zeros((), device=device, requires_grad=True)
-        self._stages = Stages(links, owners, self._chance, self._anchor, written)
+        anchor = torch.zeros((), device=device, requires_grad=True)
+        self._stages = Stages(links, owners, self._chance, anchor, written)
 
     @property
     def wrote(self) -> dict[int, int]:
@@ -117,6 +117,7 @@ class StagedCall:
             return leaf
         made, token = Entered.apply(leaf, self._links)  # type: ignore[no-untyped-call]
         self._stages.tokens.append(token)
+        self._stages.anchor = self._stages.anchor + token
         return made
 
     # -- results ----------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class StagedCall:
                 if other != links.rank:
                     links.send(packed(value.expand(like.shape).contiguous()), other, number)
             return _Leaf(value, recorded=value.requires_grad)
-        room = torch.empty(like.shape, dtype=like.dtype, device=self._anchor.device)
+        room = torch.empty(like.shape, dtype=like.dtype, device=self._stages.anchor.device)
         return _Leaf(room, links.later(room, placed.stage, number), like.requires_grad)
 
     def _whole(self, parts: Sequence[_Leaf], joined: tuple[int, int] | None) -> _Result:
@@ -159,7 +160,7 @@ class StagedCall:
         tracked = [each for each in results if each.recorded]
         if tracked:
             pieces = [(len(each.own), each.dim) for each in tracked]
-            given = (*(part for each in tracked for part in each.own), *self._stages.tokens, self._anchor)
+            given = (*(part for each in tracked for part in each.own), *self._stages.tokens, self._stages.anchor)
             made = Delivered.apply(self._reached, [each.whole for each in tracked], pieces, *given)  # type: ignore[no-untyped-call]
             for each, whole in zip(tracked, made, strict=True):
                 each.whole = whole

@@ -76,6 +76,9 @@ class Pipelines:
     # -- inside -----------------------------------------------------------------------------------
 
     def _trained(self, model: nn.Module) -> bool:
+        """Whether an optimizer has it, and it is no part of one that is in stages."""
+        if any(self.kept.of(each) is not None for each in model.parameters()):
+            return False
         own = {id(each) for each in model.parameters()}
         return any(id(each) in own for optimizer in self._optimizers for each in parameters_of(optimizer))
 

@@ -78,7 +78,7 @@ class Stages(TorchFunctionMode):
     Args:
         owners: by a weight's id, its stage, and whether functions that take it belong there; of others it is sent.
         chance: what draws rows of the whole batch's random numbers.
-        anchor: a tensor with a gradient, on the device of the model.
+        anchor: see `transfers`; on the device of the model.
         written: ids of buffers that calls write to.
 
     Attributes:
@@ -97,7 +97,7 @@ class Stages(TorchFunctionMode):
         super().__init__()
         self._written = written
         self.wrote: dict[int, int] = {}
-        self._links, self._owners, self._chance, self._anchor = links, owners, chance, anchor
+        self._links, self._owners, self._chance, self.anchor = links, owners, chance, anchor
         self._rank = links.rank
         self._weights: dict[int, Placed] = {}
         self._number, self._inside = next(_calls), 0
@@ -196,28 +196,28 @@ class Stages(TorchFunctionMode):
         if self._rank == placed.stage:
             value = self.value(tensor, placed)
             if recorded:
-                self.tokens.append(Sent.apply(value, self._links, stage, number))  # type: ignore[no-untyped-call]
+                self.tokens.append(Sent.apply(value, self.anchor, self._links, stage, number))  # type: ignore[no-untyped-call]
             else:
                 self._links.send(packed(value), stage, number)
         elif self._rank == stage:
             like = self.shape(tensor, placed)
             if recorded:
-                placed.copy, token = Received.apply(self._anchor, self._links, placed.stage, number, like)  # type: ignore[no-untyped-call]
+                placed.copy, token = Received.apply(self.anchor, self._links, placed.stage, number, like)  # type: ignore[no-untyped-call]
                 self.tokens.append(token)
             else:
-                placed.copy = received(self._links, placed.stage, number, like, self._anchor.device)
+                placed.copy = received(self._links, placed.stage, number, like, self.anchor.device)
 
     def _shape_of(self, leaf: Any, placed: Placed | None, name: str) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self.shape(leaf, placed)
-        if isinstance(leaf, torch.device) or (name == "to" and leaf == str(self._anchor.device)):
+        if isinstance(leaf, torch.device) or (name == "to" and leaf == str(self.anchor.device)):
             return torch.device("meta")
         return leaf
 
     def _told(self, function: Any, name: str, leaves: Any, known: Any, spec: Any) -> Any:
         """What the tensor itself says, or what has its shape."""
         if name == "__get__" and function.__self__.__name__ in ("device", "is_cpu", "is_meta", "is_cuda"):
-            return function(self._anchor)
+            return function(self.anchor)
         given = [
             (leaf if placed.own else self.shape(leaf, placed)) if placed is not None else leaf
             for leaf, placed in _both(leaves, known)
@@ -287,7 +287,7 @@ class Stages(TorchFunctionMode):
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_meta:
             return tensor
-        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=self._anchor.device)
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=self.anchor.device)
 
 
 def running() -> Stages | None:

@@ -2,7 +2,8 @@
 
 Each of these nodes gives a *token* beside what it is for: a number that the call's results are made to hang on. So a
 backward pass comes to every one of them, on every rank, in the reverse of the order of the call, whatever it uses: what
-one rank waits for, another one is sure to send.
+one rank waits for, another one is sure to send. They hang themselves on an *anchor*, a number that comes of what the
+call is given: so a pass that is made for that alone (`torch.autograd.grad`) comes to all of them, too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Sent(torch.autograd.Function):
     """To another stage. Gives a token."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, links: Links, to: int, number: int) -> Any:
+    def forward(ctx: Any, tensor: Any, anchor: Any, links: Links, to: int, number: int) -> Any:
         ctx.links, ctx.to, ctx.number = links, to, number
         ctx.like = tensor.new_empty(0), tensor.shape
         links.send(packed(tensor), to, number)
@@ -53,14 +54,11 @@ class Sent(torch.autograd.Function):
         like, shape = ctx.like
         room = like.new_empty(shape)
         ctx.links.receive(room, ctx.to, ctx.number, back=True)
-        return room, None, None, None
+        return room, None, None, None, None
 
 
 class Received(torch.autograd.Function):
-    """From another stage. Gives what was sent, and a token.
-
-    `anchor` is any tensor that has a gradient, so that this has one. `like` has the shape, and no data.
-    """
+    """From another stage. Gives what was sent, and a token. `like` has the shape, and no data."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Any, links: Links, source: int, number: int, like: Any) -> Any:
