@@ -107,6 +107,7 @@ class StagedCall:
 
     def _one(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build) -> tuple[list[_Leaf], Build]:
         args, kwargs = build(leaves)
+        self._stages.given = set(map(id, leaves))
         with self._stages:
             result = call(*args, **kwargs)
         results, together = flatten(result)

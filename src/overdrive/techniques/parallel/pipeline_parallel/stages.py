@@ -83,6 +83,7 @@ class Stages(TorchFunctionMode):
 
     Attributes:
         tokens: see `transfers`.
+        given: ids of the arguments.
         wrote: by a buffer's id, the stage that wrote to it.
     """
 
@@ -103,6 +104,7 @@ class Stages(TorchFunctionMode):
         self._number, self._inside = next(_calls), 0
         self.current = 0
         self.tokens: list[torch.Tensor] = []
+        self.given: set[int] = set()
 
     def __enter__(self) -> Any:
         _of_thread.stages = self
@@ -181,8 +183,8 @@ class Stages(TorchFunctionMode):
 
     def _stage(self, leaves: Sequence[Any], known: Sequence[Placed | None]) -> int:
         for leaf, placed in _both(leaves, known):
-            if placed is None and type(leaf) is nn.Parameter and leaf.requires_grad:
-                raise Unstaged("it uses a weight that it did not use when it was tried")
+            if placed is None and id(leaf) not in self.given and torch.is_grad_enabled() and _has_gradient(leaf):
+                raise Unstaged("it uses what has a gradient, and is no argument or weight that its first call used")
             owner = self._owners.get(id(leaf))
             if owner is not None and owner[1]:
                 self.current = owner[0]

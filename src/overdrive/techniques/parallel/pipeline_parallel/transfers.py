@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch.autograd.function import once_differentiable
 
 
 class Links(Protocol):
@@ -50,6 +51,7 @@ class Sent(torch.autograd.Function):
         return tensor.new_zeros(())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, token: Any) -> Any:
         like, shape = ctx.like
         room = like.new_empty(shape)
@@ -67,6 +69,7 @@ class Received(torch.autograd.Function):
         return made, made.new_zeros(())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Any, token: Any) -> Any:
         ctx.links.send(gradient.contiguous(), ctx.source, ctx.number, back=True)
         return None, None, None, None, None
@@ -81,6 +84,7 @@ class Entered(torch.autograd.Function):
         return given.clone(), given.new_zeros(())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Any, token: Any) -> Any:
         return ctx.links.summed(gradient.clone(memory_format=torch.contiguous_format)), None
 
@@ -105,6 +109,7 @@ class Delivered(torch.autograd.Function):
         return tuple(wholes)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.reached()
         some = next(each for each in gradients if each is not None)
