@@ -21,7 +21,7 @@ from overdrive.model_state.sharded.states import ShardedStates  # noqa: E402
 from overdrive.seams.hub import Seams  # noqa: E402
 from overdrive.seams.patch import Patches  # noqa: E402
 from overdrive.seams.torch import draws, operators  # noqa: E402
-from overdrive.techniques.parallel.pipeline_parallel import calling, finding, mailboxes, stages, transfers  # noqa: E402
+from overdrive.techniques.parallel.pipeline_parallel import calling, finding, mailboxes, placed, stages, transfers  # noqa: E402
 from overdrive.techniques.parallel.pipeline_parallel.uses import stages_of  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
@@ -219,9 +219,9 @@ def output_of_the_stage_before(patch: pytest.MonkeyPatch) -> None:
     """What is handed to the others is what this stage was sent, where it has the shape."""
     right = stages.Stages.value
 
-    def value(self: Any, tensor: Any, placed: Any) -> Any:
+    def value(self: Any, tensor: Any, known: Any) -> Any:
         last = getattr(self, "last", None)
-        self.last = right(self, tensor, placed)
+        self.last = right(self, tensor, known)
         return last if not self._inside and last is not None and last.shape == self.last.shape else self.last
 
     patch.setattr(stages.Stages, "value", value)
@@ -234,7 +234,7 @@ def gradient_of_what_is_given_counted_for_each(patch: pytest.MonkeyPatch) -> Non
 
 def written_unseen(patch: pytest.MonkeyPatch) -> None:
     """What was written to since is taken as it was sent."""
-    patch.setattr(stages.Placed, "move", lambda self, stage, own, copy: None)
+    patch.setattr(placed.Placed, "move", lambda self, stage, own, copy: None)
 
 
 class Given(nn.Module):

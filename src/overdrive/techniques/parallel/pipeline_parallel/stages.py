@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from overdrive.model_state.division.chance import Chance
 from overdrive.model_state.sharded.kept import TOLD_METHODS
 from overdrive.seams.torch.internals import unseen_by_modes
+from overdrive.techniques.parallel.pipeline_parallel.placed import Placed, without_data
 from overdrive.techniques.parallel.pipeline_parallel.transfers import Links, Received, Sent, packed, received
 
 _TOLD = TOLD_METHODS | {"stride", "is_contiguous", "storage_offset", "type", "is_pinned", "__repr__", "__format__"}
@@ -45,31 +45,6 @@ _calls = itertools.count()
 
 class Unstaged(Exception):
     """The call cannot be made in stages; the message is the reason, for people."""
-
-
-class Placed:
-    """Where a tensor's value is.
-
-    Attributes:
-        call: of the model, by number, in which that is so: a program may keep a tensor, and give it to another one.
-        stage: which has it.
-        own: whether the tensor itself has it, on this rank.
-        copy: what has it here, or had it when it was sent here.
-        shape: what has its shape alone.
-        sent: stages that it was sent to.
-    """
-
-    __slots__ = ("call", "copy", "own", "sent", "shape", "stage")
-
-    def __init__(self, call: int, stage: int, own: bool) -> None:
-        self.call, self.stage, self.own = call, stage, own
-        self.copy: torch.Tensor | None = None
-        self.shape: torch.Tensor | None = None
-        self.sent: set[int] = set()
-
-    def move(self, stage: int, own: bool, copy: torch.Tensor | None) -> None:
-        """It was written to there."""
-        self.stage, self.own, self.copy, self.sent = stage, own, copy, set()
 
 
 class Stages(TorchFunctionMode):
@@ -145,9 +120,9 @@ class Stages(TorchFunctionMode):
         if tensor.is_meta:
             return tensor
         if placed is None:
-            return _without_data(tensor)
+            return without_data(tensor)
         if placed.shape is None:
-            placed.shape = _without_data(tensor)
+            placed.shape = without_data(tensor)
         return placed.shape
 
     # -- functions --------------------------------------------------------------------------------
@@ -303,12 +278,3 @@ def _both(leaves: Sequence[Any], known: Sequence[Placed | None]) -> Any:
 
 def _has_gradient(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad
-
-
-def _without_data(tensor: torch.Tensor) -> torch.Tensor:
-    if isinstance(tensor, nn.Parameter):  # of one that this rank has not, the memory is another one
-        made = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-    else:
-        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
-    # A leaf with a gradient could not be written to, as what it stands for can.
-    return made.requires_grad_().clone() if tensor.requires_grad and torch.is_grad_enabled() else made
