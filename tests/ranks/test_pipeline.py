@@ -26,6 +26,7 @@ from overdrive.techniques.parallel.pipeline_parallel.uses import stages_of  # no
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
 from tests.ranks.tensor_models import GPT, MODELS, Dropped, mlp  # noqa: E402
+from tests.ranks.test_sharded import USES, differing  # noqa: E402
 
 HERE = Path(__file__).parent
 ROUNDING = 1e-9  # of numbers in fp64, after eight steps
@@ -378,6 +379,19 @@ def test_a_program_in_stages_prints_the_numbers_of_one_process(python: Run, over
 )
 def test_programs_print_the_numbers_of_one_process(name: str, said: str, python: Run, overdrive: Run) -> None:
     same(python, overdrive, name, said)
+
+
+# Not on every rank an error: see docs/scale.md.
+ENDED = {"gradients_asked_for", "written_between_forward_and_backward"}
+
+
+@pytest.mark.cluster
+def test_what_programs_do_with_parameters(python: Run, overdrive: Run) -> None:
+    names = [each for each in USES if each not in ENDED]
+    one = python("parameter_uses.py", *names, cwd=HERE)
+    line = ("run", "--ranks", "2", "--layout", "pipeline=2", "parameter_uses.py", *names)
+    many = overdrive(*line, cwd=HERE, timeout=1200)
+    assert many.returncode == 0 and differing(one.stdout, many.stdout) == {}, many.stderr
 
 
 def same(python: Run, overdrive: Run, name: str, said: str) -> None:
