@@ -16,10 +16,11 @@ from unittest import mock
 import torch
 from small_programs import PROGRAMS
 
+from overdrive.model_state.division import chance, exchange, norms
 from overdrive.ranks.group import Group
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.rank import current
-from overdrive.techniques.parallel.data_parallel import calls, chance, exchange, gradients, norms
+from overdrive.techniques.parallel.data_parallel import calls, gradients
 
 DEFECTS = {}  # by name: the program that shows it, its guard, and what alters Overdrive
 COMPARED, TRIED, STOPPED = "compared", "tried", "stopped"  # who finds it: these tests alone, the trial, the lockstep

@@ -13,9 +13,9 @@ import parameter_uses
 import small_programs
 import torch
 
+from overdrive.model_state.sharded import kept, parts, saved, share, states
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.techniques.parallel.data_parallel import gradients
-from overdrive.techniques.parallel.data_parallel.sharded import kept, parts, saved, share, states
 
 DEFECTS = {}  # by name: the program that shows it, and what alters Overdrive
 PROGRAMS = {**small_programs.PROGRAMS, **{name: lambda f=f: f(None) for name, f in parameter_uses.USES.items()}}
@@ -64,7 +64,7 @@ def a_share_off_by_one():
 
 @defect("plain_with_a_ragged_last_batch")
 def a_rank_that_steps_anothers_share():
-    with patched(kept, "Share", lambda whole, rank, ranks: share.Share(whole, ranks - 1 - rank, ranks)):
+    with patched(kept, "Share", lambda whole, rank, ranks, owner: share.Share(whole, ranks - 1 - rank, ranks)):
         yield
 
 
@@ -81,12 +81,12 @@ def a_norm_of_the_part():
 def the_state_of_another_share_after_it_is_loaded():
     plain = states.ShardedStates._narrowed
 
-    def narrowed(self, parameter, state):
+    def narrowed(self, parameter, state, in_parts):
         own = self._share(parameter)
         for name, value in state.items():
             if own is not None and value.shape == own.shape:
                 state[name] = value.flatten().flip(0).view(value.shape)
-        return plain(self, parameter, state)
+        return plain(self, parameter, state, in_parts)
 
     with patched(states.ShardedStates, "_narrowed", narrowed):
         yield

@@ -11,7 +11,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from tensor_models import GPT, Dropped, Encoder, Softmaxed, mlp, resnet
+from tensor_models import GPT, Dropped, Encoder, Softmaxed, UNet, ViT, mlp, resnet
 from torch import nn
 
 
@@ -38,13 +38,15 @@ def main(name: str) -> None:
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     kinds = {"gpt": GPT, "softmaxed": Softmaxed, "dropped": Dropped, "mlp": mlp, "encoder": Encoder, "resnet": resnet}
-    model = kinds[name]()
+    model = {**kinds, "vit": ViT, "unet": UNet}[name]()
     if name == "gpt":
         batches = [(torch.randint(11, (4, 8)), torch.randint(11, (4, 8))) for _ in range(8)]
     elif name == "encoder":
         batches = [(torch.randint(20, (4, 8)), torch.randint(4, (4,))) for _ in range(8)]
-    elif name == "resnet":
+    elif name in ("resnet", "vit"):
         batches = [(torch.randn(3, 3, 8, 8), torch.randint(10, (3,))) for _ in range(8)]
+    elif name == "unet":  # rows of its pictures are the classes
+        batches = [(torch.randn(3, 3, 8, 8), torch.randint(8, (3, 2, 8))) for _ in range(8)]
     else:
         batches = [(torch.randn(5, 6), torch.randint(3, (5,))) for _ in range(8)]
     optimizer = (

@@ -19,9 +19,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from overdrive.cli.layout import technique_of  # noqa: E402
+from overdrive.model_state.sharded import kept, share, units  # noqa: E402
+from overdrive.model_state.sharded.held import Sharded, keepers  # noqa: E402
 from overdrive.seams.parameters import looks_at_more  # noqa: E402
-from overdrive.techniques.parallel.data_parallel.sharded import kept, share, units  # noqa: E402
-from overdrive.techniques.parallel.data_parallel.sharded.held import Sharded, keepers  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
 from tests.ranks.named import NAMES  # noqa: E402

@@ -400,7 +400,7 @@ def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
 
 def test_a_layout_is_a_kind_and_all_ranks() -> None:
     assert technique_of("data=2", 2)[0] == "data_parallel" and technique_of("tensor=2", 2)[0] == "tensor_parallel"
-    for layout in ("tensor", "pipeline=2", "tensor=x", "tensor=4"):
+    for layout in ("tensor", "pipelines=2", "tensor=x", "tensor=4"):
         with pytest.raises((click.UsageError, SystemExit)):
             technique_of(layout, 2)
 

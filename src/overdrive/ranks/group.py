@@ -49,6 +49,7 @@ class Group:
         self._calls = gloo_group(self.store, "calls", self.rank, self.size, _PATIENCE)
         self._gradients = gloo_group(self.store, "gradients", self.rank, self.size, _PATIENCE)
         self._on_gpu: dict[str, Any] = {}
+        self._stages: Any = None
 
     def mine(self) -> bool:
         """Whether this is the thread and the process that takes part: no loader's worker, no thread of the program."""
@@ -133,6 +134,31 @@ class Group:
             self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
 
+    def broadcast(self, tensor: torch.Tensor, source: int, what: str) -> None:
+        """That rank's tensor, into all ranks', which are of one piece."""
+        with self._waiting(what):
+            self._meet("broadcast", what, tensor.nbytes)
+            self._on(tensor, self._calls).broadcast(tensor, source).wait()
+
+    # -- from one to another ----------------------------------------------------------------------
+
+    def connect_stages(self) -> None:
+        """All ranks at the same time, before anything is sent."""
+        if self._stages is None:
+            self._meet("connection", "the ways between stages", 0)
+            self._stages = gloo_group(self.store, "stages", self.rank, self.size, _PATIENCE)
+
+    def begin_send(self, tensor: torch.Tensor, to: int, tag: int) -> Any:
+        """Returns what is waited for before the tensor, which is of one piece, may be written to."""
+        return self._stages.send([tensor], to, tag)
+
+    def begin_receive(self, room: torch.Tensor, source: int, tag: int) -> Any:
+        return self._stages.recv([room], source, tag)
+
+    def wait_for(self, work: Any, what: str) -> None:
+        with self._waiting(what, for_one=True):
+            work.wait()
+
     def _meet(self, kind: str, what: str, size: int, sizes_differ: bool = False) -> list[int]:
         """All ranks ask for this now; `kind`: in what way they exchange it. Returns their sizes."""
         monitor = self.monitor
@@ -159,8 +185,8 @@ class Group:
         return self._on_gpu[purpose]
 
     @contextmanager
-    def _waiting(self, what: str) -> Iterator[None]:
-        self.monitor.waits(what)
+    def _waiting(self, what: str, for_one: bool = False) -> Iterator[None]:
+        self.monitor.waits(what, for_one=for_one)
         began = time.monotonic()
         try:
             yield

@@ -23,6 +23,7 @@ _STALLED = 5.0  # seconds without a look of our own: this process stood still, a
 _APART = 5.0  # seconds for which two ranks wait for different things
 _TOGETHER = 45.0  # seconds for which all wait for the same thing
 _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
+_FOR_ONE = -1  # no number
 _LAST = 5.0  # seconds for its last words
 TOLD = "told"  # in the store: some rank has said why all end
 _LOST = 5  # failures to reach the store
@@ -52,10 +53,15 @@ class Monitor:
         self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
         self._thread.start()
 
-    def waits(self, what: str, counted: bool = True) -> None:
-        """`counted`: all ranks wait equally often; else only for what they wait is compared."""
-        self.number += counted
-        self._waits = self.number if counted else 0, what, time.monotonic()
+    def waits(self, what: str, counted: bool = True, for_one: bool = False) -> None:
+        """
+        Args:
+            counted: all ranks wait equally often; else only for what they wait is compared.
+            for_one: for one other rank, while others may wait for something else: nothing is compared.
+        """
+        self.number += counted and not for_one
+        number = _FOR_ONE if for_one else self.number if counted else 0
+        self._waits = number, what, time.monotonic()
 
     @property
     def waiting(self) -> bool:
@@ -140,6 +146,8 @@ class Monitor:
         all_wait = len(beats) == self._size - 1 and all(each["waits"] for each in beats.values())
         for other, beat in beats.items():
             theirs = beat["waits"]
+            if theirs and _FOR_ONE in (waits[0], theirs[0]):
+                continue
             if theirs and theirs[:2] != list(waits[:2]) and min(waited, theirs[2]) > _APART:
                 self._end(
                     f"rank {self._rank} waits for {waits[1]} in step {self.step + 1}, and rank {other} for {theirs[1]} "

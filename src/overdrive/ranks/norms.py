@@ -22,7 +22,8 @@ def norm_of_parts(
     if not parts:
         return None
     rest = [each for each in gradients if id(each) not in own]
-    mine = call(parts, kind, False, foreach).reshape(1)
+    filled = [each for each in parts if each.numel()]
+    mine = call(filled, kind, False, foreach).reshape(1) if filled else parts[0].new_zeros(1)
     norms = [group.gather(mine, 0, [1] * group.size, "the norm of gradients")]
     if rest:
         norms.append(call(rest, kind, False, foreach).reshape(1).to(mine.device))

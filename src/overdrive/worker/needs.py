@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from math import gcd
 from pathlib import Path
@@ -144,6 +145,7 @@ class NeedsObserver:
             },
             "program": self._program,
             "divided": self._divided,
+            "layers": [held for model in self._models.values() for held in _layers(model)],
             "units": [held for model in self._models.values() for held in _units(model)],
             "steps": self._steps,
         }
@@ -182,9 +184,19 @@ def _divided(model: Any, optimizers: list[Any], call: Callable[..., Any], args: 
     return [[0 if any(each % _RANKS for each in segments) else gcd(*segments), size] for size, segments in cuts]
 
 
+def _layers(model: Any) -> list[int]:
+    """Bytes of the parameters that would be in one stage, were the model to be cut into stages."""
+    from overdrive.techniques.parallel.pipeline_parallel.uses import layers_of
+
+    parameters, sizes = dict(model.named_parameters()), Counter[Any]()
+    for name, layer in layers_of(model).items():
+        sizes[layer] += parameters[name].nbytes
+    return [*sizes.values()]
+
+
 def _units(model: Any) -> list[int]:
     """Bytes of the parameters that would be whole at the same time, were each rank to keep its share of all."""
-    from overdrive.techniques.parallel.data_parallel.sharded.units import units
+    from overdrive.model_state.sharded.units import units
 
     return [sum(each.nbytes for each in unit) for unit in units(model)]
 

@@ -20,7 +20,7 @@ def test_a_batch_divided_leaves_weights_and_their_states_whole() -> None:
 
 
 def test_shares_of_the_state_and_of_all() -> None:
-    _, data, zero1, shard, _ = layouts(needs(), 4)
+    _, data, zero1, shard, *_ = layouts(needs(), 4)
     assert zero1.parts == {**data.parts, "optimizer states": 400}
     # A quarter of each, and of the largest unit the rest of the parameters, and its gradients.
     assert shard.parts == {
@@ -34,7 +34,7 @@ def test_shares_of_the_state_and_of_all() -> None:
 
 
 def test_layers_divided_leave_activations_whole() -> None:
-    alone, _, _, _, tensor = layouts(needs((8, 600), (6, 100)), 4)
+    alone, _, _, _, tensor, _ = layouts(needs((8, 600), (6, 100)), 4)
     assert alone.parts == MEMORY
     assert tensor.parts == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
     assert "1 of 2 weights" in tensor.said and "tried with 2 ranks" in tensor.said
@@ -43,6 +43,14 @@ def test_layers_divided_leave_activations_whole() -> None:
 def test_where_nothing_is_divided_nothing_is_saved() -> None:
     tensor = layouts(needs(), 2)[4]
     assert tensor.parts == MEMORY and "no layers" in tensor.said
+
+
+def test_stages_are_of_whole_layers() -> None:
+    pipeline = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300, 100, 300, 300)), 2)[5]
+    assert pipeline.layout == "pipeline=2"
+    assert pipeline.parts == {name: round(each * 0.6) for name, each in MEMORY.items()}
+    fewer = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300,)), 2)[5]
+    assert fewer.parts == MEMORY and "fewer layers" in fewer.said
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(4001, True), (4000, False), (None, None)])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from overdrive.core.requirements_result import RankLayout
+from overdrive.core.runs import equal_runs
 from overdrive.insight.requirements.needs import Needs
 
 _STATES = ("gradients", "optimizer states")  # which are of the weights' sizes
@@ -23,6 +26,7 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
     layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
     layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
+    staged, cut = _staged(needs, ranks)
     found = (
         ("one process", alone, ""),
         (f"data={ranks}", batch, "the batch, and results gathered, come on top"),
@@ -33,12 +37,26 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
             f"the largest of {len(needs.units)} units of parameters is whole in its use, and so are its gradients",
         ),
         (f"tensor={ranks}", layers, _said(ranks, len(divided), len(needs.divided))),
+        (f"pipeline={ranks}", staged, cut),
     )
     sizes = [sum(parts.values()) for _, parts, _ in found]
     return [
         RankLayout(name, parts, size, None if limit is None else size <= limit, said)
         for (name, parts, said), size in zip(found, sizes, strict=True)
     ]
+
+
+def _staged(needs: Needs, ranks: int) -> tuple[dict[str, int], str]:
+    """What the rank of the largest stage has, and what it is."""
+    runs = equal_runs(needs.layers, ranks)
+    if runs is None:
+        return dict(needs.memory), "it has fewer layers than ranks"
+    held = Counter[int]()
+    for run, size in zip(runs, needs.layers, strict=True):
+        held[run] += size
+    share = max(held.values()) / sum(held.values())
+    said = "the largest stage, were its activations as its weights; results come on top"
+    return {name: round(each * share) for name, each in needs.memory.items()}, said
 
 
 def _said(ranks: int, divided: int, found: int) -> str:

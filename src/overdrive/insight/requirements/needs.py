@@ -43,6 +43,7 @@ class Needs:
     notes: tuple[str, ...] = field(default=())
     inference: bool = False  # it trains nothing: a step is a call of its model
     divided: tuple[tuple[int, int], ...] = ()  # of each weight that ranks can divide: a multiple of their number, bytes
+    layers: tuple[int, ...] = ()  # bytes of parameters that are in one stage, in the model's order
     units: tuple[int, ...] = ()  # bytes of parameters that are used together, and whole together if they are divided
 
     @property
@@ -99,6 +100,7 @@ class Needs:
             program=int(report["program"]),
             operators=_fastest(least, steps),
             divided=tuple((multiple, held) for multiple, held in report.get("divided", ())),
+            layers=tuple(report.get("layers", ())),
             units=tuple(report.get("units", ())),
         )
         return replace(needs, **measured)

@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.chance import Chance, Deviation
+from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared, part_of, shares
+from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.trial import find_way
+from overdrive.model_state.division.way import Way
 from overdrive.model_state.state import State
 from overdrive.ranks.group import Group
 from overdrive.seams.points import Again
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.tracing import compiled, traced
-from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation
-from overdrive.techniques.parallel.data_parallel.exchange import Gathered, Mean, Part, Shared, part_of, shares
 from overdrive.techniques.parallel.data_parallel.gradients import Gradients
 from overdrive.techniques.parallel.data_parallel.leaves import behind
-from overdrive.techniques.parallel.data_parallel.norms import Norms
-from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
-from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
-from overdrive.techniques.parallel.data_parallel.trial import find_way
-from overdrive.techniques.parallel.data_parallel.way import Way
+from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
 _MOST_SIZES = 4  # of one kind of call that are tried: for others it is taken to be the same
 _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more

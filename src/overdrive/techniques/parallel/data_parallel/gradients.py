@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.exchange import Mean
+from overdrive.model_state.sharded.held import Held
+from overdrive.model_state.sharded.kept import Kept
+from overdrive.model_state.sharded.share import flat as flat_of
 from overdrive.ranks.group import Group
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 from overdrive.seams.torch.internals import after_backward, in_backward
-from overdrive.techniques.parallel.data_parallel.exchange import Mean
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held
-from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
-from overdrive.techniques.parallel.data_parallel.sharded.share import flat as flat_of
 
 _BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
 _AT_ONCE = 1  # of these under way, where memory is spared: the others are finished, and theirs is free

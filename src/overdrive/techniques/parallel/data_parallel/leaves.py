@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from overdrive.techniques.parallel.data_parallel.chance import Deviation
+from overdrive.model_state.division.chance import Deviation
 
 
 def behind(results: Sequence[Any], given: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor]) -> list[Any]:

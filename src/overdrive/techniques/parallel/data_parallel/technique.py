@@ -11,7 +11,7 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
-    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
+    from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
 
 class DataParallel(Technique):
@@ -85,24 +85,12 @@ class DataParallel(Technique):
 
 def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
     """Have optimizers' state divided, and `parameters` with their gradients."""
-    from overdrive.techniques.parallel.data_parallel.sharded.sharding import Sharding
-    from overdrive.techniques.parallel.data_parallel.sharded.states import ShardedStates
+    from overdrive.model_state.sharded.sharing import share
+    from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
     sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
-    states = ShardedStates(lambda: rank.group, rank.say, sharding.kept if sharding else None)
-    seams.optimizer_called.subscribe(states.stepped)
-    seams.state_asked.subscribe(states.asked)
+    share(seams, rank, sharding.kept if sharding else None)
     if sharding:
         rank.lockstep.differing.append(lambda parameter: sharding.kept.of(parameter) is not None)
         seams.optimizer_made.subscribe(sharding.made)
-        seams.gradients_zeroed.subscribe(sharding.kept.gradients.zeroed)
-        seams.gradients_clipped.subscribe(sharding.kept.gradients.clipped)
-        seams.norm_taken.subscribe(sharding.kept.gradients.norm)
-
-    def left() -> None:
-        in_parts = states.in_parts or (sharding is not None and len(sharding.kept))
-        if not seams.state_asked.wanted and in_parts:  # left out, and not at the end of the run
-            rank.group.end("stopped: what is divided over ranks can no longer be kept so, by a defect of Overdrive's")
-
-    seams.on_undo(left)
     return sharding

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from overdrive.core.rng import States
+from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums
 from overdrive.techniques.parallel.tensor_parallel import rules
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.layers import plain_again, shown
@@ -19,8 +19,6 @@ from overdrive.techniques.parallel.tensor_parallel.roles import Roles
 from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by
 from overdrive.techniques.parallel.tensor_parallel.turns import InTurns
 
-_CLOSE = 1e-9  # of fp64, where sums are taken in another order
-_NOISE = 1e-13  # of the largest gradient: what others are that would be zero, as of a bias that a norm takes away
 _ROUNDS = 30  # of finding roles: a layer made whole may make another one whole
 
 assert rules  # importing them registers them
@@ -33,7 +31,7 @@ class ModelTrial:
         model.double()
         torch.set_default_dtype(torch.float64)
         self._model, self._call, self._ranks = model, call, ranks
-        self._args, self._kwargs = pytree.tree_map(_exact, (args, kwargs))
+        self._args, self._kwargs = pytree.tree_map(exact, (args, kwargs))
         self._parameters = dict(model.named_parameters())
         self._trained = [each for each in model.parameters() if each.requires_grad]
         self._chance = States.now()
@@ -121,49 +119,30 @@ class ModelTrial:
             end()
 
     def _outputs(self) -> list[torch.Tensor]:
-        with _Exact():
+        with Exact():
             leaves = pytree.tree_leaves(self._call(*self._args, **self._kwargs))
         return [whole_of(each) for each in leaves if isinstance(each, torch.Tensor)]
 
     def _with_gradients(self) -> tuple[list[Any], list[Any]]:
         """What the call makes, and the gradients of a sum over it in which each element counts otherwise."""
         outputs = self._outputs()
-        sums = [
-            (each * torch.linspace(0.5, 1.5, each.numel(), dtype=each.dtype).view(each.shape)).sum()
-            for each in outputs
-            if each.requires_grad
-        ]
         trained = [self._roles.whole(each) for each in self._trained]
-        return [each.detach() for each in outputs], list(torch.autograd.grad(sums, trained, allow_unused=True))
+        gradients = torch.autograd.grad(weighted_sums(outputs), trained, allow_unused=True)
+        return [each.detach() for each in outputs], list(gradients)
 
     def _compared(self, made: Sequence[Any], divided: set[int]) -> str:
         outputs, gradients = self._whole
         for theirs, _ in made:
-            if len(theirs) != len(outputs) or not all(map(_alike, outputs, theirs)):
+            if len(theirs) != len(outputs) or not all(map(equal_in_fp64, outputs, theirs)):
                 return "what comes out differs: what lies between looks at several of its outputs, or draws for them"
-        noise = _NOISE * max(
-            (float(each.abs().max()) for each in gradients if each is not None and each.numel()), default=0
-        )
+        noise = noise_of(gradients)
         for place, parameter in enumerate(self._trained):
             theirs = [each[place] for _, each in made]
             if id(parameter) in divided:
                 theirs = [_sum(theirs)]
-            if not all(_alike(gradients[place], each, noise) for each in theirs):
+            if not all(equal_in_fp64(gradients[place], each, noise) for each in theirs):
                 return "its gradients are not the same"
         return ""
-
-
-class _Exact(TorchFunctionMode):
-    """What a model asks for in fp32 (some norms do) it has in fp64: else another order of sums would look like more."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        function = torch.Tensor.double if function is torch.Tensor.float else function
-        args, kwargs = pytree.tree_map_only(torch.dtype, _wider, (args, kwargs or {}))
-        return function(*args, **kwargs)
-
-
-def _wider(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype.is_floating_point else dtype
 
 
 def _beside(name: str, other: str) -> bool:
@@ -178,18 +157,3 @@ def _first_line(error: Exception) -> str:
 def _sum(gradients: Sequence[Any]) -> Any:
     held = [each for each in gradients if each is not None]
     return torch.stack(held).sum(0) if held else None
-
-
-def _alike(one: Any, other: Any, noise: float = 0.0) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.dtype.is_floating_point:
-        return torch.equal(one, other)
-    scale = float(one.abs().max()) if one.numel() else 0.0
-    return torch.allclose(one, other, rtol=_CLOSE, atol=max(_CLOSE * scale, noise, 1e-300), equal_nan=True)
-
-
-def _exact(leaf: Any) -> Any:
-    return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point else leaf

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.sharded.held import Held
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import in_backward
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held
 
 
 class GradientParts:

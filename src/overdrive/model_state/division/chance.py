@@ -32,12 +32,16 @@ class Deviation(BaseException):
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: of which function, and of which shape; or, with `dim`, of `per_row` along it for each row."""
+    """One draw: of which function, and of which shape; or, with `dim`, of `per_row` along it for each row.
+
+    `order`: of the dimensions in memory, in which random numbers come; empty where it is their own.
+    """
 
     name: str
     shape: tuple[int, ...]
     dim: int | None = None
     per_row: int = 1
+    order: tuple[int, ...] = ()
 
 
 class Chance:
@@ -49,11 +53,12 @@ class Chance:
     def __init__(self) -> None:
         self.noted: list[Drawn] | None = None
         self._known: Sequence[Drawn] = ()
+        self._draws = 0  # since then
         self._part: tuple[int, int, int] | None = None  # first row, rows, rows of the whole batch
 
     def begin(self, known: Sequence[Drawn], first: int, rows: int, all_rows: int) -> None:
         """From here to `end`, this rank's rows of what is drawn."""
-        self._known, self._part = known, (first, rows, all_rows)
+        self._known, self._part, self._draws = known, (first, rows, all_rows), 0
 
     def end(self) -> None:
         self._part = None
@@ -63,29 +68,32 @@ class Chance:
             return None
         shape = _shape(name, args, kwargs)
         if self.noted is not None:
-            self.noted.append(Drawn(name, shape))
+            self.noted.append(Drawn(name, shape, order=() if name == ATTENTION else _order(args)))
         if self._part is None:
             return None
         drawn = self._find(name, shape)
         if drawn.dim is None:
             return None
         first, rows, all_rows = self._part
-        span = _Span(drawn.dim, first * drawn.per_row, rows * drawn.per_row, all_rows * drawn.per_row)
+        each = drawn.per_row
+        span = _Span(drawn.dim, first * each, rows * each, all_rows * each, drawn.order)
         return _drawn(name, call, args, kwargs, span)
 
     def _find(self, name: str, shape: tuple[int, ...]) -> Drawn:
         assert self._part is not None
-        rows, found = self._part[1], set()
-        for each in self._known:
+        rows, found = self._part[1], []
+        for place, each in enumerate(self._known):
             if each.name != name or len(each.shape) != len(shape):
                 continue
             if each.dim is None and each.shape == shape:
-                found.add(Drawn(name, ()))
+                found.append((place, Drawn(name, ())))
             elif each.dim is not None and shape[each.dim] == rows * each.per_row:
-                found.add(Drawn(name, (), each.dim, each.per_row))
-        if len(found) != 1:
+                found.append((place, Drawn(name, (), each.dim, each.per_row, each.order)))
+        now, self._draws = self._draws, self._draws + 1
+        kinds = {each for place, each in found if place == now} or {each for _, each in found}
+        if len(kinds) != 1:
             raise Deviation(f"it draws random numbers ({name}) as it did not before")
-        return found.pop()
+        return kinds.pop()
 
 
 def compared(whole: Sequence[Drawn], part: Sequence[Drawn], all_rows: int, rows: int) -> list[Drawn]:
@@ -107,7 +115,7 @@ def compared(whole: Sequence[Drawn], part: Sequence[Drawn], all_rows: int, rows:
         per_row, left = divmod(one.shape[dims[0]], all_rows)
         if left or other.shape[dims[0]] != per_row * rows:
             raise ValueError(f"its random numbers ({one.name}) are not one a sample")
-        found.append(Drawn(one.name, one.shape, dims[0], per_row))
+        found.append(Drawn(one.name, one.shape, dims[0], per_row, one.order))
     return found
 
 
@@ -117,12 +125,20 @@ class _Span:
     first: int
     size: int
     whole: int
+    order: tuple[int, ...] = ()
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.narrow(self.dim, self.first, self.size)
 
     def shape(self, shape: Sequence[int]) -> list[int]:
         return [self.whole if dim == self.dim else size for dim, size in enumerate(shape)]
+
+    def blank(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Of that shape, lying in memory as the whole does that `like` is a part of."""
+        if not self.order:
+            return like.new_empty(shape)
+        places = [self.order.index(dim) for dim in range(len(shape))]
+        return like.new_empty([shape[dim] for dim in self.order]).permute(places)
 
     def within_ones(self, part: torch.Tensor) -> torch.Tensor:
         before, after = self.shape(part.shape), self.shape(part.shape)
@@ -154,6 +170,15 @@ def _shape(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[in
     return tuple(args[0].shape if args else kwargs["input"].shape)
 
 
+def _order(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """Of the dimensions of what is drawn for: a dropout behind an attention comes upon transposed ones."""
+    x = args[0] if args else None
+    if not isinstance(x, torch.Tensor) or x.is_contiguous():
+        return ()
+    strides = x.stride()
+    return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
+
+
 def _sizes_at(name: str, args: tuple[Any, ...]) -> Any:
     for place, each in enumerate(args):
         if isinstance(each, (tuple, list, torch.Size)):
@@ -169,7 +194,7 @@ def _drawn(name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     if name in IN_PLACE:
         return _in_place(name, args, kwargs, span)
     if name in LIKE:
-        like = args[0].new_empty(span.shape(args[0].shape))
+        like = span.blank(args[0], span.shape(args[0].shape))
         return span.of(call(like, *args[1:], **kwargs)).contiguous()
     if name == "bernoulli":
         return span.of(call(span.within_ones(args[0]), *args[1:], **kwargs))
@@ -195,9 +220,11 @@ def _dropout(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], span: _Sp
         made = span.of(function(span.within_ones(x), p, True))
     else:
         shape = span.shape(x.shape)
-        if plain == "feature_dropout":
-            shape[2:] = [1] * (len(shape) - 2)  # it draws for whole channels
-        made = x * span.of(function(x.new_ones(shape), p, True))
+        if plain == "feature_dropout":  # it draws for whole channels
+            ones = x.new_ones([*shape[:2], *(1 for _ in shape[2:])])
+        else:
+            ones = span.blank(x, shape).fill_(1)
+        made = x * span.of(function(ones, p, True))
     return made if name == plain else x.copy_(made)
 
 
@@ -205,7 +232,7 @@ def _in_place(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], span: _S
     x = args[0]
     if any(isinstance(each, torch.Tensor) and each.dim() for each in (*args[1:], *kwargs.values())):
         raise Deviation(f"its random numbers ({name}) cannot be drawn for a part")
-    whole = getattr(x.detach().new_empty(span.shape(x.shape)), name)(*args[1:], **kwargs)
+    whole = getattr(span.blank(x.detach(), span.shape(x.shape)), name)(*args[1:], **kwargs)
     return x.copy_(span.of(whole))
 
 

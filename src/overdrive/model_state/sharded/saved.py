@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.sharded.held import Held
 from overdrive.seams.torch.internals import (
     as_plain_tensors,
     keeps_saved_tensors_elsewhere,
     storage_id,
     version_of,
 )
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held
 
 _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.exchange import Total
 from overdrive.ranks.group import Group
-from overdrive.techniques.parallel.data_parallel.exchange import Total
 
 _ARGUMENTS = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
 

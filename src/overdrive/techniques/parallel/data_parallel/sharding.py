@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from overdrive.core.objective import size
+from overdrive.model_state.sharded.kept import Kept
+from overdrive.model_state.sharded.share import is_dense
+from overdrive.model_state.sharded.units import units
 from overdrive.ranks.group import Group
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import is_view
 from overdrive.seams.torch.tracing import compiled
-from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
-from overdrive.techniques.parallel.data_parallel.sharded.share import is_dense
-from overdrive.techniques.parallel.data_parallel.sharded.units import units
 
 
 class Sharding:

@@ -6,23 +6,31 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from overdrive.model_state.division.exchange import shares
 from overdrive.ranks.group import Group
-from overdrive.techniques.parallel.data_parallel.exchange import shares
 
 _BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
 
 
 class Share:
-    """Of a tensor that is dense."""
+    """Of a tensor that is dense. `owner`: the rank that has all of it, of which the others have nothing."""
 
-    def __init__(self, whole: torch.Tensor, rank: int, ranks: int) -> None:
+    def __init__(self, whole: torch.Tensor, rank: int, ranks: int, owner: int | None = None) -> None:
         self.shape, self.stride = whole.shape, whole.stride()
-        self.sizes = shares(whole.numel(), ranks)
-        self.rank = rank
+        if owner is None:
+            self.sizes = shares(whole.numel(), ranks)
+        else:
+            self.sizes = [whole.numel() if each == owner else 0 for each in range(ranks)]
+        self.rank, self.owner = rank, owner
 
     @property
     def size(self) -> int:
         return self.sizes[self.rank]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this rank has all of it."""
+        return self.owner == self.rank
 
     def of(self, whole: torch.Tensor, rank: int | None = None) -> torch.Tensor:
         """A flat view of this rank's elements, or of another's."""
@@ -34,6 +42,10 @@ class Share:
         if tensor.stride() == self.stride:
             return tensor
         return self.blank(tensor).copy_(tensor)
+
+    def seen_whole(self, part: torch.Tensor) -> torch.Tensor:
+        """In its own shape, in the same memory: of a part that is all of it."""
+        return part.as_strided(self.shape, self.stride)
 
     def blank(self, like: torch.Tensor) -> torch.Tensor:
         """A whole one of that type, there."""
@@ -70,6 +82,9 @@ def exchange(held: Sequence[tuple[torch.Tensor, Share]], group: Group, what: str
     """Each of these is whole, and right in this rank's share: put those of the other ranks in."""
     for bucket in _buckets(held):
         whole, share = bucket[0]
+        if share.owner is not None:
+            group.broadcast(flat(whole), share.owner, what)
+            continue
         if len(bucket) == 1 and len({*share.sizes}) == 1:  # without a copy
             group.gather_into(flat(whole), share.of(whole), what)
             continue
@@ -89,7 +104,9 @@ def _buckets(held: Sequence[tuple[torch.Tensor, Share]]) -> Iterator[list[tuple[
     size = 0
     for whole, share in held:
         if bucket and (
-            size + whole.nbytes > _BUCKET or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)
+            share.owner is not None
+            or size + whole.nbytes > _BUCKET
+            or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)
         ):
             yield bucket
             bucket, size = [], 0

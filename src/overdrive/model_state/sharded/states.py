@@ -7,20 +7,20 @@ Between two steps who reads a parameter or the state finds it whole; the next st
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from overdrive.core.objective import size
+from overdrive.model_state.sharded.held import Held, set_data
+from overdrive.model_state.sharded.kept import Kept
+from overdrive.model_state.sharded.share import Share, exchange, is_dense
 from overdrive.ranks.group import Group
 from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.torch.internals import as_plain_tensors, version_of
 from overdrive.seams.torch.optimizer_state import state_of
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held, set_data
-from overdrive.techniques.parallel.data_parallel.sharded.kept import Kept
-from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange, is_dense
 
 
 @dataclass
@@ -46,7 +46,8 @@ class ShardedStates:
 
     def __init__(self, group: Callable[[], Group], say: Callable[[str], None], kept: Kept | None = None) -> None:
         self._group_of, self._say, self._kept = group, say, kept
-        self._divided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()  # whether it is in parts now
+        # Of those whose state is in parts now: by the parameter's id, the names of what is.
+        self._divided: weakref.WeakKeyDictionary[Any, dict[int, set[str]]] = weakref.WeakKeyDictionary()
         self._told: set[str] = set()
         self._stepping: Any = None
 
@@ -62,11 +63,13 @@ class ShardedStates:
             self._group_of().end(
                 "stopped: an optimizer's state, which is divided over ranks, is read in another thread"
             )
-        self._divided[optimizer] = False
+        in_parts, self._divided[optimizer] = self._divided[optimizer], {}
         for parameter, state in state_of(optimizer).items():
-            share = self._share(parameter) if isinstance(parameter, torch.Tensor) else None
-            if share is not None:
-                self._gather(share, state)
+            names = in_parts.get(id(parameter), ())
+            share = self._share(parameter) if names else None
+            for name in sorted(names) if share is not None else ():
+                if isinstance(state.get(name), torch.Tensor) and share is not None:
+                    state[name] = share.whole(state[name], self._group_of(), "an optimizer's state")
 
     def stepped(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._group_of().mine() or self._refused(optimizer):
@@ -91,6 +94,7 @@ class ShardedStates:
             return call(evaluated, *args[1:]) if args else call(**{**kwargs, "closure": evaluated})
         finally:
             self._stepping = None
+            self._note(optimizer, narrowed)
             self._widen(narrowed)
             self._tell(optimizer)
 
@@ -123,20 +127,20 @@ class ShardedStates:
             if any(each.grad is not None and each.grad.layout is not torch.strided for each in trained):
                 self.asked(optimizer)  # the gradient's rows say what is stepped
                 return []
-            self._divided[optimizer] = True
-            found = [self._narrowed(each, states.get(each, {})) for each in trained]
+            in_parts = self._divided.setdefault(optimizer, {})
+            found = [self._narrowed(each, states.get(each, {}), in_parts.get(id(each), set())) for each in trained]
         if kept is not None:
             kept.in_step = True
         return [each for each in found if each is not None]
 
-    def _narrowed(self, parameter: Any, state: dict[str, Any]) -> _Narrowed | None:
+    def _narrowed(self, parameter: Any, state: dict[str, Any], in_parts: set[str]) -> _Narrowed | None:
         share, gradient = self._share(parameter), parameter.grad
         held = self._kept.of(parameter) if self._kept is not None else None
         own = held.gradient if held is not None else None
         if share is None or (gradient is None and own is None):
             return None
         for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.shape == share.shape:
+            if isinstance(value, torch.Tensor) and value.shape == share.shape and name not in in_parts:
                 state[name] = share.of(share.laid(value)).clone()
         if own is None:
             own = share.of(share.laid(gradient.detach()))
@@ -181,11 +185,15 @@ class ShardedStates:
                 found.append((passing, each.share))
         return found
 
-    def _gather(self, share: Share, state: dict[str, Any]) -> None:
-        """What is in parts of a parameter's state, whole."""
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.shape == (share.size,) != share.shape:
-                state[name] = share.whole(value, self._group_of(), "an optimizer's state")
+    def _note(self, optimizer: Any, narrowed: Sequence[_Narrowed]) -> None:
+        """What is in parts of its state: by shapes, which right after a step tell it."""
+        states, in_parts = state_of(optimizer), self._divided.setdefault(optimizer, {})
+        for each in narrowed:
+            in_parts[id(each.parameter)] = {
+                name
+                for name, value in states.get(each.parameter, {}).items()
+                if isinstance(value, torch.Tensor) and value.shape == (each.share.size,)
+            }
 
     def _tell(self, optimizer: Any) -> None:
         """Once of each kind, after the first step: what it takes on a rank."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from overdrive.techniques.parallel.data_parallel.chance import Drawn
+from overdrive.model_state.division.chance import Drawn
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,10 @@ class Way:
         return cls(
             tuple(told["split"]),
             tuple(None if each is None else (each[0], each[1]) for each in told["joined"]),
-            tuple(Drawn(each["name"], tuple(each["shape"]), each["dim"], each["per_row"]) for each in told["drawn"]),
+            tuple(
+                Drawn(each["name"], tuple(each["shape"]), each["dim"], each["per_row"], tuple(each["order"]))
+                for each in told["drawn"]
+            ),
             told["norms"],
             told["effects"],
         )

@@ -14,6 +14,13 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.chance import Chance, Deviation, Drawn, compared
+from overdrive.model_state.division.culprit import culprit
+from overdrive.model_state.division.exchange import part_of, shares
+from overdrive.model_state.division.likeness import Refused, alike, joined
+from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
@@ -24,13 +31,6 @@ from overdrive.seams.torch.internals import arguments_unchecked, storage_id, ver
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.seams.torch.reads import noting_reads
 from overdrive.seams.torch.tracing import compiled
-from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation, Drawn, compared
-from overdrive.techniques.parallel.data_parallel.culprit import culprit
-from overdrive.techniques.parallel.data_parallel.exchange import part_of, shares
-from overdrive.techniques.parallel.data_parallel.likeness import Refused, alike, joined
-from overdrive.techniques.parallel.data_parallel.norms import Norms
-from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
-from overdrive.techniques.parallel.data_parallel.way import Way, guesses
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from overdrive.techniques.parallel.data_parallel.sharded.share import Share
+from overdrive.model_state.sharded.share import Share
 
 
 class Keeper(Protocol):
@@ -79,9 +79,16 @@ class Held:
             parameter.__class__ = nn.Parameter if whole else Sharded
 
     def hide(self) -> None:
-        """Where its values would be is not-a-number, of the whole's shape: who comes past its class sees that."""
+        """Where its values would be is not-a-number, of the whole's shape: who comes past its class sees that.
+
+        Where this rank has all of them, they are there.
+        """
         assert self.part is not None
-        if (parameter := self.parameter) is not None:
+        if (parameter := self.parameter) is None:
+            return
+        if self.share.is_whole:
+            set_data(parameter, self.share.seen_whole(self.part))
+        else:
             set_data(parameter, self.part.new_full((1,), float("nan")).expand(self.share.shape))
 
 

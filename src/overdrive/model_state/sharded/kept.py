@@ -17,22 +17,22 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from overdrive.model_state.sharded.held import Held, Sharded, Unit, keepers, set_data
+from overdrive.model_state.sharded.parts import GradientParts, may_gather
+from overdrive.model_state.sharded.saved import Saved
+from overdrive.model_state.sharded.share import Share, exchange
 from overdrive.ranks.group import Group
 from overdrive.seams.torch.internals import as_plain_tensors, storage_owners, unseen_by_modes
-from overdrive.techniques.parallel.data_parallel.sharded.held import Held, Sharded, Unit, keepers, set_data
-from overdrive.techniques.parallel.data_parallel.sharded.parts import GradientParts, may_gather
-from overdrive.techniques.parallel.data_parallel.sharded.saved import Saved
-from overdrive.techniques.parallel.data_parallel.sharded.share import Share, exchange
 
 # What these tell is right while a parameter is not whole.
-_ATTRIBUTES = frozenset(
+_TOLD_ATTRIBUTES = frozenset(
     (
         *("shape", "dtype", "device", "layout", "ndim", "nbytes", "itemsize", "requires_grad", "is_leaf", "grad_fn"),
         *("is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "_version", "_backward_hooks", "names"),
         *("_post_accumulate_grad_hooks", "output_nr", "retains_grad", "is_xla", "is_mps", "is_xpu", "is_nested"),
     )
 )
-_METHODS = frozenset(
+TOLD_METHODS = frozenset(
     (
         *("size", "dim", "numel", "nelement", "element_size", "ndimension", "is_floating_point", "is_complex"),
         *("is_signed", "get_device", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_"),
@@ -48,6 +48,7 @@ class Kept:
 
     Attributes:
         in_step: they are this rank's shares, and nothing else.
+        in_stages: a call in which each rank uses what is its own, and the others' nowhere.
     """
 
     def __init__(self, group: Callable[[], Group]) -> None:
@@ -55,7 +56,7 @@ class Kept:
         self._held: dict[int, Held] = {}  # by the parameter's id
         self._open: list[Unit] = []
         self._within = False  # a model's call
-        self.in_step = False
+        self.in_step = self.in_stages = False
         self._saved = Saved(self.gather)
         self.gradients = GradientParts(group, self.of, lambda: [*self._held.values()], self.settle)
         keepers.append(self)
@@ -70,11 +71,14 @@ class Kept:
     def settle(self, held: Held) -> None:
         held.settle(self._within)
 
-    def take(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Keep a share of these, which are gathered together; they are whole until they are given back."""
+    def take(self, parameters: Sequence[nn.Parameter], owner: int | None = None) -> None:
+        """Keep a share of these, which are gathered together; they are whole until they are given back.
+
+        `owner`: the rank that has all of them.
+        """
         group, unit = self._group_of(), Unit()
         for each in parameters:
-            held = Held(each, Share(each, group.rank, group.size), unit, partial(self._gone, id(each)))
+            held = Held(each, Share(each, group.rank, group.size, owner), unit, partial(self._gone, id(each)))
             unit.all.append(held)
             self._held[id(each)] = held
             self._saved.whole(held)
@@ -93,7 +97,7 @@ class Kept:
                 return part
             with torch.no_grad(), _unseen():
                 self.gradients.asked(held, args[0], name, args[1] if name == "__set__" else None)
-        elif not (name in _METHODS or attribute in _ATTRIBUTES):
+        elif not (name in TOLD_METHODS or attribute in _TOLD_ATTRIBUTES):
             return self._answered(function, args, kwargs)
         with as_plain_tensors():
             return function(*args, **kwargs)
@@ -129,6 +133,20 @@ class Kept:
         finally:
             self._set_within(False)
 
+    @contextmanager
+    def staged(self) -> Iterator[None]:
+        """Around a model's call in stages: what this rank has whole is as in one process."""
+        own = [held for held in self._held.values() if held.share.is_whole and held.parameter is not None]
+        for held in own:
+            held.parameter.__class__ = nn.Parameter
+        self.in_stages = True
+        try:
+            yield
+        finally:
+            self.in_stages = False
+            for held in own:
+                self.settle(held)
+
     def _set_within(self, within: bool) -> None:
         self._within = within
         for unit in self._open:
@@ -148,6 +166,8 @@ class Kept:
         group = self._group_of()
         if self.in_step:
             raise RuntimeError("a parameter that is divided over ranks is not whole within an optimizer's step")
+        if self.in_stages:
+            raise RuntimeError("a parameter of another stage is used where its stage does not see it")
         may_gather(group)
         self.give_back(units)
         with torch.no_grad(), _unseen():
@@ -183,10 +203,12 @@ class Kept:
         made = []
         for held in unit.all:
             whole = held.parameter.data if held.part is None and held.parameter is not None else None
-            if whole is None:
+            if held.part is not None and held.share.is_whole:
+                whole = held.share.seen_whole(held.part)
+            elif held.part is not None or whole is None:
                 whole = held.share.blank(held.like)
-            if held.part is not None:
-                held.share.of(whole).copy_(held.part)
+                if held.part is not None:
+                    held.share.of(whole).copy_(held.part)
             made.append((whole, held.share))
         exchange(made, group, "a layer's parameters")
         unit.is_open = True
@@ -204,11 +226,13 @@ class Kept:
             return
         parameter.__class__ = nn.Parameter
         if parameter.shape != held.share.shape or parameter.stride() != held.share.stride:
-            held.share = Share(parameter, held.share.rank, len(held.share.sizes))  # the program gave it other data
+            ranks = len(held.share.sizes)  # the program gave it other data
+            held.share = Share(parameter, held.share.rank, ranks, held.share.owner)
         held.like = parameter.data.new_empty(0)
         if storage_owners(parameter.untyped_storage()) == _OWNERS:
             self._saved.gone(held)
-            held.part = held.share.of(parameter.data).clone()
+            part = held.share.of(parameter.data)
+            held.part = part if held.share.is_whole else part.clone()
             held.hide()
         self.settle(held)
 

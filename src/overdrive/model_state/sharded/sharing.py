@@ -1,0 +1,26 @@
+"""Where programs meet what is in parts: optimizers' steps and state, clipping, `zero_grad`."""
+
+from __future__ import annotations
+
+from overdrive.model_state.sharded.kept import Kept
+from overdrive.model_state.sharded.states import ShardedStates
+from overdrive.ranks.rank import Rank
+from overdrive.seams.hub import Seams
+
+
+def share(seams: Seams, rank: Rank, kept: Kept | None) -> None:
+    """Have optimizers' state divided, and gradients and parameters where they are kept in parts."""
+    states = ShardedStates(lambda: rank.group, rank.say, kept)
+    seams.optimizer_called.subscribe(states.stepped)
+    seams.state_asked.subscribe(states.asked)
+    if kept is not None:
+        seams.gradients_zeroed.subscribe(kept.gradients.zeroed)
+        seams.gradients_clipped.subscribe(kept.gradients.clipped)
+        seams.norm_taken.subscribe(kept.gradients.norm)
+
+    def left() -> None:
+        in_parts = states.in_parts or (kept is not None and len(kept))
+        if not seams.state_asked.wanted and in_parts:  # left out, and not at the end of the run
+            rank.group.end("stopped: what is divided over ranks can no longer be kept so, by a defect of Overdrive's")
+
+    seams.on_undo(left)

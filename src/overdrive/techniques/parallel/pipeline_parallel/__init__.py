@@ -1,0 +1,1 @@
+"""Technique `pipeline_parallel`, with all that it costs."""

@@ -1,0 +1,196 @@
+"""Models in stages over the ranks of a run: cut at their first call in training, as a trial on rank 0 found."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from overdrive.core.objective import size
+from overdrive.model_state.division.chance import Chance, Deviation
+from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.way import Way
+from overdrive.model_state.sharded.kept import Kept
+from overdrive.model_state.sharded.units import units
+from overdrive.model_state.state import State
+from overdrive.ranks.rank import Rank
+from overdrive.seams.parameters import parameters_of
+from overdrive.seams.points import Again, reason_of
+from overdrive.seams.torch.hooks import own_hooks
+from overdrive.seams.torch.tracing import traced
+from overdrive.techniques.parallel.pipeline_parallel.calling import Batches, StagedCall
+from overdrive.techniques.parallel.pipeline_parallel.finding import found
+from overdrive.techniques.parallel.pipeline_parallel.gradients import StageGradients
+from overdrive.techniques.parallel.pipeline_parallel.links import Live
+from overdrive.techniques.parallel.pipeline_parallel.stages import Unstaged, running
+
+
+class Pipelines:
+    """All that one run does about its models."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self.kept = Kept(lambda: rank.group)
+        self.chance, self.norms = Chance(), Norms(None)
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._models: weakref.WeakKeyDictionary[Any, _Pipeline | None] = weakref.WeakKeyDictionary()
+        self._links: Live | None = None
+        self._gradients: StageGradients | None = None
+        self._told: set[str] = set()
+        rank.lockstep.differing.append(lambda parameter: self.kept.of(parameter) is not None)
+
+    def made(self, optimizer: Any, models: Any) -> None:
+        self._optimizers.add(optimizer)
+
+    def drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """An answer to the seam *random drawn*."""
+        stages = running()
+        return (self.chance.answer if stages is None else stages.drawn)(name, call, args, kwargs)
+
+    def close(self) -> None:
+        if self._gradients is not None:
+            self._gradients.forget()
+
+    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if traced() or not self._rank.group.mine():
+            return call(*args, **kwargs)
+        leaves, build = flatten((args, kwargs))
+        if model not in self._models and model.training and torch.is_grad_enabled() and self._trained(model):
+            self._models[model] = self._cut(model, call, leaves, build)
+        pipeline = self._models.get(model)
+        if pipeline is None:
+            with self.kept.calling() if len(self.kept) else nullcontext():
+                return call(*args, **kwargs)
+        kind = model.training, torch.is_grad_enabled()
+        if why := pipeline.refusal(model, kind):
+            self._say(f"{type(model).__name__} is called whole on every rank: {why}")
+            with self.kept.calling():
+                return call(*args, **kwargs)
+        return self._staged(pipeline, kind, call, leaves, build)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _trained(self, model: nn.Module) -> bool:
+        """Whether an optimizer has it, and it is no part of one that is in stages."""
+        if any(self.kept.of(each) is not None for each in model.parameters()):
+            return False
+        own = {id(each) for each in model.parameters()}
+        return any(id(each) in own for optimizer in self._optimizers for each in parameters_of(optimizer))
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._rank.say(sentence)
+
+    def _staged(
+        self, pipeline: _Pipeline, kind: tuple[bool, bool], call: Callable[..., Any], leaves: list[Any], build: Build
+    ) -> Any:
+        assert self._links is not None and self._gradients is not None
+        batches = pipeline.batches(leaves) if all(kind) else None
+        staged = StagedCall(self._links, pipeline.owners, pipeline.device, self._gradients.reached, pipeline.written)
+        try:
+            with self.kept.staged():
+                result = staged.make(call, leaves, build, batches)
+        except (Unstaged, Deviation) as error:
+            pipeline.give_up(kind, batches, str(error))
+            raise Again from None
+        self._links.over()
+        for key in pipeline.written:
+            if (stage := staged.wrote.get(key)) is not None:
+                self._rank.group.broadcast(pipeline.written[key], stage, "a buffer")
+        return result
+
+    def _cut(self, model: nn.Module, call: Callable[..., Any], leaves: list[Any], build: Build) -> _Pipeline | None:
+        group, told = self._rank.group, {}
+        if group.rank == 0:
+            try:
+                told = found(model, call, leaves, build, group.size, self.chance, self.norms)
+            except Exception as error:  # the other ranks wait for an answer
+                told = {"reason": reason_of(error)}
+        told = group.told_by_first(told, "how a model is cut into stages")
+        if "reason" in told:
+            self._say(f"{type(model).__name__} stays whole on every rank: {told['reason']}")
+            return None
+        if self._links is None:
+            self._links, self._gradients = Live(group), StageGradients(group, self.kept)
+            self._gradients.over = self._links.over
+        stages = {name: (stage, alone) for name, (stage, alone) in told["stages"].items()}
+        self._take(model, stages)
+        pipeline = _Pipeline(model, stages, told)
+        self._say(_sentence(model, stages, told, group.size))
+        return pipeline
+
+    def _take(self, model: nn.Module, stages: dict[str, tuple[int, bool]]) -> None:
+        """Have each rank keep what is of its stage."""
+        stage_of = {id(each): stages[name][0] for name, each in model.named_parameters() if name in stages}
+        for unit in units(model):
+            for stage in range(self._rank.size):
+                if own := [each for each in unit if stage_of.get(id(each)) == stage]:
+                    self.kept.take(own, stage)
+        assert self._gradients is not None
+        self._gradients.watch(model.parameters())
+
+
+class _Pipeline:
+    """A model that is in stages.
+
+    Attributes:
+        owners: see `Stages`.
+        written: the buffers that calls in training write to, by id.
+    """
+
+    def __init__(self, model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any]) -> None:
+        parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self.owners = {id(parameters[name]): each for name, each in stages.items()}
+        self.written = {id(buffers[name]): buffers[name] for name in told["written"]}
+        self.device = next(iter(parameters.values())).device
+        self._way = Way.of_plain(told["way"]) if told["split"] else None
+        self._count = int(told.get("count", 1))
+        self._state = State([model])
+        self._whole: dict[tuple[bool, bool], str] = {}  # kinds of calls that are not made in stages, and why
+        if not told["evaluates"]:
+            self._whole = {(False, False): "its evaluation is not the same in stages"}
+
+    def refusal(self, model: nn.Module, kind: tuple[bool, bool]) -> str:
+        """Why this call is not made in stages."""
+        if torch.is_autocast_enabled(self.device.type):
+            return "it is called under autocast"
+        if own_hooks(model):
+            return "the program has hooks on it"
+        return self._whole.get(kind, "")
+
+    def batches(self, leaves: Sequence[Any]) -> Batches | None:
+        """None where the batch is to be one."""
+        if self._way is not None and self._state.changed() and not self._way.effects:
+            self._way = None  # it was not tried so
+        rows = self._way.rows(leaves) if self._way is not None else 0
+        return None if self._way is None or rows < self._count else Batches(self._way, rows, self._count)
+
+    def give_up(self, kind: tuple[bool, bool], batches: Batches | None, why: str) -> None:
+        if batches is not None:
+            self._way = None
+        else:
+            self._whole[kind] = why
+
+
+def _sentence(model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any], ranks: int) -> str:
+    parameters = dict(model.named_parameters())
+    held = [0] * ranks
+    names: list[list[str]] = [[] for _ in range(ranks)]
+    for name, (stage, _) in stages.items():
+        held[stage] += parameters[name].nbytes
+        names[stage].append(name.rpartition(".")[0] or name)
+    whole = sum(each.nbytes for each in parameters.values())
+    rest = whole - sum(held)
+    sizes = ", ".join(size(each + rest) for each in held)
+    cuts = ", ".join(f"{each[0]} to {each[-1]}" for each in names)
+    batch = f"in {told['count']} micro-batches" if told["split"] else f"its batch is not split: {told['whole']}"
+    return (
+        f"{type(model).__name__}: {ranks} stages on {ranks} ranks ({cuts}), parameters {size(whole)} → {sizes} a rank, "
+        f"and gradients and optimizer state alike; {batch}"
+    )
