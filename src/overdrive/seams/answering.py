@@ -68,9 +68,13 @@ class Answers:
             if stands_in is None:
                 return None
             if not known:
-                self._hub.optimizer_made.publish(stands_in, [model])
-            self._hub.step_begins.publish(stands_in)
+                self._hub.optimizer_made.publish(stands_in, [model], to=self._concerned)
+            self._hub.step_begins.publish(stands_in, to=self._concerned)
             return stands_in
+
+    def _concerned(self, owner: str) -> bool:
+        """Techniques of another framework may import it where they are told of a step."""
+        return self._hub.concerns(owner, self._framework)
 
     def _known(self, model: Any) -> tuple[AnsweringModel | None, bool]:
         """What stands in for its optimizer, and whether it was called before."""
@@ -86,5 +90,5 @@ class Answers:
     def ended(self, stands_in: AnsweringModel) -> None:
         """The call has given its answer, which the program has not got yet."""
         with self._lock:
-            self._hub.step_ends.publish(stands_in)
+            self._hub.step_ends.publish(stands_in, to=self._concerned)
             self._hub.between_steps.publish()

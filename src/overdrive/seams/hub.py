@@ -61,10 +61,20 @@ class Handle:
 class Seams:
     """All points of one session, and the record of which techniques had to be left out."""
 
-    def __init__(self, on_left_out: Callable[[str, str], None] | None = None, inference: bool = False) -> None:
-        """`inference`: the program trains nothing, and its model's calls are its steps (see `seams.answering`)."""
+    def __init__(
+        self,
+        on_left_out: Callable[[str, str], None] | None = None,
+        inference: bool = False,
+        concerns: Callable[[str, str], bool] = lambda owner, framework: True,
+    ) -> None:
+        """
+        Args:
+            inference: the program trains nothing, and its model's calls are its steps (see `seams.answering`).
+            concerns: whether an owner is to hear of a framework.
+        """
         self.owner = "session"
         self.inference = inference
+        self.concerns = concerns
         self.left_out: dict[str, str] = {}
         self.off: set[str] = set()  # techniques that are switched off
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.

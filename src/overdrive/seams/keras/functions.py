@@ -1,5 +1,5 @@
-"""Train, test and predict functions of models, seen from outside: where Keras's steps end in Python (of training those on
-PyTorch and JAX; answers on TensorFlow too)."""
+"""Train, test and predict functions of models, seen from outside: where Keras's steps end in Python. Those of training
+do on PyTorch and JAX, answers on TensorFlow too."""
 
 from __future__ import annotations
 

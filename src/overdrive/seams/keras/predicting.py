@@ -1,7 +1,7 @@
 """Seam *predict batched*: where Keras's `predict` on TensorFlow has a `tf.data` pipeline made for arrays.
 
-Whoever answers gives an iterable of batches in its place; all else of `predict`, the calls of its callbacks, its bar and
-how results are joined, stays Keras's own.
+Whoever answers gives an iterable of batches in its place; all else of `predict`, the calls of its callbacks, its bar
+and how results are joined, stays Keras's own.
 """
 
 from __future__ import annotations

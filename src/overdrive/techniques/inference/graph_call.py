@@ -41,8 +41,8 @@ class GraphCall(Technique):
     train, or that gradients are recorded of; JAX and PyTorch.
 
     What it watches: at each call, every attribute of every layer (a change has all graphs traced anew, up to four
-    times), shapes, types and plain arguments; weights are read where they are, and may change. What would escape: methods
-    of Keras's own classes that the program replaces after the proof, until both make a call again.
+    times), shapes, types and plain arguments; weights are read where they are, and may change. What would escape:
+    methods of Keras's own classes that the program replaces after the proof, until both make a call again.
 
     Contract: exact where TensorFlow fuses nothing that rounds otherwise; else it falls to rounding.
 

@@ -66,9 +66,7 @@ class AnswerSteps(answer_replay.AnswerSteps):
         if alike and not same:  # where the form is another, so is the sketch, and the call says nothing
             # What the model writes to a list or cache of the program's own is lost then.
             following = iter(recorded)
-            self.replace(
-                [next(following).to(each.device) if self.is_tensor(each) else each for each in self._leaves]
-            )
+            self.replace([next(following).to(each.device) if self.is_tensor(each) else each for each in self._leaves])
         restore(saved["rng"])
 
     def disturb(self, share: float, seed: int) -> None:
