@@ -21,6 +21,7 @@ _EVERY = 512  # afterwards the first, second, fourth, eighth, … and each of so
 _MOST_GRAPHS = 8  # of one model: each new shape is traced, which takes some tenths of a second
 _MOST_CHANGES = 4  # of a model's attributes
 _CLOSE, _CLOSE_EACH = 1e-4, 1e-2  # error by the answer's root mean square: on the average, and any single element's
+_LOSS = "loss"  # what compile() was given: no part of a call
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -272,8 +273,11 @@ def _own_code(model: Any) -> str:
             return f"the layer {kind.__name__} is the program's own code"
         if getattr(layer, "stateful", False):
             return f"the layer {layer.name} keeps a state"
+        for each in getattr(layer, "operations", ()):  # of a functional model; not all are layers
+            if not _of_keras(type(each)):
+                return f"the operation {type(each).__name__} is the program's own code"
         for name, value in vars(layer).items():
-            if callable(value) and not _of_keras(value) and not _of_keras(type(value)):
+            if name != _LOSS and callable(value) and not _of_keras(value) and not _of_keras(type(value)):
                 return f"{layer.name}.{name} is the program's own code"
     return ""
 
