@@ -16,6 +16,7 @@ from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 from tests.seams.keras.programs import FIT, HEAD, run
 
+BUILT = HEAD + "model.build((None, 6))\n"
 WAYS = {
     "predict": ("model.predict(x, batch_size=32, verbose=0)", ["predict"] * 4, 100),
     "on a batch": ("model.predict_on_batch(x[:7])", ["predict"], 7),
@@ -45,7 +46,7 @@ def followed(text: str) -> tuple[list[str], Recorder]:
         seams.answer_called.subscribe(lambda subject, call, *a, **k: (kinds.append(subject[1]), call(*a, **k))[1])
 
     with Session([], [observe], inference=True) as session:
-        exec(compile(HEAD + text, "program", "exec"), {"__name__": "__main__"})
+        exec(compile(BUILT + text, "program", "exec"), {"__name__": "__main__"})
     assert not session.seams.left_out
     return kinds, recorder
 
@@ -62,6 +63,12 @@ def test_calls_that_answer_are_steps(text: str, kinds: list[str], samples: int) 
 def test_other_calls_are_not(text: str) -> None:
     found, recorder = followed(text)
     assert found == [] and recorder.clock.steps == 0
+
+
+def test_the_call_that_builds_a_model_is_no_step_and_those_after_it_are() -> None:
+    unbuilt = "\nmodel = keras.Sequential([keras.layers.Dense(2)])\nmodel(x[:5])\nmodel(x[:3])\nmodel(x[:3])"
+    found, recorder = followed(unbuilt)
+    assert len(found) == 3 and (recorder.clock.steps, recorder.samples) == (2, 6)
 
 
 def test_the_hash_of_where_it_ended_has_weights_and_the_last_answer_in_it() -> None:

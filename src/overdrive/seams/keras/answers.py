@@ -61,7 +61,8 @@ class _Watch:
             return call(*args, **kwargs)
         self._inside.model = True
         try:
-            step = self._answers.begins(model) if self._answers else None
+            # One that its first call builds has no variables yet.
+            step = self._answers.begins(model) if self._answers and model.built else None
             result = self._hub.answer_called.run((model, kind), call, *args, **kwargs)
         finally:
             self._inside.model = False
