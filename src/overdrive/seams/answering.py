@@ -1,9 +1,9 @@
 """Steps of a program that only calls its model: each outermost call of it is one.
 
-In a session that is for such a program (`Seams.inference`) a model's first call is told as *optimizer made*, with an
-`AnsweringModel` in the optimizer's place, and the beginning and the end of each call as those of a step. So what
-techniques and observers do at a step of training they do at a call. Should one of the program's own optimizers step
-after all, that is over: from then on it is a training program, whose steps its optimizers tell.
+In a session that is for such a program (`Seams.inference`) the beginning and the end of each call are told as those of
+a step, with an `AnsweringModel` in the optimizer's place. So what techniques and observers do at a step of training they
+do at a call. Should one of the program's own optimizers step after all, that is over: from then on it is a training
+program, whose steps its optimizers tell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AnsweringModel:
     It has what is asked of an optimizer: its parameters in one group, and no state.
     """
 
-    def __init__(self, model: Callable[[], Any], parameters: Parameters, framework: str = "torch") -> None:
+    def __init__(self, model: Callable[[], Any], parameters: Parameters, framework: str) -> None:
         """`model`: gives it, or None where it is gone. `framework`: whose it is, by its name in `seams.frameworks`."""
         self.model = model
         self.framework = framework
@@ -68,9 +68,12 @@ class Answers:
             if stands_in is None:
                 return None
             if not known:
-                self._hub.optimizer_made.publish(stands_in, [model], to=self._concerned)
+                self.met(stands_in, model)
             self._hub.step_begins.publish(stands_in, to=self._concerned)
             return stands_in
+
+    def met(self, stands_in: AnsweringModel, model: Any) -> None:
+        """The model's first call is about to be told."""
 
     def _concerned(self, owner: str) -> bool:
         """Techniques of another framework may import it where they are told of a step."""

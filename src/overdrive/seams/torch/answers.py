@@ -1,4 +1,5 @@
-"""Calls of PyTorch's modules as the steps of a program that only calls its model (see `seams.answering`)."""
+"""Calls of PyTorch's modules as the steps of a program that only calls its model (see `seams.answering`). The first of
+each is told as *optimizer made*."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ class TorchAnswers(Answers):
 
     def begins(self, model: torch.nn.Module) -> AnsweringModel | None:
         return None if in_backward() or fetches.under_way() else super().begins(model)
+
+    def met(self, stands_in: AnsweringModel, model: torch.nn.Module) -> None:
+        self._hub.optimizer_made.publish(stands_in, [model])
 
 
 _of_hub: weakref.WeakKeyDictionary[Seams, TorchAnswers] = weakref.WeakKeyDictionary()

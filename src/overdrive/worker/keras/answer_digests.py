@@ -15,7 +15,6 @@ from overdrive.core.records import StepRecord
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.step_log import path_of
-from overdrive.seams.parameters import parameters_of
 from overdrive.worker import digests
 from overdrive.worker.digests import NUDGE, SHAKE, Slot, hashed
 from overdrive.worker.keras import on_host
@@ -35,7 +34,6 @@ class AnswerLog(digests.DigestLog):
 
     def __call__(self, seams: Seams) -> None:
         seams.answer_called.subscribe(self._called)
-        seams.optimizer_made.subscribe(self._made)
 
     def _begin(self) -> None:
         self._calls: list[str] = []
@@ -43,18 +41,22 @@ class AnswerLog(digests.DigestLog):
         self._inputs: list[Slot] = []
         self._heard: list[int] = []
 
-    def _made(self, stands_in: Any, models: list[Any]) -> None:
-        self._models = [*self._models, stands_in][-_MOST_MODELS:]
+    def _meet(self, model: Any) -> None:
+        """It is called; for the first time, perhaps."""
+        if any(each is model for each in self._models) or not model.built:
+            return
+        self._models = [*self._models, model][-_MOST_MODELS:]
         if not (self.perturbed or self.shaken):
             return
         chance = np.random.default_rng(0)
-        for variable in parameters_of(stands_in):
-            if variable.trainable and on_host.is_of_fractions(variable):
+        for variable in model.trainable_variables:
+            if on_host.is_of_fractions(variable):
                 value = on_host.array(variable)
                 moved = 1 + (SHAKE * chance.standard_normal(value.shape) if self.shaken else NUDGE)
                 variable.assign((value * moved).astype(value.dtype))
 
     def _called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._meet(subject[0])
         self._inputs += [_slot(each) for each in tensors_in((args, kwargs))][: _MOST_SLOTS - len(self._inputs)]
         result = call(*args, **kwargs)
         given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
@@ -82,7 +84,7 @@ class AnswerLog(digests.DigestLog):
     def _hashes(self) -> list[str]:
         """By `PARTS`: there is no optimizer, and random states are variables."""
         kinds: dict[str, list[Any]] = {"parameters": [], "buffers": [], "drawn": []}
-        for variable in (each for stands_in in self._models for each in parameters_of(stands_in)):
+        for variable in (each for model in self._models for each in model.variables):
             drawn = "seed_generator_state" in path_of(variable)
             kinds["drawn" if drawn else "parameters" if variable.trainable else "buffers"].append(variable)
         of = {kind: hashed([on_host.checksum(variables)]) for kind, variables in kinds.items()}
