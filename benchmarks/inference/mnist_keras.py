@@ -1,4 +1,4 @@
-"""Keras's MNIST example, answering: python mnist_keras.py [--requests 20000] [--ask predict|call] [--model model.keras].
+"""Keras's MNIST example, answering: python mnist_keras.py [--ask predict|call] [--model model.keras].
 
 With no file of a trained model its weights are drawn.
 """

@@ -1,9 +1,9 @@
 """Steps of a program that only calls its model: each outermost call of it is one.
 
 In a session that is for such a program (`Seams.inference`) the beginning and the end of each call are told as those of
-a step, with an `AnsweringModel` in the optimizer's place. So what techniques and observers do at a step of training they
-do at a call. Should one of the program's own optimizers step after all, that is over: from then on it is a training
-program, whose steps its optimizers tell.
+a step, with an `AnsweringModel` in the optimizer's place. So what techniques and observers do at a step of training
+they do at a call. Should one of the program's own optimizers step after all, that is over: from then on it is a
+training program, whose steps its optimizers tell.
 """
 
 from __future__ import annotations
