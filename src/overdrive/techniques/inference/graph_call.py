@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 _COMPARED = 2  # calls that both make before a graph answers by itself
 _EVERY = 512  # afterwards the first, second, fourth, eighth, … and each of so many
+_MOST_MODELS = 8  # that are kept alive, with what their layers held
 _MOST_GRAPHS = 8  # of one model: each new shape is traced, which takes some tenths of a second
 _MOST_CHANGES = 4  # of a model's attributes
 _CLOSE, _CLOSE_EACH = 1e-4, 1e-2  # error by the answer's root mean square: on the average, and any single element's
@@ -99,18 +99,20 @@ class GraphCalls:
         self.answered = 0
         self.left: list[str] = []
         self._xla = xla
-        self._models: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
+        self._models: dict[int, _Model] = {}  # by id, the oldest first
 
     def called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *answer called*."""
         model, kind = subject
         if kind != "call":
             return call(*args, **kwargs)
-        known = self._models.get(model)
+        known = self._models.get(id(model))
         if known is None:
-            known = self._models[model] = _Model(model, self._xla)
+            if len(self._models) >= _MOST_MODELS:
+                self._models.pop(next(iter(self._models)), None)
+            known = self._models[id(model)] = _Model(model, self._xla)
         refused = known.refused
-        result, by_graph = known.answer(model, call, args, kwargs)
+        result, by_graph = known.answer(call, args, kwargs)
         self.answered += by_graph
         if known.refused and not refused:
             self.left.append(known.refused)
@@ -142,22 +144,22 @@ class _Model:
 
     def __init__(self, model: Any, xla: bool) -> None:
         self.refused = ""
-        self._model = weakref.ref(model)
+        self._model = model
         self._xla = xla
         self._held: Any = None  # what the layers' attributes were
         self._changes = 0
         self._graphs: dict[Any, _Graph] = {}
 
-    def answer(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, bool]:
+    def answer(self, call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, bool]:
         """The call's result, and whether a graph gave it; an error of the model's own call passes."""
         key = None if self.refused else _signature(args, kwargs)
-        if key is None or not self._holds(model):
+        if key is None or not self._holds():
             return call(*args, **kwargs), False
         graph = self._graphs.get(key)
         if graph is None:
             if len(self._graphs) >= _MOST_GRAPHS:
                 return call(*args, **kwargs), False
-            return self._first(model, key, call, args, kwargs), False
+            return self._first(key, call, args, kwargs), False
         if graph.run is None:
             graph.run = self._made(kwargs)
         if graph.due():
@@ -166,31 +168,32 @@ class _Model:
             return result, False
         return graph.run(*args), True
 
-    def _holds(self, model: Any) -> bool:
+    def _holds(self) -> bool:
         """Whether the layers are what they were; else all that was traced of them is gone."""
-        held = _attributes(model)
+        held = _attributes(self._model)
         if self._held is None or not _same(held, self._held):
             self._changes += self._held is not None
             self._held = held
             self._graphs.clear()
-            self.refused = _own_code(model)
+            self.refused = _own_code(self._model)
             if self._changes > _MOST_CHANGES:
                 self.refused = "the model changes from call to call"
         return not self.refused
 
-    def _first(self, model: Any, key: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _first(self, key: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The model's own call; what it does besides computing leaves the model alone for good."""
         import keras
 
         from overdrive.seams.keras.internals import mask_of
 
-        before = [np.array(each) for each in model.non_trainable_variables]
+        model = self._model
+        before, losses = [np.array(each) for each in model.non_trainable_variables], len(model.losses)
         result = call(*args, **kwargs)
         self._held = _attributes(model)  # it may have been built by it
         after = [np.array(each) for each in model.non_trainable_variables]
         if len(before) != len(after) or not all(map(np.array_equal, before, after)):
             self.refused = "a call changes what the model holds, or draws random numbers"
-        elif model.losses:
+        elif len(model.losses) > losses:  # those of regularised weights were there before
             self.refused = "a call adds losses"
         elif any(mask_of(each) is not None for each in keras.tree.flatten(result)):
             self.refused = "its answers have masks"
@@ -201,12 +204,8 @@ class _Model:
     def _made(self, kwargs: Any) -> Any:
         import tensorflow as tf
 
-        own = self._model  # the graph must not keep it alive
-
         def call_model(*args: Any) -> Any:
-            model = own()
-            assert model is not None
-            return model(*args, **kwargs)
+            return self._model(*args, **kwargs)
 
         return tf.function(call_model, jit_compile=self._xla, autograph=False)
 
