@@ -169,7 +169,7 @@ def test_calls_that_are_another_kind_are_the_models() -> None:
 def test_a_wrong_graph_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     made = _Model._made
     for spoil in (lambda y: y * 1.001, lambda y: y[::-1], lambda y: y[:, ::-1], lambda y: y[:5], lambda y: [y]):
-        monkeypatch.setattr(_Model, "_made", lambda self, kwargs, s=spoil: lambda *a: s(made(self, kwargs)(*a)))
+        monkeypatch.setattr(_Model, "_made", lambda self, *given, s=spoil: lambda *a: s(made(self, *given)(*a)))
         with Asked(network()) as asked:
             assert not any(asked.by_graph(X) for _ in range(8))
         assert "another one" in asked.graphs.told()
@@ -177,13 +177,18 @@ def test_a_wrong_graph_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_that_turns_wrong_is_caught_later(monkeypatch: pytest.MonkeyPatch) -> None:
     made, off = _Model._made, [1.0]
-    monkeypatch.setattr(_Model, "_made", lambda self, kwargs: lambda *a: made(self, kwargs)(*a) * off[0])
+    monkeypatch.setattr(_Model, "_made", lambda self, *given: lambda *a: made(self, *given)(*a) * off[0])
     with Asked(network()) as asked:
         asked.warm(X)
         off[0] = 1.5
         for _ in range(16):
             asked.model(X)
         assert not asked.by_graph(X) and "another one" in asked.graphs.told()
+
+
+def test_a_model_that_its_first_call_builds_has_a_graph_later() -> None:
+    with Asked(keras.Sequential([layers.Dense(3), layers.BatchNormalization()])) as asked:
+        asked.warm(X[0, :, :4, 0])
 
 
 def test_of_many_models_the_oldest_are_let_go() -> None:

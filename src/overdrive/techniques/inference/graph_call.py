@@ -125,7 +125,7 @@ class GraphCalls:
 
 
 class _Graph:
-    """Of one signature. `run` is None until it came a second time, and for good where it cannot be traced."""
+    """Of one signature. `run` is None until it comes a second time."""
 
     def __init__(self) -> None:
         self.run: Any = None
@@ -153,20 +153,18 @@ class _Model:
     def answer(self, call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, bool]:
         """The call's result, and whether a graph gave it; an error of the model's own call passes."""
         key = None if self.refused else _signature(args, kwargs)
-        if key is None or not self._holds():
+        if key is None or not self._model.built or not self._holds():
             return call(*args, **kwargs), False
         graph = self._graphs.get(key)
         if graph is None:
             if len(self._graphs) >= _MOST_GRAPHS:
                 return call(*args, **kwargs), False
             return self._first(key, call, args, kwargs), False
-        if graph.run is None:
-            graph.run = self._made(kwargs)
         if graph.due():
             result = call(*args, **kwargs)
-            self._compare(graph, result, args)
+            self._compare(graph, result, args, kwargs)
             return result, False
-        return graph.run(*args), True
+        return graph.run(*_tensors(args)), True
 
     def _holds(self) -> bool:
         """Whether the layers are what they were; else all that was traced of them is gone."""
@@ -201,17 +199,20 @@ class _Model:
             self._graphs[key] = _Graph()
         return result
 
-    def _made(self, kwargs: Any) -> Any:
+    def _made(self, args: Any, kwargs: Any) -> Any:
         import tensorflow as tf
 
-        def call_model(*args: Any) -> Any:
-            return self._model(*args, **kwargs)
+        def call_model(*given: Any) -> Any:
+            return self._model(*given, **kwargs)
 
-        return tf.function(call_model, jit_compile=self._xla, autograph=False)
+        # Of a function for each signature TensorFlow would warn that it is traced often.
+        return tf.function(call_model, jit_compile=self._xla, autograph=False).get_concrete_function(*_tensors(args))
 
-    def _compare(self, graph: _Graph, result: Any, args: Any) -> None:
+    def _compare(self, graph: _Graph, result: Any, args: Any, kwargs: Any) -> None:
         try:
-            made = graph.run(*args)
+            if graph.run is None:
+                graph.run = self._made(args, kwargs)
+            made = graph.run(*_tensors(args))
         except Exception as error:  # of tracing or compiling: the model has its own call
             self.refused = f"no graph can be made of it ({type(error).__name__})"
             return
@@ -232,6 +233,13 @@ def _signature(args: Any, kwargs: Any) -> Any:
         return None
     forms = tuple((type(each), tuple(each.shape), each.dtype) for each in given)
     return repr(keras.tree.map_structure(lambda _: 0, args)), forms, tuple(sorted(kwargs.items()))
+
+
+def _tensors(args: Any) -> Any:
+    import keras
+    import tensorflow as tf
+
+    return keras.tree.map_structure(tf.convert_to_tensor, args)
 
 
 def _attributes(model: Any) -> list[Any]:
