@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DirectPredict(Technique):
-    """Has Keras's `predict` take its batches from the arrays themselves, without a `tf.data` pipeline for each call.
+    """Has Keras's `predict` take its batches from the arrays themselves, not from a `tf.data` pipeline.
 
     What it does: on TensorFlow, each `predict` of arrays builds a pipeline of data sets, starts its threads and throws
     it away. Here the batches are cut from the arrays, by Keras's own conversion and in its order and sizes. Callbacks,
