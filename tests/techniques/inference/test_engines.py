@@ -31,6 +31,14 @@ class Convolutions(nn.Module):
         return scores, scores.argmax(1)
 
 
+class Pooled(Convolutions):
+    """Takes pictures of any size and type, and a plain number."""
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> Any:
+        scores, found = super().forward(x.float() * scale)
+        return {"scores": scores, "found": found}
+
+
 class Tokens(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -54,6 +62,7 @@ PROGRAMS: dict[str, Any] = {
     "convolutions": (Convolutions, lambda: (torch.randn(4, 3, 16, 16),)),
     "tokens": (Tokens, lambda: (torch.randint(100, (2, 12)), torch.arange(12).expand(2, 12) > 9)),
     "recurrent": (Recurrent, lambda: (torch.randn(2, 7, 8),)),
+    "a plain number": (Pooled, lambda: (torch.randn(4, 3, 16, 16), 0.5)),
 }
 
 
@@ -110,14 +119,6 @@ def test_calls_of_all_lengths_are_answered_as_by_the_model(name: str, program: s
         assert answers.answered > 20, answers.told()
 
 
-class Pooled(Convolutions):
-    """Takes pictures of any size and type, and a plain number."""
-
-    def forward(self, x: torch.Tensor, scale: float = 1.0) -> Any:
-        scores, found = super().forward(x.float() * scale)
-        return {"scores": scores, "found": found}
-
-
 _TYPES = (
     torch.float32,
     torch.float64,
@@ -155,7 +156,9 @@ def test_random_shapes_and_types_get_the_models_answers_or_its_errors(name: str,
             found = [_answer_or_error(model, each) for each in given]
     assert not session.seams.left_out
     answers = session.handles[name].notes.answers
-    assert answers.answered > count / 8 and answers.answered + answers.left.total() == count, answers.told()
+    refused = sum(isinstance(each, RuntimeError) for each in found)
+    assert refused and answers.answered + answers.left.total() == count - refused
+    assert answers.answered > count / 10, answers.told()
     for one, other, (x, *_) in zip(found, expected, given, strict=True):
         assert type(one) is type(other), (x.shape, x.dtype)
         if isinstance(one, dict):
@@ -163,7 +166,6 @@ def test_random_shapes_and_types_get_the_models_answers_or_its_errors(name: str,
             assert one["scores"].shape == other["scores"].shape and one["found"].dtype == other["found"].dtype
             clear = other["scores"].topk(2).values.diff().abs().flatten() > 1e-3
             assert torch.equal(one["found"][clear], other["found"][clear])
-    assert {type(each) for each in found} > {dict}, "some were refused by the model"
 
 
 def _answer_or_error(model: Any, given: tuple[Any, ...]) -> Any:

@@ -21,7 +21,8 @@ _MOST_MODELS = 8  # that are kept alive, with what their layers held
 _MOST_GRAPHS = 8  # of one model: each new shape is traced, which takes some tenths of a second
 _MOST_CHANGES = 4  # of a model's attributes
 _CLOSE, _CLOSE_EACH = 1e-4, 1e-2  # error by the answer's root mean square: on the average, and any single element's
-_LOSS = "loss"  # what compile() was given: no part of a call
+# Attributes that are no part of a call: what compile() was given, and what fit() and predict() made.
+_APART = ("loss", "train_function", "test_function", "predict_function")
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -185,11 +186,10 @@ class _Model:
         from overdrive.seams.keras.internals import mask_of
 
         model = self._model
-        before, losses = [np.array(each) for each in model.non_trainable_variables], len(model.losses)
+        before, losses = _frozen(model), len(model.losses)
         result = call(*args, **kwargs)
         self._held = _attributes(model)  # it may have been built by it
-        after = [np.array(each) for each in model.non_trainable_variables]
-        if len(before) != len(after) or not all(map(np.array_equal, before, after)):
+        if not all(map(np.array_equal, before, _frozen(model))):
             self.refused = "a call changes what the model holds, or draws random numbers"
         elif len(model.losses) > losses:  # those of regularised weights were there before
             self.refused = "a call adds losses"
@@ -233,6 +233,13 @@ def _signature(args: Any, kwargs: Any) -> Any:
         return None
     forms = tuple((type(each), tuple(each.shape), each.dtype) for each in given)
     return repr(keras.tree.map_structure(lambda _: 0, args)), forms, tuple(sorted(kwargs.items()))
+
+
+def _frozen(model: Any) -> list[Any]:
+    """What its variables hold that no gradient changes: moving means, states, seeds."""
+    import keras
+
+    return [keras.ops.convert_to_numpy(each) for each in model.non_trainable_variables]
 
 
 def _tensors(args: Any) -> Any:
@@ -284,7 +291,7 @@ def _own_code(model: Any) -> str:
             if not _of_keras(type(each)):
                 return f"the operation {type(each).__name__} is the program's own code"
         for name, value in vars(layer).items():
-            if name != _LOSS and callable(value) and not _of_keras(value) and not _of_keras(type(value)):
+            if name not in _APART and callable(value) and not _of_keras(value) and not _of_keras(type(value)):
                 return f"{layer.name}.{name} is the program's own code"
     return ""
 
