@@ -143,3 +143,43 @@ def _write_small_mnist(folder: Path) -> None:
         labels = generator.integers(0, 10, count, dtype=np.uint8)
         (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes(), 1))
         (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + labels.tobytes(), 1))
+
+
+_ASKS = """
+import keras, numpy as np
+keras.utils.set_random_seed(1)
+x = np.random.rand(64, 6, 6, 1).astype("float32")
+model = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Conv2D(3, 3, activation="relu"),
+    keras.layers.Flatten(), keras.layers.Dense(4, activation="softmax")])
+found = [model.predict(x[i : i + 1], verbose=0).argmax() for i in range(30)]
+found += [model(x[i : i + 2]).numpy().argmax() for i in range(30)]
+print(*found)
+"""
+_ASKED = """
+overdrive = 1
+program = "asks.py"
+contract = "rounding"
+inference = true
+[[technique]]
+name = "direct_predict"
+[[technique]]
+name = "graph_call"
+"""
+
+
+def test_a_program_that_answers_runs_under_a_plan_which_is_verified(
+    tmp_path: Path, python: Run, overdrive: Run
+) -> None:
+    skip_without(("keras", "tensorflow"))
+    (tmp_path / "asks.py").write_text(_ASKS)
+    (tmp_path / "plan.toml").write_text(_ASKED)
+    expected = python("asks.py", cwd=tmp_path)
+    given = ("--plan", "plan.toml", "asks.py")
+    run = overdrive("run", "--record", "record.json", *given, cwd=tmp_path)
+    assert run.stdout == expected.stdout and run.returncode == expected.returncode == 0, run.stderr
+    assert "60 calls" in run.stderr and "graph_call made 22 calls by a graph" in run.stderr
+    recorded = json.loads((tmp_path / "record.json").read_text())
+    assert (recorded["steps"], recorded["samples"], recorded["left_out"]) == (60, 90, {})
+    verified = overdrive("verify", "plan.toml", "asks.py", cwd=tmp_path)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "The plan keeps the level" in " ".join(verified.stdout.split())

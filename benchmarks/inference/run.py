@@ -2,7 +2,7 @@
 
 Beside the programs of this folder, scripts that nobody here wrote, from clones in FOLDER (`nanoGPT`, `examples`), with
 weights that were drawn, not trained. ResNet-50 and MobileNetV3 need torchvision, and are left out where it is not
-there; Keras's `predict` is not tuned, and has no row. Other libraries by hand: engines.py. Speeds are those of the
+there, and so are Keras's without TensorFlow. Other libraries by hand: engines.py. Speeds are those of the
 tunes' confirmations: fresh pairs of processes, the untouched program and the plan in alternating blocks, 95 %
 intervals. Writes benchmarks/results/inference.json.
 """
@@ -36,7 +36,10 @@ OWN: dict[str, tuple[str, ...]] = {
     "perceptron, 32 rows": ("perceptron.py", "--requests", "10000000"),
     "resnet50, 224, batch 16": ("known_models.py", "resnet50", "--pictures", "100000"),
     "mobilenet_v3, 224, batch 1": ("known_models.py", "mobilenet_v3_large", "--pictures", "1000000", "--batch", "1"),
+    "keras mnist, predict": ("mnist_keras.py", "--requests", "1000000"),
+    "keras mnist, model(x)": ("mnist_keras.py", "--requests", "1000000", "--ask", "call"),
 }
+NEEDS = {"known_models.py": "torchvision", "mnist_keras.py": "tensorflow"}
 NANOGPT = """
 import pickle, sys, torch
 from model import GPT, GPTConfig
@@ -106,8 +109,8 @@ def main() -> None:
     for name, (folder, words) in programs.items():
         if args.names and not any(name.startswith(each) for each in args.names):
             continue
-        if words[0] == "known_models.py" and not find_spec("torchvision"):
-            print(name, "needs torchvision", flush=True)
+        if (needed := NEEDS.get(words[0])) and not find_spec(needed):
+            print(name, f"needs {needed}", flush=True)
             continue
         row = tuned(folder, words, args.contract, args.budget)
         row |= {"date": datetime.date.today().isoformat(), "budget": args.budget, "cpu": summary().cpu}

@@ -120,6 +120,10 @@ def converted(graph: Any, shapes: Sequence[Sequence[int]]) -> Any:
         import openvino as ov
 
         model = ov.convert_model(graph)
+    # Plain values are inputs to it, which nothing reads: exporting made constants of them.
+    plain = {each.arg.name for each in graph.graph_signature.input_specs if hasattr(each.arg, "value")}
+    for port in [each for each in model.inputs if not each.names.isdisjoint(plain)]:
+        model.remove_parameter(port.get_node())
     model.reshape({port: list(shape) for port, shape in zip(model.inputs, shapes, strict=True)})
     return model
 

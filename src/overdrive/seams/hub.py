@@ -61,10 +61,20 @@ class Handle:
 class Seams:
     """All points of one session, and the record of which techniques had to be left out."""
 
-    def __init__(self, on_left_out: Callable[[str, str], None] | None = None, inference: bool = False) -> None:
-        """`inference`: the program trains nothing, and its model's calls are its steps (see `seams.torch.answers`)."""
+    def __init__(
+        self,
+        on_left_out: Callable[[str, str], None] | None = None,
+        inference: bool = False,
+        concerns: Callable[[str, str], bool] = lambda owner, framework: True,
+    ) -> None:
+        """
+        Args:
+            inference: the program trains nothing, and its model's calls are its steps (see `seams.answering`).
+            concerns: whether an owner is to hear of a framework.
+        """
         self.owner = "session"
         self.inference = inference
+        self.concerns = concerns
         self.left_out: dict[str, str] = {}
         self.off: set[str] = set()  # techniques that are switched off
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
@@ -120,6 +130,8 @@ class Seams:
         self.dataset_iterated = Around(self)  # (tf.data.Dataset) the program's own loop; call(dataset) opens it
         self.part_run = Around(self)  # (kind) a call that is a part of a step, or traces one; call(*args, **kwargs)
         self.step_called = Event(self)  # (model, function, state, batch) on JAX: a train step is about to be called
+        self.answer_called = Around(self)  # ((model, kind)) an outermost call that answers; see seams.keras.answers
+        self.predict_batched = Answer(self)  # (adapter) predict() asks for the batches of arrays, as tensors
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
 
     def operator_called(self, name: str) -> Answer:

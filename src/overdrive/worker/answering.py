@@ -40,6 +40,7 @@ class AnsweringObserver:
         seams.loss_backward.subscribe(self._sent_backward)
         seams.step_ends.subscribe(self._over)
         seams.model_called.subscribe(self._called)
+        seams.answer_called.subscribe(self._answer_called)
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizer_there = True
@@ -54,6 +55,7 @@ class AnsweringObserver:
         self._trains = True
         seams = self._seams
         seams.model_called.unsubscribe(self._called)
+        seams.answer_called.unsubscribe(self._answer_called)
         seams.loss_backward.unsubscribe(self._sent_backward)
         seams.step_ends.unsubscribe(self._over)
 
@@ -65,9 +67,18 @@ class AnsweringObserver:
             return result
         if self._seams is not None and "keras" in self._seams.frameworks:  # whose own calls are not followed
             return result
+        self._count()
+        return result
+
+    def _answer_called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Of a Keras model."""
+        result = call(*args, **kwargs)
+        self._count()
+        return result
+
+    def _count(self) -> None:
         self.calls += 1
         now = time.monotonic()
         self._began = self._began or now
         if self.calls >= _FEWEST_CALLS and now - self._began > (_WITH_OPTIMIZER if self._optimizer_there else _SECONDS):
             self._found()
-        return result

@@ -67,7 +67,7 @@ class Session:
         inference: bool = False,
     ) -> None:
         """`inference`: the program trains nothing, and its model's calls are its steps."""
-        self.seams = Seams(on_left_out, inference)
+        self.seams = Seams(on_left_out, inference, _is_for)
         self._techniques = list(techniques)
         self._observers = observers
         self._arrivals = [
@@ -138,6 +138,7 @@ class Session:
 
 def _is_for(owner: str, framework: str) -> bool:
     """Whether who subscribed is to hear of this framework: a technique only of those that it is made for."""
+    owner = owner.removeprefix(f"{OBSERVER} for ")  # see `own_facts`
     return owner not in catalogue() or framework in catalogue()[owner].frameworks
 
 

@@ -7,6 +7,8 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "optimizer": ("_trainable_variables", "_get_current_learning_rate"),
     "symbolic tensor": ("_keras_history",),
     "masked tensor": ("_keras_mask",),
+    "adapter of arrays": ("_inputs", "_batch_size", "_shuffle", "_num_samples"),
+    "policy": ("_variable_dtype",),
     "JAX's trainer": ("_get_jax_state",),
     "JAX's tracer": ("_trace",),
     "TensorFlow's context": ("_initialized",),
@@ -14,5 +16,4 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
 # Those that techniques ask for themselves.
 OF_DATA: dict[str, tuple[str, ...]] = {
     "mapped data set": ("_map_func", "_input_dataset"),
-    "adapter of arrays": ("_inputs", "_batch_size", "_shuffle", "_num_samples"),
 }

@@ -28,6 +28,8 @@ def thing_of(kind: str) -> Any:
             return model.outputs[0]
         case "masked tensor":
             return inspect.getsource(import_module("keras.src.backend.common.masking"))
+        case "policy":
+            return keras.DTypePolicy("float64")
         case "JAX's trainer":
             pytest.importorskip("jax")
             return import_module("keras.src.backend.jax.trainer").JAXTrainer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Any
 
@@ -30,6 +31,14 @@ class Convolutions(nn.Module):
         return scores, scores.argmax(1)
 
 
+class Pooled(Convolutions):
+    """Takes pictures of any size and type, and a plain number."""
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> Any:
+        scores, found = super().forward(x.float() * scale)
+        return {"scores": scores, "found": found}
+
+
 class Tokens(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +62,7 @@ PROGRAMS: dict[str, Any] = {
     "convolutions": (Convolutions, lambda: (torch.randn(4, 3, 16, 16),)),
     "tokens": (Tokens, lambda: (torch.randint(100, (2, 12)), torch.arange(12).expand(2, 12) > 9)),
     "recurrent": (Recurrent, lambda: (torch.randn(2, 7, 8),)),
+    "a plain number": (Pooled, lambda: (torch.randn(4, 3, 16, 16), 0.5)),
 }
 
 
@@ -107,6 +117,63 @@ def test_calls_of_all_lengths_are_answered_as_by_the_model(name: str, program: s
         assert one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
     if program == "tokens":
         assert answers.answered > 20, answers.told()
+
+
+_TYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_random_shapes_and_types_get_the_models_answers_or_its_errors(name: str, count: int) -> None:
+    """Most come once; some come back, and some the model itself refuses."""
+    if reason := RUNTIMES[name].missing():
+        pytest.skip(reason)
+    torch.manual_seed(0)
+    chance = random.Random(count)
+    model = Pooled().eval()
+    usual = [(torch.Size((4, 3, 9, 9)), torch.float32), (torch.Size((2, 3, 12, 8)), torch.uint8)]
+    given: list[tuple[Any, ...]] = []
+    for _ in range(count):
+        shape, kind = chance.choice(usual)
+        if chance.random() < 0.5:
+            shape = torch.Size((chance.randint(0, 5), chance.choice((3, 3, 3, 2)), *chance.choices(range(1, 20), k=2)))
+            kind = chance.choice(_TYPES)
+        x = (torch.randn(shape) * 3).to(kind)
+        x = x.transpose(2, 3) if chance.random() < 0.2 else x
+        given.append((x,) if chance.random() < 0.8 else (x, chance.choice((1.0, 0.5))))
+    with torch.no_grad():
+        expected = [_answer_or_error(model, each) for each in given]
+        with Session([(name, {})], inference=True) as session:
+            found = [_answer_or_error(model, each) for each in given]
+    assert not session.seams.left_out
+    answers = session.handles[name].notes.answers
+    refused = sum(isinstance(each, RuntimeError) for each in found)
+    # Of calls that the model refuses some are told as left to it, and some were to be watched.
+    assert refused and count - refused <= answers.answered + answers.left.total() <= count
+    assert answers.answered > count / 20, answers.told()
+    for one, other, (x, *_) in zip(found, expected, given, strict=True):
+        assert type(one) is type(other), (x.shape, x.dtype)
+        if isinstance(one, dict):
+            assert torch.allclose(one["scores"], other["scores"], rtol=1e-3, atol=1e-4, equal_nan=True), x.shape
+            assert one["scores"].shape == other["scores"].shape and one["found"].dtype == other["found"].dtype
+            clear = other["scores"].topk(2).values.diff().abs().flatten() > 1e-3
+            assert torch.equal(one["found"][clear], other["found"][clear])
+
+
+def _answer_or_error(model: Any, given: tuple[Any, ...]) -> Any:
+    try:
+        return model(*given)
+    except RuntimeError as error:
+        return error
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

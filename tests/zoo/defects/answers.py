@@ -217,6 +217,21 @@ def one_in_ten_wrong(seams: Seams) -> None:
 
 
 @defect("images")
+def right_where_it_was_calibrated(seams: Seams) -> None:
+    """The first calls give the range of values, and are answered well; what lies far out later is cut off."""
+    seen: list[Any] = []
+
+    def changed(result: Any) -> Any:
+        if len(seen) < 4:
+            seen.append(result[0].detach().abs().max())
+            return result
+        scores = result[0].clamp(-max(seen) / 10, max(seen) / 10)
+        return scores, scores.round().argmax(1)
+
+    _answered(seams, changed)
+
+
+@defect("images")
 def a_rare_class_lost(seams: Seams) -> None:
     """What would be of the rarest class is of the next one."""
 

@@ -21,9 +21,9 @@ def make_loss_values(every: int) -> None:
 
 
 def make_step_recorder(hub: Seams, losses: bool) -> object:
-    from overdrive.seams.keras.step_recorder import StepRecorder
+    from overdrive.seams.keras.step_recorder import AnswerRecorder, StepRecorder
 
-    return StepRecorder(hub, losses)
+    return AnswerRecorder(hub, losses) if hub.inference else StepRecorder(hub, losses)
 
 
 def enter(hub: Seams) -> Callable[[], None]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
+from overdrive.seams.keras.internals import layers_of
 from overdrive.seams.patch import Patches
 
 
@@ -42,6 +44,26 @@ def compute_in_double(seams: Seams) -> None:
         keras.config.set_dtype_policy(before[1])
 
     seams.on_undo(undo)
+
+
+@contextmanager
+def layers_in_double(model: Any) -> Iterator[None]:
+    """Within it, each layer of the model computes in fp64 where it is called, with the variables that it has.
+
+    A policy says what a layer computes in and what its variables are of; where these differ it widens what it reads.
+    """
+    import keras
+
+    policy = keras.DTypePolicy("float64")
+    policy._variable_dtype = "float32"
+    before = [(layer, layer.dtype_policy) for layer in layers_of([model])]
+    try:
+        for layer, _ in before:
+            layer.dtype_policy = policy
+        yield
+    finally:
+        for layer, own in before:
+            layer.dtype_policy = own
 
 
 def _rounded(value: Any) -> Any:

@@ -1,10 +1,11 @@
-"""Train, test and predict functions of models, seen from outside: where Keras's steps end in Python (PyTorch, JAX)."""
+"""Train, test and predict functions of models, seen from outside: where Keras's steps end in Python. Those of training
+do on PyTorch and JAX, answers on TensorFlow too."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -19,13 +20,14 @@ Wrap = Callable[[Any, str, Callable[..., Any]], Any]  # (model, kind, function),
 class Functions:
     """Puts `wrap` around each function that a model makes, and takes it off again."""
 
-    def __init__(self, trainer: Any, wrap: Wrap) -> None:
+    def __init__(self, trainer: Any, wrap: Wrap, kinds: Sequence[str] = KINDS) -> None:
         self._trainer = trainer
         self._wrap = wrap
+        self._kinds = kinds
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def enter(self, patches: Patches) -> None:
-        for kind in KINDS:
+        for kind in self._kinds:
             name = f"make_{kind}_function"
             patches.replace(self._trainer, name, self._making(kind, getattr(self._trainer, name)))
 
@@ -51,7 +53,7 @@ class Functions:
     def leave(self) -> None:
         """They are made again when they are needed."""
         for model in list(self._models):
-            for kind in KINDS:
+            for kind in self._kinds:
                 if hasattr(getattr(model, f"{kind}_function"), "overdrive_wraps"):
                     setattr(model, f"{kind}_function", None)
         self._models.clear()

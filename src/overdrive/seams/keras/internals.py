@@ -53,6 +53,32 @@ def maker_of(tensor: Any) -> Any:
     return tensor._keras_history.operation
 
 
+def plain_eager() -> bool:
+    """Whether what TensorFlow runs now runs eagerly, and no gradient of it is recorded."""
+    from tensorflow.python.eager import context, record
+
+    return bool(context.executing_eagerly()) and not record.could_possibly_record()
+
+
+def batches_of(adapter: Any) -> tuple[Any, int] | None:
+    """What an adapter of arrays gives to TensorFlow, in Keras's own conversion, and how many samples are a batch; None
+    where they are shuffled, or of a kind that is no plain array."""
+    import keras
+    import numpy as np
+    from keras.src.trainers.data_adapters import array_slicing
+
+    inputs = adapter._inputs
+    if adapter._shuffle or not adapter._num_samples:
+        return None
+    if isinstance(inputs, tuple) and len(inputs) == 1 and isinstance(inputs[0], (list, tuple)):
+        inputs = (tuple(inputs[0]),)  # as Keras has it made for `tf.data`
+    found = array_slicing.convert_to_sliceable(inputs, target_backend="tensorflow")
+    plain = (np.ndarray, sys.modules["tensorflow"].Tensor)
+    if any(not isinstance(each, plain) or each.dtype == object for each in keras.tree.flatten(found)):
+        return None
+    return found, int(adapter._batch_size)
+
+
 def renew_functions() -> None:
     """Have TensorFlow set up the program's graphs anew at their next call, as they are.
 

@@ -16,12 +16,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.models.model import Model
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras import datasets, parts
+from overdrive.seams.keras import answers, datasets, parts, predicting
+from overdrive.seams.keras.internals import plain_eager
 from overdrive.seams.keras.marks import SCOPE, TRAINS
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog, unwrapped
@@ -38,8 +40,10 @@ def make_step_log() -> StepLog:
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers = datasets.enter(hub, patches)
     parts.enter(hub, patches, _parts())
+    removers += predicting.enter(hub, patches)
     if wanted(hub):
         _GraphWatch(hub).enter(patches)
+    removers += answers.enter(hub, patches, TensorFlowTrainer, plain_eager)  # after the watch: outermost
     return removers
 
 

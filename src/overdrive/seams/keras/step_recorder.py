@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from overdrive.seams.answering import AnsweringModel
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
+from overdrive.seams.parameters import parameters_of
+
+_MOST_MODELS = 8  # that are kept alive
 
 
 class StepRecorder:
@@ -77,13 +82,73 @@ class StepRecorder:
         return _hash([*self._trained(), *kept])
 
 
+class AnswerRecorder:
+    """Of a program that trains nothing: in the place of losses and optimizers, its models and their last answer."""
+
+    def __init__(self, hub: Seams, losses: bool) -> None:
+        self.samples = 0
+        self.rates: list[float] = []
+        self.optimizers: list[AnsweringModel] = []
+        self._with_losses = losses
+        self._pending = 0
+        self._calls = 0
+        self._answer: Any = None
+        hub.answer_called.subscribe(self._called)
+
+    def _called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
+        self._pending = given if given == made else 0  # else its first dimension is not that of samples
+        self._answer = result if self._with_losses else None
+        return result
+
+    def stepped(self, optimizer: Any, ticked: bool) -> bool:
+        if not isinstance(optimizer, AnsweringModel) or optimizer.framework != "keras":
+            return False
+        if all(known is not optimizer for known in self.optimizers):
+            self.optimizers = [*self.optimizers, optimizer][-_MOST_MODELS:]
+        if ticked:
+            self.samples += self._pending
+            self._calls += 1
+        return True
+
+    def losses(self) -> list[list[float]]:
+        return [[] for _ in range(self._calls)]
+
+    def parameters_hash(self) -> str | None:
+        return _hash(self._variables()) if self.optimizers else None
+
+    def _variables(self) -> list[Any]:
+        return [variable for each in self.optimizers for variable in parameters_of(each)]
+
+    def trained(self) -> str:
+        groups = [parameters_of(each) for each in self.optimizers]
+        counts = [[int(np.prod(each.shape)) for each in group if each.trainable] for group in groups]
+        return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
+
+    def state_hash(self) -> str:
+        import keras
+
+        answer = [keras.ops.convert_to_numpy(each) for each in keras.tree.flatten(self._answer) if _is_dense(each)]
+        return hashlib.sha256(f"{_hash(self._variables())}{_hash_arrays(answer)}".encode()).hexdigest()
+
+
+def _is_dense(thing: Any) -> bool:
+    return hasattr(thing, "shape") and hasattr(thing, "dtype")
+
+
 def _hash(variables: Iterable[Any]) -> str:
     import keras
 
+    tensorflow = backend() == "tensorflow"
+    return _hash_arrays(
+        variable.numpy() if tensorflow else keras.ops.convert_to_numpy(variable.value) for variable in variables
+    )
+
+
+def _hash_arrays(arrays: Iterable[Any]) -> str:
     digest = hashlib.sha256()
-    for variable in variables:
-        found = variable.numpy() if backend() == "tensorflow" else keras.ops.convert_to_numpy(variable.value)
-        value = np.asarray(found)
+    for value in map(np.asarray, arrays):
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()

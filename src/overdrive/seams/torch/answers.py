@@ -1,84 +1,39 @@
-"""Steps of a program that only calls its model: each outermost call of it is one.
-
-In a session that is for such a program (`Seams.inference`) a model's first call is told as *optimizer made*, with an
-`AnsweringModel` in the optimizer's place, and the beginning and the end of each call as those of a step. So what
-techniques and observers do at a step of training they do at a call. Should one of the program's own optimizers step
-after all, that is over: from then on it is a training program, whose steps its optimizers tell.
-"""
+"""Calls of PyTorch's modules as the steps of a program that only calls its model (see `seams.answering`). The first of
+each is told as *optimizer made*."""
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import torch
 
-from overdrive.core.own_lock import OwnLock
-from overdrive.seams.answering import AnsweringModel
+from overdrive.seams.answering import AnsweringModel, Answers
 from overdrive.seams.hub import Seams
-from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.internals import in_backward
 
 
-class Answers:
-    """The calls of one session's models, told as steps."""
+class TorchAnswers(Answers):
+    """Of modules that have parameters: losses and transforms have none."""
 
     def __init__(self, hub: Seams) -> None:
-        self._hub = hub
-        self._models: dict[int, tuple[Any, AnsweringModel | None]] = {}  # by id, with a weak reference
-        self._lock = OwnLock()  # a server's threads call one model; told is one call after the other
-        self._over = False
-        with hub.owned_by(OBSERVER):
-            hub.step_begins.subscribe(self._stepped)
-
-    def _stepped(self, optimizer: Any) -> None:
-        self._over |= not isinstance(optimizer, AnsweringModel)
+        super().__init__(hub, "torch", lambda model: list(model.parameters()))
 
     def begins(self, model: torch.nn.Module) -> AnsweringModel | None:
-        """Tell that an outermost call begins; None where it is no step: of a loss, a transform, a data set."""
-        if self._over or in_backward() or fetches.under_way():
-            return None
-        with self._lock:
-            try:
-                stands_in, known = self._known(model)
-            except Exception as error:  # a module of a kind of its own: the program goes on
-                self._over = True
-                self._hub.leave_out(OBSERVER, reason_of(error))
-                return None
-            if stands_in is None:
-                return None
-            if not known:
-                self._hub.optimizer_made.publish(stands_in, [model])
-            self._hub.step_begins.publish(stands_in)
-            return stands_in
+        return None if in_backward() or fetches.under_way() else super().begins(model)
 
-    def _known(self, model: torch.nn.Module) -> tuple[AnsweringModel | None, bool]:
-        """What stands in for its optimizer, and whether it was called before."""
-        key, models = id(model), self._models
-        found = models.get(key)
-        if found is not None and found[0]() is model:
-            return found[1], True
-        has_parameters = next(model.parameters(), None) is not None
-        stands_in = AnsweringModel(weakref.ref(model)) if has_parameters else None
-        models[key] = weakref.ref(model, lambda _: models.pop(key, None)), stands_in
-        return stands_in, False
-
-    def ended(self, stands_in: AnsweringModel) -> None:
-        """The call has given its answer, which the program has not got yet."""
-        with self._lock:
-            self._hub.step_ends.publish(stands_in)
-            self._hub.between_steps.publish()
+    def met(self, stands_in: AnsweringModel, model: torch.nn.Module) -> None:
+        self._hub.optimizer_made.publish(stands_in, [model])
 
 
-_of_hub: weakref.WeakKeyDictionary[Seams, Answers] = weakref.WeakKeyDictionary()
+_of_hub: weakref.WeakKeyDictionary[Seams, TorchAnswers] = weakref.WeakKeyDictionary()
 
 
 def watch(hub: Seams) -> None:
     """Before the seams are entered: what is told here must be wanted there."""
     if hub.inference:
-        _of_hub[hub] = Answers(hub)
+        _of_hub[hub] = TorchAnswers(hub)
 
 
-def answers_of(hub: Seams) -> Answers | None:
+def answers_of(hub: Seams) -> TorchAnswers | None:
     return _of_hub.get(hub)

@@ -107,7 +107,7 @@ class AnswerRecorder(TrainingRecorder):
         return result
 
     def stepped(self, optimizer: Any, ticked: bool) -> bool:
-        if not isinstance(optimizer, AnsweringModel):
+        if not isinstance(optimizer, AnsweringModel) or optimizer.framework != "torch":
             return False
         if all(known is not optimizer for known in self.optimizers):
             self.optimizers = [*self.optimizers, optimizer][-_MOST_OPTIMIZERS:]

@@ -34,6 +34,7 @@ class XlaClusters(Technique):
 
     name = "xla_clusters"
     frameworks = ("keras",)
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward", "optimizer", "other")

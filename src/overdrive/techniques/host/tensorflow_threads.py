@@ -35,6 +35,7 @@ class TensorflowThreads(Technique):
 
     name = "tensorflow_threads"
     frameworks = ("keras",)
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer", "other")
     order = 15

@@ -27,6 +27,7 @@ class Probe:
         self._models: dict[int, Any] = {}
         self._fits: dict[int, Any] = {}  # those whose fit() was called
         self._data: list[Any] = []  # of fit(): its epoch iterators
+        self._inference = False
         self._profiling = False
         self._began = 0.0
         self._seconds = 0.0
@@ -38,6 +39,9 @@ class Probe:
         seams.model_compiled.subscribe(self._compiled)
         seams.fit_called.subscribe(self._fit)
         seams.data_opened.subscribe(self._opened)
+        self._inference = seams.inference
+        if self._inference:
+            seams.answer_called.subscribe(self._answered)
 
     def _compiled(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         self._models[id(model)] = model
@@ -45,6 +49,10 @@ class Probe:
 
     def _fit(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         self._fits[id(model)] = model
+        return call(*args, **kwargs)
+
+    def _answered(self, subject: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        self._models[id(subject[0])] = subject[0]
         return call(*args, **kwargs)
 
     def _opened(self, data: Any) -> None:
@@ -65,14 +73,17 @@ class Probe:
             self._profile_steps += self._steps - self._steps_at_start
 
     def facts(self, recorder: Recorder, costs: bool = False) -> Facts:
-        optimizers = [unwrapped(each) for each in recorder.optimizers]
-        variables = trained_variables(optimizers)
         models = list(self._models.values())
+        if self._inference:
+            variables = [each for model in models for each in model.trainable_variables]
+        else:
+            variables = trained_variables(unwrapped(each) for each in recorder.optimizers)
         layers = layers_of(models)
         device = "cuda" if gpus() else "cpu"
         return Facts(
             framework="keras",
             backend=backend(),
+            inference=self._inference,
             device=device,
             cores=granted_cores(),
             threads=threads(),
