@@ -42,10 +42,12 @@ class _End:
 class _Place:
     """A copy of the working folder, in which a run takes place."""
 
-    def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str) -> None:
+    def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str, root: Path) -> None:
+        """`root`: is copied; the working folder, or one that holds it."""
         self.folder, self._state = within / name / "folder", within / name / "run"
-        shutil.copytree(os.getcwd(), self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
+        shutil.copytree(root, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
         self._log = within / name
+        self._working = self.folder / Path.cwd().relative_to(root)
         self._program, self._plan = program, plan.resolve() if plan else None
         self._environment = {**os.environ, SEED: seed}
 
@@ -58,7 +60,7 @@ class _Place:
         with open(self._log / "out", "ab") as out, open(self._log / "err", "ab") as errors:
             process = subprocess.Popen(
                 command,
-                cwd=self.folder,
+                cwd=self._working,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -89,28 +91,36 @@ class _Place:
 
 
 def verify_resume(
-    program: Program, plan: Path | None, kills: int, seed: int | None, json_path: Path | None = None
+    program: Program,
+    plan: Path | None,
+    kills: int,
+    seed: int | None,
+    json_path: Path | None = None,
+    root: Path | None = None,
 ) -> int:
     """The exit code: 0 where the end is the same, 1 where not.
 
     Args:
         plan: that both runs are under; None: the one beside the program, if there is one.
+        root: the folder that is copied; None: the working folder.
     """
     console = console_beside(json_path, soft_wrap=True)
-    size = sum(path.stat().st_size for path in Path.cwd().rglob("*") if path.is_file() and not path.is_symlink())
-    if size > _MOST_BYTES:
-        fail(f"{os.getcwd()} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
+    root = _checked(root or Path.cwd())
     if seed is None:
         seed = secrets.randbelow(10**6)
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="overdrive-resume-") as scratch:
         entropy = secrets.token_hex(16)
-        whole, broken = (_Place(Path(scratch), name, program, plan, entropy) for name in ("whole", "broken"))
+        whole, broken = (_Place(Path(scratch), name, program, plan, entropy, root) for name in ("whole", "broken"))
         began = time.monotonic()
         code = whole.run(1e6)
         seconds = time.monotonic() - began
         assert code is not None
         console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
+        if code:
+            words = (whole.told().strip().splitlines() or [""])[-1]
+            hint = "" if root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
+            console.print(f"  It ended with {code}: {words}{hint}", markup=False)
         every = max(0.05, seconds / _SNAPSHOTS)
         moments: list[float] = []
         end: int | None = None
@@ -126,7 +136,8 @@ def verify_resume(
         told = broken.told()
         found = _compared(whole.end(code), broken.end(end))
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
-    _show(console, found, told)
+    reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
+    _show(console, found, reasons)
     verdict = "The end is the same" if found.alike else "The end is ANOTHER one"
     console.print(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
@@ -138,14 +149,27 @@ def verify_resume(
         verdict=verdict,
         seed=seed,
         seconds=seconds,
+        exit_code=code,
         killed_after=moments,
         gone_on=gone_on,
         begun_anew=anew,
+        reasons=[line.removeprefix("overdrive: ") for line in reasons],
         same=found.same,
         other_files=found.differ,
     )
     write_json(json_path, form)
     return 0 if found.alike else 1
+
+
+def _checked(root: Path) -> Path:
+    """Whole; a folder that cannot be copied ends this command."""
+    root = root.resolve()
+    if not Path.cwd().is_relative_to(root):
+        fail(f"--copy {root} does not hold the working folder, in which the program is started.")
+    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    if size > _MOST_BYTES:
+        fail(f"{root} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
+    return root
 
 
 @dataclass(frozen=True)
@@ -173,8 +197,8 @@ def _compared(one: _End, other: _End) -> _Comparison:
     return _Comparison(same, len(names), differ)
 
 
-def _show(console: Console, found: _Comparison, told: str) -> None:
-    for line in dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line):
+def _show(console: Console, found: _Comparison, reasons: list[str]) -> None:
+    for line in reasons:
         console.print(f"  {line.removeprefix('overdrive: ')}", markup=False)
     differ = f" (not {', '.join(found.differ[:3])})" if found.differ else ""
     for what, equal in found.same.items():
