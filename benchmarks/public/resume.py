@@ -2,7 +2,7 @@
 
 python benchmarks/public/resume.py [--only NAME,...] [--kills 5] [--seed 1] [--from ~/.cache/overdrive-public]
 
-After `prepare.py`. A program is run with its arguments of programs.toml, or with `resumed`, where there are shorter ones.
+After `prepare.py`. A program is run with its arguments of programs.toml, or with `resumed`, where those are shorter.
 Writes benchmarks/results/resume.json after each program, beside what is there, and resume.md, a table of all of it.
 """
 

@@ -24,6 +24,7 @@ from overdrive.cli.line import fail
 from overdrive.cli.survive import SEED
 from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
+from overdrive.survive.clocks import MADE
 
 _MOST_BYTES = 500_000_000
 _SNAPSHOTS = 20  # in a whole run, about
@@ -49,7 +50,7 @@ class _Place:
         self._log = within / name
         self._working = self.folder / Path.cwd().relative_to(root)
         self._program, self._plan = program, plan.resolve() if plan else None
-        self._environment = {**os.environ, SEED: seed}
+        self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
 
     def run(self, every: float, killed_after: float | None = None) -> int | None:
         """Its exit code; None where it was killed."""
@@ -109,7 +110,7 @@ def verify_resume(
     if seed is None:
         seed = secrets.randbelow(10**6)
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="overdrive-resume-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="resume-of-") as scratch:
         entropy = secrets.token_hex(16)
         whole, broken = (_Place(Path(scratch), name, program, plan, entropy, root) for name in ("whole", "broken"))
         began = time.monotonic()

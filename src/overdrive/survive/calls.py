@@ -89,13 +89,13 @@ class Calls:
         if self._fetched is None or not self._fetched.note(*entry):
             self._run.journal.add(*entry)
 
-    def time(self, plain: Callable[[], Any]) -> Any:
+    def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
         if self._run.aside():
             return plain()
+        value = noted()
         if self._run.replaying:
             entry = self._answer("time", "the time")
-            return plain() if entry is None else entry[1]
-        value = plain()
+            return value if entry is None else entry[1]
         self._note("time", value)
         return value
 
