@@ -51,6 +51,22 @@ def test_a_lost_rank_costs_the_way_from_the_last_snapshot(
 
 @pytest.mark.survive
 @pytest.mark.fault("lost rank")
+def test_optimizers_whose_state_is_divided_go_on_with_all_of_it(
+    whole: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    """The elements are those of the run in which each rank has all of the state, bit for bit."""
+    (tmp_path / "killed-cache").mkdir()
+    variables = {"ON_RANK": "1", "DIED": str(tmp_path / "killed-cache" / "died")}
+    options = ("--ranks", "2", "--layout", "zero1=2")
+    got = survive(tmp_path, "killed", ON_RANKS, *options, dies=17, variables=variables)
+    assert got.returncode == 0 and "the state of AdamW is divided over 2 ranks" in got.stderr, got.stderr
+    assert "rank 1 is lost (SIGKILL); all go on from step" in got.stderr and "gone on after step" in got.stderr
+    assert "from its start" not in got.stderr
+    assert (got.stdout, files_of(tmp_path / "killed")) == whole
+
+
+@pytest.mark.survive
+@pytest.mark.fault("lost rank")
 def test_a_rank_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> None:
     got = survive(tmp_path, "killed", ON_RANKS, "--ranks", "2", dies=2, every="10m", variables={"ON_RANK": "1"})
     assert got.returncode == 128 + signal.SIGKILL

@@ -209,6 +209,7 @@ def command(
     requeue_code: int | None,
     notices: str | None,
     on_nan: str | None,
+    on_spike: str | None,
     on_hang: str | None,
     hang_after: float | None,
     record: Path | None,
@@ -222,7 +223,7 @@ def command(
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     horovod = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
     _refuse(engine == "horovod" and not installed(), horovod)
-    watch = WatchWish(on_nan, on_hang, hang_after)
+    watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)
     membership = membership_in(ranks)

@@ -34,7 +34,7 @@ def refuse_ranks(by_launcher: bool, technique: Chosen, layout: str | None) -> No
     """
     if by_launcher and RUN not in os.environ:
         fail("Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place.")
-    if technique[0] != "data_parallel" or technique[1]["shards"] != "nothing":
+    if technique[0] != "data_parallel" or technique[1]["shards"] == "all":
         fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of both.")
 
 
@@ -113,8 +113,9 @@ def survivor_in_group(rank: Rank, path: Path, techniques: Sequence[Chosen], wish
     from overdrive.core.atomic_file import write_atomically
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.in_group import InGroup
     from overdrive.survive.output import SavedOutput, UnsavedOutput
-    from overdrive.survive.survivor import InGroup, Survivor
+    from overdrive.survive.survivor import Survivor
 
     folder = RunFolder.joined(path)
 
@@ -124,7 +125,12 @@ def survivor_in_group(rank: Rank, path: Path, techniques: Sequence[Chosen], wish
         os._exit(_AGAIN)
 
     output = UnsavedOutput() if rank.rank else SavedOutput(folder.output)
-    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside)
+
+    def agree(wanted: bool) -> bool:
+        return bool(rank.group.from_first(int(wanted), "whether a snapshot is taken"))
+
+    shares = any(settings.get("shards") == "state" for _, settings in techniques)
+    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None)
     ending = Ending(wish.requeue_code)
     survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
     survivor.begin()

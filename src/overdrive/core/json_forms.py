@@ -57,7 +57,8 @@ class JobForm(TypedDict):
 
 class ResumeForm(TypedDict):
     """A run that was killed and gone on with, beside one that was not. `same`: by what was compared.
-    `exit_code` and `seconds` are the uninterrupted run's; `reasons`: why it began from its start."""
+    `exit_code` and `seconds` are the uninterrupted run's; `reasons`: why it began from its start;
+    `not_compared`: what two uninterrupted runs differ in, too."""
 
     version: int
     program: str
@@ -71,6 +72,7 @@ class ResumeForm(TypedDict):
     reasons: Sequence[str]
     same: Mapping[str, bool]
     other_files: Sequence[str]
+    not_compared: Sequence[str]
 
 
 class ParametersForm(TypedDict):

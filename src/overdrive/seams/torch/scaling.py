@@ -10,6 +10,7 @@ import torch
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch.internals import unseen_by_modes
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -21,7 +22,9 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     def scale(self: Any, outputs: Any) -> Any:
         scaled = plain(self, outputs)
         if isinstance(outputs, torch.Tensor) and scaled is not outputs:
-            hub.loss_scaled.publish(outputs, scaled)
+            with unseen_by_modes():
+                loss = outputs.detach()
+            hub.loss_scaled.publish(loss, scaled)
         return scaled
 
     patches.replace(torch.amp.GradScaler, "scale", scale)
