@@ -161,7 +161,8 @@ def _killed(
     broken: _Place, kills: int, seconds: float, chance: random.Random, console: Console
 ) -> tuple[int, list[float]]:
     """Its exit code at last, and the seconds after which each process of it was killed; `seconds`: of a whole run."""
-    every, moments = max(0.05, seconds / _SNAPSHOTS), []
+    every = max(0.05, seconds / _SNAPSHOTS)
+    moments: list[float] = []
     end: int | None = None
     while len(moments) < kills and end is None:
         moment = chance.uniform(0.2, 1.0) * seconds
