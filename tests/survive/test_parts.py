@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.survive import output, snapshot
+from overdrive.survive import answers, output, snapshot
 from overdrive.survive.folder import RunFolder, Unusable
 from overdrive.survive.interval import FIRST, LONGEST, SnapshotInterval
 from overdrive.survive.journal import Damaged, Diverged, Journal
@@ -48,6 +49,21 @@ def test_a_journal_gives_back_every_bit_and_goes_on_after_its_snapshot(tmp_path:
     (tmp_path / "journal").write_bytes((tmp_path / "journal").read_bytes().replace(b"0.3", b"0.4"))
     with pytest.raises(Damaged):
         third.read(length, digest)
+
+
+def test_arrays_go_into_the_journal_until_they_are_too_much() -> None:
+    """A sheet of images now and then is none; every batch's is."""
+    told = answers.Told()
+    sheet = np.arange(1 << 21, dtype=np.uint8).reshape(2, -1)
+    again = answers.given(json.loads(json.dumps(told(sheet))), None, lambda: np.zeros_like(sheet))
+    assert (again == sheet).all() and again.shape == sheet.shape
+    with pytest.raises(answers.TooMuch, match="takes 8,388,608 bytes at once"):
+        told(np.zeros(1 << 23, np.uint8))
+    for _ in range(100_000):
+        told._take(100)
+    with pytest.raises(answers.TooMuch, match="more than 134,217,728 bytes"):
+        for _ in range(100):
+            told._take(1 << 21)
 
 
 _CALLS = ("open", "fsync", "replace", "write", "unlink")  # of `os`, of which each may be the last

@@ -55,6 +55,7 @@ class Calls:
 
     def __init__(self, run: JournaledRun) -> None:
         self._run = run
+        self._told = answers.Told()
         self.optimizers: list[Any] = []
         self.with_gradients = ""
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
@@ -108,7 +109,7 @@ class Calls:
             return call() if entry is None else answers.given(entry[1], tensor, call)
         value = self._made(call)
         try:
-            self._note("value", answers.told(value))
+            self._note("value", self._told(value))
         except answers.TooMuch as error:
             self._run.cannot_skip(str(error))
         return value
