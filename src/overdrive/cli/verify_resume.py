@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -29,6 +30,7 @@ from overdrive.survive.clocks import MADE
 
 _MOST_BYTES = 500_000_000
 _SNAPSHOTS = 20  # in a whole run, about
+_LOOKS_EVERY = 0.03  # seconds
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,19 @@ class _End:
     printed: bytes
     weights: str | None
     files: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """`at`: on the monotonic clock; `step`: whose snapshot comes sooner where the run is faster than the first one."""
+
+    at: float
+    step: float
+
+    def has_come(self, state: Path) -> bool:
+        from overdrive.survive.snapshot import steps_of
+
+        return time.monotonic() >= self.at or max(steps_of(state), default=0) >= self.step
 
 
 class _Place:
@@ -53,7 +68,7 @@ class _Place:
         self._program, self._plan = program, plan.resolve() if plan else None
         self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
 
-    def run(self, every: float, killed_after: float | None = None) -> int | None:
+    def run(self, every: float, moment: _Moment | None = None) -> int | None:
         """Its exit code; None where it was killed."""
         command = [sys.executable, "-m", "overdrive", "run", f"--survive={self._state}", f"--every={every:.3f}s"]
         command += [f"--plan={self._plan}"] if self._plan else []
@@ -70,13 +85,19 @@ class _Place:
                 start_new_session=True,
             )
             try:
-                return process.wait(killed_after)
-            except subprocess.TimeoutExpired:
-                return None
+                while moment is not None and not moment.has_come(self._state):
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return process.wait(_LOOKS_EVERY)
+                return None if moment else process.wait()
             finally:
                 with contextlib.suppress(ProcessLookupError):  # its workers, too
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+    def steps(self) -> int:
+        """Of a run that is over."""
+        record = self._log / "record"
+        return int(json.loads(record.read_text())["steps"]) if record.exists() else 0
 
     def told(self) -> str:
         return (self._log / "err").read_text(errors="replace")
@@ -122,7 +143,7 @@ def verify_resume(
             words = (whole.told().strip().splitlines() or [""])[-1]
             hint = "" if root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
             console.print(f"  It ended with {code}: {words}{hint}", markup=False)
-        end, moments = _killed(broken, kills, seconds, random.Random(seed), console)
+        end, moments = _killed(broken, kills, seconds, whole.steps(), random.Random(seed), console)
         told = broken.told()
         found = _compared(whole.end(code), broken.end(end))
         if not found.alike:
@@ -158,18 +179,24 @@ def verify_resume(
 
 
 def _killed(
-    broken: _Place, kills: int, seconds: float, chance: random.Random, console: Console
+    broken: _Place, kills: int, seconds: float, steps: int, chance: random.Random, console: Console
 ) -> tuple[int, list[float]]:
-    """Its exit code at last, and the seconds after which each process of it was killed; `seconds`: of a whole run."""
+    """Its exit code at last, and the seconds after which each process of it was killed.
+
+    Args:
+        seconds, steps: of a whole run.
+    """
     every = max(0.05, seconds / _SNAPSHOTS)
     moments: list[float] = []
+    step = 0.0
     end: int | None = None
     while len(moments) < kills and end is None:
-        moment = chance.uniform(0.2, 1.0) * seconds
-        end = broken.run(every, moment)
+        step += (steps - step) / (kills - len(moments) + 1) * chance.uniform(0.3, 1.7) if steps else math.inf
+        began = time.monotonic()
+        end = broken.run(every, _Moment(began + chance.uniform(0.2, 1.0) * seconds, step))
         if end is None:
-            moments.append(moment)
-            console.print(f"  killed after {moment:.1f} s")
+            moments.append(time.monotonic() - began)
+            console.print(f"  killed after {moments[-1]:.1f} s")
     if end is None:
         end = broken.run(every)
     assert end is not None
