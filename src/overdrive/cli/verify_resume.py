@@ -155,6 +155,8 @@ def verify_resume(
     reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
     _show(console, found, reasons)
     verdict = "The end is the same" if found.alike else "The end is ANOTHER one"
+    if found.alike and found.never:
+        verdict += ", but for what two uninterrupted runs differ in"
     console.print(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
         "start."

@@ -25,7 +25,7 @@ class LossLost(SystemExit):
 
 
 class LossWatch:
-    """An observer for `Session`. Costs 3 us a loss; 30 us where leaps are looked for.
+    """An observer for `Session`. Costs 3 us a loss; 40 us where leaps are looked for.
 
     Attributes:
         take_snapshot: after the step that is under way.
@@ -58,18 +58,14 @@ class LossWatch:
             seams.framework_arrived.subscribe(lambda: self._arrived(seams))
             seams.loss_backward.subscribe(self._sent_backward)
             if self._on_spike:
-                seams.loss_scaled.subscribe(
-                    lambda loss, scaled: self._scaled.append((weakref.ref(scaled), loss.detach()))
-                )
+                seams.loss_scaled.subscribe(lambda loss, scaled: self._scaled.append((weakref.ref(scaled), loss)))
             if "stop" in (self._action, self._on_spike):
                 seams.step_ends.subscribe(self._stop)
 
     def _arrived(self, seams: Seams) -> None:
         every = _EVERY if self._action is None and self._on_spike is None else 1
-        made = frameworks.seams_of(seams.frameworks[-1]).make_loss_values(
-            every, self._heard if self._on_spike else None
-        )
-        self._values = made or self._values
+        heard = self._heard if self._on_spike else None
+        self._values = frameworks.seams_of(seams.frameworks[-1]).make_loss_values(every, heard) or self._values
 
     def _sent_backward(self, loss: Any) -> Any:
         if self._values is not None:

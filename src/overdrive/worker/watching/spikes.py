@@ -24,7 +24,7 @@ class Spike:
 
 
 class Spikes:
-    """Of the losses at one place of a step. 20 us a loss."""
+    """Of the losses at one place of a step."""
 
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=_WINDOW)
