@@ -41,6 +41,9 @@ class JournaledRun(Protocol):
     def aside(self) -> bool:
         """Whether what is called now is not the program's, or not to be noted."""
 
+    def beside(self) -> bool:
+        """Whether it is not the program's, or within a call that is skipped as a whole."""
+
     def begin_anew(self, reason: str) -> NoReturn: ...
 
     def cannot_skip(self, reason: str) -> None: ...
@@ -91,9 +94,11 @@ class Calls:
             self._run.journal.add(*entry)
 
     def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
-        if self._run.aside():
+        if self._run.beside():
             return plain()
         value = noted()
+        if self._run.aside():
+            return value
         if self._run.replaying:
             entry = self._answer("time", "the time")
             return value if entry is None else entry[1]

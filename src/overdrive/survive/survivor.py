@@ -208,7 +208,10 @@ class Survivor:
 
     def aside(self) -> bool:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
-        return self.inside or bool(self.why_not) or self._elsewhere() or (self._follows and not self.replaying)
+        return bool(self.why_not) or self.beside() or (self._follows and not self.replaying)
+
+    def beside(self) -> bool:
+        return self.inside or self._elsewhere()
 
     def _elsewhere(self) -> bool:
         if os.getpid() != self._process:
