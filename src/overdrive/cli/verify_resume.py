@@ -51,9 +51,14 @@ class _Moment:
     step: float
 
     def has_come(self, state: Path) -> bool:
-        from overdrive.survive.snapshot import steps_of
+        return time.monotonic() >= self.at or _newest(state) >= self.step
 
-        return time.monotonic() >= self.at or max(steps_of(state), default=0) >= self.step
+
+def _newest(state: Path) -> int:
+    """The step of the newest snapshot there."""
+    from overdrive.survive.snapshot import steps_of
+
+    return max(steps_of(state), default=0)
 
 
 class _Place:
@@ -61,7 +66,7 @@ class _Place:
 
     def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str, root: Path) -> None:
         """`root`: is copied; the working folder, or one that holds it."""
-        self.folder, self._state = within / name / "folder", within / name / "run"
+        self.folder, self.state = within / name / "folder", within / name / "run"
         shutil.copytree(root, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
         self._log = within / name
         self._working = self.folder / Path.cwd().relative_to(root)
@@ -70,7 +75,7 @@ class _Place:
 
     def run(self, every: float, moment: _Moment | None = None) -> int | None:
         """Its exit code; None where it was killed."""
-        command = [sys.executable, "-m", "overdrive", "run", f"--survive={self._state}", f"--every={every:.3f}s"]
+        command = [sys.executable, "-m", "overdrive", "run", f"--survive={self.state}", f"--every={every:.3f}s"]
         command += [f"--plan={self._plan}"] if self._plan else []
         command += [f"--record={self._log / 'record'}", "--", *(["-m"] if self._program.module else [])]
         command += [self._program.target, *self._program.arguments]
@@ -85,7 +90,7 @@ class _Place:
                 start_new_session=True,
             )
             try:
-                while moment is not None and not moment.has_come(self._state):
+                while moment is not None and not moment.has_come(self.state):
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         return process.wait(_LOOKS_EVERY)
                 return None if moment else process.wait()
@@ -194,6 +199,7 @@ def _killed(
     end: int | None = None
     while len(moments) < kills and end is None:
         step += (steps - step) / (kills - len(moments) + 1) * chance.uniform(0.3, 1.7) if steps else math.inf
+        step = max(step, _newest(broken.state) + 1)  # each process comes further than the one before, or has its time
         began = time.monotonic()
         end = broken.run(every, _Moment(began + chance.uniform(0.2, 1.0) * seconds, step))
         if end is None:
