@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import pytest
 
 from overdrive.core.ledger import Ledger
 from overdrive.core.plan import Plan, PlanError
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.survive import snapshot
+from overdrive.survive.folder import RunFolder
 from overdrive.survive.journal import Damaged
 from tests.conftest import ROOT, Run
 from tests.core.plan.test_plan import CATALOGUE, FULL
@@ -38,7 +41,7 @@ print(f"{loss.item():.9f}")
 """
 
 # Where the time of day is told to others, compared with the times of files or recordings, which are of that clock, or
-# only makes numbers differ.
+# only makes numbers differ; or it is the program that asks for it.
 OF_THE_DAY = {
     "cli/doctor.py",
     "machine/limits.py",
@@ -48,6 +51,7 @@ OF_THE_DAY = {
     "datacache/disk.py",
     "datacache/partial_table.py",
     "engines/kept.py",
+    "survive/clocks.py",
     "changes/written_files.py",
     "techniques/data/prefix_cache/proving.py",
     "techniques/data/prefix_cache/recall.py",
@@ -63,6 +67,57 @@ def test_nothing_is_measured_by_a_clock_that_can_be_set() -> None:
             if named in ("time.time", "time.time_ns") or named.endswith(("datetime.now", "datetime.utcnow")):
                 found.add(path.relative_to(ROOT / "src" / "overdrive").as_posix())
     assert found == OF_THE_DAY
+
+
+@pytest.mark.fault("two-users")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_two_users_neither_see_nor_disturb_what_the_other_keeps() -> None:
+    """What one keeps in a folder that all may enter, and what another finds who is told to use the same places."""
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        place.chmod(0o777)
+        ledger, samples, run = place / "state" / "ledger.sqlite", place / "samples", place / "train.survive"
+        with Ledger.open(ledger) as kept:
+            kept.remember("a program", "facts", "name", {"steps": 1})
+        Store(samples)
+        RunFolder(run, {"script": "a"}, fresh=False).note(said="by the first")
+        before = _states(place)
+        other = os.fork()
+        if other == 0:
+            os._exit(_as_another_user(ledger, samples, run))
+        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 0
+        assert _states(place) == before and (run / "notes.json").exists()
+
+
+def _states(place: Path) -> list[tuple[Path, int, int, int]]:
+    found = [(path, path.stat()) for path in sorted(place.rglob("*"))]
+    return [(path, state.st_mode, state.st_size, state.st_mtime_ns) for path, state in found]
+
+
+def _as_another_user(ledger: Path, samples: Path, run: Path) -> int:
+    """The number of what was not as promised, in a forked process; 0 where all was."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    for number, folder in enumerate((ledger.parent, samples, run), 1):
+        try:
+            os.listdir(folder)
+            return number
+        except PermissionError:
+            pass
+    with Ledger.open(ledger) as kept:
+        if not kept.notice:  # that it is in memory
+            return 4
+    try:
+        Store(samples)
+        return 5
+    except StoreUnavailable:
+        pass
+    try:
+        RunFolder(run, {"script": "a"}, fresh=True)
+        return 6
+    except OSError:
+        return 0
 
 
 @pytest.mark.fault(27)

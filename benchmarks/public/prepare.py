@@ -1,11 +1,11 @@
 """Fetches the public programs of programs.toml, as they are, and lays their small data beside them.
 
-python benchmarks/public/prepare.py [--only NAME,...] [--into FOLDER] [--data FOLDER] [--mirror FOLDER]
+python benchmarks/public/prepare.py [--only NAME,...] [--into FOLDER] [--data FOLDER] [--mirror FOLDER] [--divide N]
 
 A repository is read from FOLDER/OWNER+NAME/repo (a bare mirror) where that is there, else from GitHub, at the commit
 that programs.toml names. None of it becomes a part of this project. `--into` is ~/.cache/overdrive-public, where it is
 not given. `--data`: real MNIST and CIFAR-10 (see data_sets.py); without it, or where a program has no such data, the
-data is made, and that is said.
+data is made, and that is said. `--divide 8` lays an eighth of the samples, for runs that are made many times.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ ROOT = HERE.parent.parent
 INTO = Path.home() / ".cache" / "overdrive-public"
 RECORD = ".prepared.json"  # in a program's folder: what it was made of
 Program = dict[str, Any]
+_COUNTS = ("train", "test", "per_class", "count")  # of samples
 
 _OPERATORS = """\
 import torch as _torch
@@ -63,12 +64,13 @@ def fetch(program: Program, git_folder: Path, target: Path) -> None:
         file.write_bytes(git("show", f"{program['commit']}:{name}"))
 
 
-def lay_data(program: Program, target: Path, real: Path) -> list[str]:
+def lay_data(program: Program, target: Path, real: Path, divide: int) -> list[str]:
     told = []
     for wanted in program["data"]:
         at = (target / program["folder"] / wanted["at"]).resolve()
         at.mkdir(parents=True, exist_ok=True)
         words = {key: value for key, value in wanted.items() if key not in ("make", "at")}
+        words |= {key: words[key] // divide for key in _COUNTS if key in words}
         told.append(f"{wanted['make']}: {getattr(data_sets, wanted['make'])(at, real, **words)}")
     return told
 
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=INTO)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--mirror", type=Path, default=ROOT.parent / ".mirror")
+    parser.add_argument("--divide", type=int, default=1, help="by what the number of samples is divided")
     parser.add_argument("--mend-torchvision", action="store_true", help="and do nothing else")
     options = parser.parse_args()
     if options.mend_torchvision:
@@ -102,7 +105,7 @@ def main() -> None:
         shutil.rmtree(target, ignore_errors=True)
         source = repository(program["repository"], options.mirror, options.into)
         fetch(program, source, target)
-        data = lay_data(program, target, options.data)
+        data = lay_data(program, target, options.data, options.divide)
         (target / RECORD).write_text(json.dumps({"commit": program["commit"], "data": data}) + "\n")
         print(f"{name:18} {target}  {'; '.join(data) or 'its own data'}", flush=True)
 

@@ -108,3 +108,31 @@ def test_a_run_that_was_killed_is_told_as_data(script: Callable[..., Path], over
     told = json.loads(done.stdout)
     held("resume", told)
     assert told["verdict"] in done.stderr and all(told["same"].values()) and told["other_files"] == []
+
+
+BESIDE = """
+import datetime, os, time
+print(open("../data.txt").read(), time.time(), datetime.datetime.now(), time.strftime("%H:%M:%S"))
+open(f"log.{os.getpid()}", "w").close()
+for i in range(10):
+    print(i, flush=True)
+    time.sleep(0.03)
+"""
+
+
+def test_what_is_read_beside_the_folder_and_what_no_two_runs_have_alike(tmp_path: Path, overdrive: Run) -> None:
+    """Times that are printed are compared; names with the process's number in them are not, and that is told."""
+    (tmp_path / "data.txt").write_text("of all")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text(BESIDE)
+    words = ("--resume", "--kills", "1", "--seed", "3")
+    told = overdrive("verify", *words, "train.py", cwd=work).stdout
+    assert "It ended with 1: FileNotFoundError" in told and "--copy names the folder" in told
+    done = overdrive("verify", *words, "--copy", "..", "--json", "-", "train.py", cwd=work)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["exit_code"] == 0 and all(found["same"].values()), done.stderr
+    assert {name.partition(".")[0] for name in found["not_compared"]} == {"work/log"}
+    assert "but for what two uninterrupted runs differ in" in found["verdict"]
+    wrong = overdrive("verify", *words, "--copy", str(tmp_path / "work"), "train.py", cwd=tmp_path)
+    assert wrong.returncode == 2

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def started(
     by: int = signal.SIGKILL,
     every: str = "0.001s",
     variables: dict[str, str] | None = None,
+    launcher: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
     """A script that runs in a folder of its own in `place`, with snapshots all the time.
 
@@ -103,13 +105,14 @@ def started(
         name: of the folder; the same name goes on with the same run.
         dies: the step at which it is killed.
         variables: of the environment, for the program.
+        launcher: Python's words before `-m overdrive`.
     """
     folder = place / name
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(text)
     own = {"OVERDRIVE_SURVIVE_SEED": "1", "OVERDRIVE_CACHE": str(place / f"{name}-cache"), "BY": str(int(by))}
     environment = {**os.environ, **own, "DIES": str(dies), **(variables or {})}
-    command = ["-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py"]
+    command = [*launcher, "-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, *command], cwd=folder, env=environment, text=True, **pipes)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,10 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.survive import output, snapshot
+from overdrive.sandbox.mirror import Mirror
+from overdrive.sandbox.redirected_files import Redirection
+from overdrive.survive import answers, output, snapshot
+from overdrive.survive.calls import Calls
 from overdrive.survive.folder import RunFolder, Unusable
 from overdrive.survive.interval import FIRST, LONGEST, SnapshotInterval
 from overdrive.survive.journal import Damaged, Diverged, Journal
+from overdrive.survive.ours import is_redirected
 from overdrive.survive.taking import Snapshots
 
 torch = pytest.importorskip("torch")
@@ -48,6 +54,45 @@ def test_a_journal_gives_back_every_bit_and_goes_on_after_its_snapshot(tmp_path:
     (tmp_path / "journal").write_bytes((tmp_path / "journal").read_bytes().replace(b"0.3", b"0.4"))
     with pytest.raises(Damaged):
         third.read(length, digest)
+
+
+def test_a_function_for_files_that_is_redirected_is_none_of_the_programs(tmp_path: Path) -> None:
+    from overdrive.survive import heap
+
+    redirection = Redirection(Mirror(str(tmp_path), []))
+    assert is_redirected(redirection.unlink) and is_redirected(redirection._opening(open))
+    assert not any(map(is_redirected, (open, os.unlink, tempfile.mkdtemp, tmp_path.exists)))
+    module = sys.modules[__name__]
+    assert not [path for path, _ in heap.Heap(None).facts if path.startswith(f"{module.__name__}.REDIRECTED")]
+
+
+REDIRECTED = Redirection._opening(SimpleNamespace(open=os.open), open)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("beside", "aside", "told"), [(False, False, "made"), (False, True, "made"), (True, True, 5)])
+def test_a_run_that_notes_nothing_more_has_the_times_that_are_made(beside: bool, aside: bool, told: object) -> None:
+    """As the run that begins from its start and is compared has them."""
+    noted: list[Any] = []
+    journal = SimpleNamespace(add=lambda *entry: noted.append(entry))
+    asked = {"keeps_samples": False, "replaying": False, "beside": lambda: beside, "aside": lambda: aside}
+    calls = Calls(SimpleNamespace(journal=journal, **asked))  # type: ignore[arg-type]
+    assert calls.time(lambda: 5, lambda: "made") == told
+    assert noted == ([] if aside else [("time", "made")])
+
+
+def test_arrays_go_into_the_journal_until_they_are_too_much() -> None:
+    """A sheet of images now and then is none; every batch's is."""
+    told = answers.Told()
+    sheet = np.arange(1 << 21, dtype=np.uint8).reshape(2, -1)
+    again = answers.given(json.loads(json.dumps(told(sheet))), None, lambda: np.zeros_like(sheet))
+    assert (again == sheet).all() and again.shape == sheet.shape
+    with pytest.raises(answers.TooMuch, match="takes 8,388,608 bytes at once"):
+        told(np.zeros(1 << 23, np.uint8))
+    for _ in range(100_000):
+        told._take(100)
+    with pytest.raises(answers.TooMuch, match="more than 134,217,728 bytes"):
+        for _ in range(100):
+            told._take(1 << 21)
 
 
 _CALLS = ("open", "fsync", "replace", "write", "unlink")  # of `os`, of which each may be the last

@@ -80,6 +80,34 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(survive: RunIt, tmp_p
     assert changed.returncode == 2 and "script" in changed.stderr and "--fresh" in changed.stderr
 
 
+NAMED = TRAIN.replace(
+    'log = open("log.csv", "a")',
+    """from datetime import datetime
+from io import open
+from os import mkdir
+place = f"{datetime.now():%H%M%S%f}-{time.strftime('%S')}"
+mkdir(place); log = open(f"{place}/log.csv", "a")""",
+).replace(
+    'os.path.getsize("log.csv") > 0, len(os.listdir()))',
+    """place)
+    ends = open(f"{place}/ends.csv", "a"); print(epoch, file=ends); ends.close()""",
+)
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_a_folder_that_is_named_after_the_time_is_the_same_one(survive: RunIt, tmp_path: Path) -> None:
+    """And functions for files that the program has under names of its own are Python's again."""
+    first = survive(NAMED, "killed", dies=17)
+    second = survive(NAMED, "killed")
+    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
+    (log,) = (tmp_path / "killed").glob("*/log.csv")
+    assert [line.split(",")[0] for line in log.read_text().splitlines()] == [str(step) for step in range(1, 25)]
+    assert (log.parent / "ends.csv").read_text() == "0\n1\n2\n3\n"
+    printed = [line.split() for line in (first.stdout + second.stdout).splitlines() if line.startswith("epoch")]
+    assert len(printed) == 4 and {line[3] for line in printed} == {log.parent.name}
+
+
 COUNTS = TRAIN.replace(
     "optimizer = torch",
     "calls = []\nmodel.register_forward_hook(lambda *_: calls.append(len(calls)))\noptimizer = torch",

@@ -24,6 +24,7 @@ from overdrive.worker.recording import Recorder  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 from overdrive.worker.watching.losses import LOST, LossLost, LossWatch  # noqa: E402
 from overdrive.worker.watching.pauses import Pauses  # noqa: E402
+from overdrive.worker.watching.spikes import Spikes  # noqa: E402
 from overdrive.worker.watching.stacks import Stacks  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
@@ -107,12 +108,48 @@ def test_a_loss_on_a_gpu_is_known_when_its_copy_has_come(monkeypatch: pytest.Mon
     assert few._count == 64 and few._copies[torch.float32].place == 4
 
 
-def _train(losses: list[float], action: str | None, scaled: bool = False) -> tuple[list[str], int, list[int]]:
+def _noise(count: int, seed: int = 0) -> list[float]:
+    """Losses that fall from 4 to 2, with tails that are heavier than any loss has."""
+    drawn = torch.distributions.StudentT(2.0).sample
+    torch.manual_seed(seed)
+    return [2.0 + 2.0 * 0.99**step + 0.05 * float(drawn()) for step in range(count)]
+
+
+@pytest.mark.fault("spike")
+def test_losses_that_leap_and_stay_are_told_with_their_first_step_and_again_when_they_were_usual_between() -> None:
+    spikes = Spikes()
+    losses = [*_noise(200), *(each + 5 for each in _noise(10, 1)), *_noise(100, 2), *(each + 9 for each in _noise(5))]
+    told = [(number, spike) for number, loss in enumerate(losses) if (spike := spikes.look(number, loss))]
+    assert [(number, spike.step) for number, spike in told] == [(202, 200), (312, 310)]
+    assert 2 < told[0][1].usual < 3.5 and told[0][1].value == losses[200]
+
+
+@pytest.mark.fault("false-alarm")
+@pytest.mark.parametrize(
+    "losses",
+    [
+        _noise(20_000),
+        [2.0] * 100 + [9.0, 9.0] + [2.0] * 100,  # a batch or two that are odd
+        [2.0] * 100 + [2.1] * 100,  # flat, and moves by less than anybody calls a leap
+        [1e-3 * 1.02**step for step in range(400)],  # grows, step by step
+        [0.0, 50.0] * 31,  # too few to know what is usual
+        [-3.0 - step / 50 for step in range(400)],  # below zero: likelihoods, critics
+    ],
+    ids=["noise", "odd", "flat", "grows", "few", "negative"],
+)
+def test_what_is_no_leap_is_not_told(losses: list[float]) -> None:
+    spikes = Spikes()
+    assert not [step for step, loss in enumerate(losses) if spikes.look(step, loss)]
+
+
+def _train(
+    losses: list[float], action: str | None, scaled: bool = False, on_spike: str | None = None
+) -> tuple[list[str], int, list[int]]:
     """What was told, how many steps were made, and after which loss a snapshot was asked for."""
     told: list[str] = []
     snapshots: list[int] = []
     recorder = Recorder()
-    watch = LossWatch(action, lambda: recorder.clock.steps, told.append)
+    watch = LossWatch(action, lambda: recorder.clock.steps, told.append, on_spike)
     watch.take_snapshot = lambda: snapshots.append(recorder.clock.steps + 1)
     with Session([], [recorder, watch]):
         weight = torch.nn.Parameter(torch.ones(1))
@@ -145,6 +182,34 @@ def test_it_ends_after_the_step_or_where_a_scaler_leaves_the_step_out() -> None:
 def test_a_snapshot_is_asked_for_once() -> None:
     told, steps, snapshots = _train([1.0, NAN, NAN], "snapshot")
     assert len(told) == 1 and snapshots == [2] and steps == 3
+
+
+@pytest.mark.fault("spike")
+def test_what_is_done_where_losses_leap() -> None:
+    losses = [1.0] * 40 + [7.0] * 6
+    assert _train(losses, None)[:2] == ([], 46)
+    told, steps, _ = _train(losses, None, on_spike="go-on")
+    assert told[0].startswith("the loss leaps from 1 to 7 at step 41, and stays there") and steps == 46
+    told, steps, snapshots = _train(losses, None, on_spike="snapshot")
+    assert len(told) == 1 and snapshots == [43] and steps == 46
+    told, steps, _ = _train(losses, None, on_spike="stop")
+    assert "the run ends here (--on-spike stop)" in told[0] and told[1:] == ["ended"] and steps == 43
+
+
+def test_losses_of_a_step_have_each_its_own_usual_one_and_a_scale_is_none() -> None:
+    """Two losses a step, of which one is scaled, and the scale doubles."""
+    told: list[str] = []
+    recorder = Recorder()
+    with Session([], [recorder, LossWatch(None, lambda: recorder.clock.steps, told.append, "go-on")]):
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([weight], lr=0.0)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=40)
+        for _ in range(120):
+            (weight.sum() * 100).backward()
+            scaler.scale(weight.sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert scaler.get_scale() > 2.0 and told == []
 
 
 @pytest.mark.fault("false-alarm")

@@ -18,7 +18,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
-from overdrive.cli.surviving_ranks import RUN, refuse_ranks, start_surviving_ranks, survivor_in_group
+from overdrive.cli.surviving_ranks import RUN, open_launched, refuse_ranks, start_surviving_ranks, survivor_in_group
 from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
@@ -128,19 +128,21 @@ def run_as_rank(
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
-    run_folder = os.environ.pop(RUN, "")
-    rank = Rank(membership, [samples_folder(), *([Path(run_folder)] if run_folder else [])], hide_own_frames)
+    chosen, name = (_dividing(_chosen(plan)), plan_path.name) if plan and plan_path else ([technique], None)
+    run_folder, chance = os.environ.pop(RUN, ""), ""
+    launched = survives is not None and not run_folder
+    if survives and launched:
+        run_folder, chance = map(str, open_launched(membership, program, chosen, survives, say))
+    kept = [samples_folder(), *([Path(run_folder)] if run_folder else [])]
+    rank = Rank(membership, kept, hide_own_frames, chance=chance)
     rank.technique = technique[0]
-    # All record, since what is read they all read.
-    chosen, name = [technique], None
     if plan is not None and plan_path is not None:
-        chosen, name = _dividing(_chosen(plan)), plan_path.name
         for each, _ in _chosen(plan):
             if each not in dict(chosen):
                 rank.say(f"left out {each}: beside ranks it was never proved")
     elif plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
-    survivor = survivor_in_group(rank, Path(run_folder), chosen, survives) if survives else None
+    survivor = survivor_in_group(rank, Path(run_folder), chosen, survives, launched) if survives else None
     return run(program, chosen, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
 
 
@@ -213,6 +215,7 @@ def command(
     requeue_code: int | None,
     notices: str | None,
     on_nan: str | None,
+    on_spike: str | None,
     on_hang: str | None,
     hang_after: float | None,
     record: Path | None,
@@ -227,7 +230,7 @@ def command(
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     horovod = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
     _refuse(engine == "horovod" and not installed(), horovod)
-    watch = WatchWish(on_nan, on_hang, hang_after)
+    watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)
     membership = membership_in(ranks)
@@ -238,7 +241,7 @@ def command(
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
     if survives and count > 1:
-        refuse_ranks(membership is not None, technique, layout)
+        refuse_ranks(technique, layout)
     if ranks and ranks > 1 and membership is None:
         alone = partial(start_ranks, ranks, on=on)
         raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say) if survives else alone)

@@ -49,7 +49,7 @@ def open_folder(
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
 
-    path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
+    path = folder_of(program, wish)
     try:
         folder = RunFolder(path, identity_of(program, techniques, ranks), wish.fresh, os.environ.pop(SEED, ""))
     except Unusable as error:
@@ -62,6 +62,10 @@ def open_folder(
         say(f"this run is over already; --fresh makes it again ({path})")
         sys.exit(0)
     return folder
+
+
+def folder_of(program: Program, wish: Wish) -> Path:
+    return Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
 
 
 def interval_of(wish: Wish) -> SnapshotInterval:

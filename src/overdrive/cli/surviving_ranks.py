@@ -1,20 +1,24 @@
-"""`overdrive run --survive --ranks N`: one process holds the folder and starts the ranks; again where one dies."""
+"""`overdrive run --survive` on ranks: one process holds the folder and starts the ranks, again where one dies; of ranks
+that a launcher has started, which is the one to start them again, rank 0 holds it."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.cli.line import fail
 from overdrive.cli.started_again import words_of_ranks
-from overdrive.cli.survive import Wish, interval_of, open_folder, under
+from overdrive.cli.survive import Wish, folder_of, interval_of, open_folder, under
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 
 if TYPE_CHECKING:
+    from overdrive.ranks.membership import Membership
     from overdrive.ranks.rank import Rank
     from overdrive.survive.folder import RunFolder
     from overdrive.survive.survivor import Survivor
@@ -26,15 +30,9 @@ _GRACE = 60  # seconds for a snapshot, after a signal
 _MOST_LOST = 3  # ranks, one after another, without a new snapshot in between
 
 
-def refuse_ranks(by_launcher: bool, technique: Chosen, layout: str | None) -> None:
-    """Those that cannot survive, in one sentence.
-
-    Args:
-        by_launcher: these processes were started as ranks: by a launcher, or by ourselves.
-    """
-    if by_launcher and RUN not in os.environ:
-        fail("Ranks that a launcher has started do not survive: leave out --survive, or give --ranks N in its place.")
-    if technique[0] != "data_parallel" or technique[1]["shards"] != "nothing":
+def refuse_ranks(technique: Chosen, layout: str | None) -> None:
+    """Those that cannot survive, in one sentence."""
+    if technique[0] != "data_parallel" or technique[1]["shards"] == "all":
         fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of both.")
 
 
@@ -84,6 +82,31 @@ def start_surviving_ranks(
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
 
 
+def open_launched(
+    membership: Membership, program: Program, techniques: Sequence[Chosen], wish: Wish, say: Callable[[str], None]
+) -> tuple[Path, str]:
+    """Of a rank that a launcher has started: the run's folder, which all see, and of rank 0 the seed of chance."""
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.notices import listen
+
+    wish = replace(wish, fresh=wish.fresh and not membership.attempt)
+    path = folder_of(program, wish)
+    if membership.rank == 0:
+        folder = open_folder(program, techniques, wish, say, membership.size)
+        if reason := _why_anew(folder):
+            say(f"the run begins from its start: {reason}")
+        if wish.notices:
+            listen(wish.notices)
+        return path, folder.manifest["seed"]
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"The folder {path} cannot be used: {error.strerror}.")
+    if not wish.fresh and RunFolder.is_finished(path):
+        sys.exit(0)  # rank 0 says so
+    return path, ""
+
+
 def _why_anew(folder: RunFolder) -> str:
     """Noted, for all ranks; "" where none has asked for it."""
     told = folder.path / _ANEW
@@ -104,27 +127,42 @@ def _pass_on(number: int, frame: Any) -> None:
         child.send_signal(number)
 
 
-def survivor_in_group(rank: Rank, path: Path, techniques: Sequence[Chosen], wish: Wish) -> Survivor:
+def survivor_in_group(
+    rank: Rank, path: Path, techniques: Sequence[Chosen], wish: Wish, launched: bool = False
+) -> Survivor:
     """Of one rank. Made before the program starts, and before PyTorch is imported.
 
     Args:
         path: the run's folder.
+        launched: by somebody else, who is to start all again where one has ended.
     """
     from overdrive.core.atomic_file import write_atomically
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.in_group import InGroup
     from overdrive.survive.output import SavedOutput, UnsavedOutput
-    from overdrive.survive.survivor import InGroup, Survivor
+    from overdrive.survive.survivor import Survivor
 
-    folder = RunFolder.joined(path)
+    try:
+        folder = RunFolder.joined(path)
+    except OSError:
+        rank.leave()
+        fail(f"{path} is not what rank 0 has there: name a folder that all machines share with --survive=FOLDER.")
 
     def anew(reason: str) -> NoReturn:
         write_atomically(path / _ANEW, reason)
+        if launched:
+            rank.output.say(f"the run begins from its start when it is started again: {reason}")
         rank.leave()
         os._exit(_AGAIN)
 
     output = UnsavedOutput() if rank.rank else SavedOutput(folder.output)
-    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside)
+
+    def agree(wanted: bool) -> bool:
+        return bool(rank.group.from_first(int(wanted), "whether a snapshot is taken"))
+
+    shares = any(settings.get("shards") == "state" for _, settings in techniques)
+    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None)
     ending = Ending(wish.requeue_code)
     survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
     survivor.begin()

@@ -163,6 +163,11 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive.")
 @click.option("--kills", type=Whole(1), default=5, show_default=True, help="Of --resume: how often.")
 @click.option("--seed", type=int, help="Of --resume: draws the moments of the kills; drawn itself by default.")
+@click.option(
+    "--copy",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Of --resume: the folder of which copies are made; the working folder, or one above it.",
+)
 @json_option
 @stdin_option
 @force_option
@@ -175,6 +180,7 @@ def command(
     resume: bool,
     kills: int,
     seed: int | None,
+    copy: Path | None,
     json_path: Path | None,
     stdin: str | None,
     force: bool,
@@ -192,7 +198,7 @@ def command(
 
         with faults_as_sentences(goes_on=False):
             plan, words_of_program = split_plan(words)
-            code = verify_resume(parse_program(words_of_program), plan, kills, seed, json_path)
+            code = verify_resume(parse_program(words_of_program), plan, kills, seed, json_path, copy)
         sys.exit(code)
     plan_path, program = parse_plan_and_program(words, stdin)
 

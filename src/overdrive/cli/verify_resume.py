@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -24,9 +26,11 @@ from overdrive.cli.line import fail
 from overdrive.cli.survive import SEED
 from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
+from overdrive.survive.clocks import MADE
 
 _MOST_BYTES = 500_000_000
 _SNAPSHOTS = 20  # in a whole run, about
+_LOOKS_EVERY = 0.03  # seconds
 
 
 @dataclass(frozen=True)
@@ -39,26 +43,46 @@ class _End:
     files: dict[str, bytes]
 
 
+@dataclass(frozen=True)
+class _Moment:
+    """`at`: on the monotonic clock; `step`: whose snapshot comes sooner where the run is faster than the first one."""
+
+    at: float
+    step: float
+
+    def has_come(self, state: Path) -> bool:
+        return time.monotonic() >= self.at or _newest(state) >= self.step
+
+
+def _newest(state: Path) -> int:
+    """The step of the newest snapshot there."""
+    from overdrive.survive.snapshot import steps_of
+
+    return max(steps_of(state), default=0)
+
+
 class _Place:
     """A copy of the working folder, in which a run takes place."""
 
-    def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str) -> None:
-        self.folder, self._state = within / name / "folder", within / name / "run"
-        shutil.copytree(os.getcwd(), self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
+    def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str, root: Path) -> None:
+        """`root`: is copied; the working folder, or one that holds it."""
+        self.folder, self.state = within / name / "folder", within / name / "run"
+        shutil.copytree(root, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
         self._log = within / name
+        self._working = self.folder / Path.cwd().relative_to(root)
         self._program, self._plan = program, plan.resolve() if plan else None
-        self._environment = {**os.environ, SEED: seed}
+        self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
 
-    def run(self, every: float, killed_after: float | None = None) -> int | None:
+    def run(self, every: float, moment: _Moment | None = None) -> int | None:
         """Its exit code; None where it was killed."""
-        command = [sys.executable, "-m", "overdrive", "run", f"--survive={self._state}", f"--every={every:.3f}s"]
+        command = [sys.executable, "-m", "overdrive", "run", f"--survive={self.state}", f"--every={every:.3f}s"]
         command += [f"--plan={self._plan}"] if self._plan else []
         command += [f"--record={self._log / 'record'}", "--", *(["-m"] if self._program.module else [])]
         command += [self._program.target, *self._program.arguments]
         with open(self._log / "out", "ab") as out, open(self._log / "err", "ab") as errors:
             process = subprocess.Popen(
                 command,
-                cwd=self.folder,
+                cwd=self._working,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -66,13 +90,19 @@ class _Place:
                 start_new_session=True,
             )
             try:
-                return process.wait(killed_after)
-            except subprocess.TimeoutExpired:
-                return None
+                while moment is not None and not moment.has_come(self.state):
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return process.wait(_LOOKS_EVERY)
+                return None if moment else process.wait()
             finally:
                 with contextlib.suppress(ProcessLookupError):  # its workers, too
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+    def steps(self) -> int:
+        """Of a run that is over."""
+        record = self._log / "record"
+        return int(json.loads(record.read_text())["steps"]) if record.exists() else 0
 
     def told(self) -> str:
         return (self._log / "err").read_text(errors="replace")
@@ -89,45 +119,49 @@ class _Place:
 
 
 def verify_resume(
-    program: Program, plan: Path | None, kills: int, seed: int | None, json_path: Path | None = None
+    program: Program,
+    plan: Path | None,
+    kills: int,
+    seed: int | None,
+    json_path: Path | None = None,
+    root: Path | None = None,
 ) -> int:
     """The exit code: 0 where the end is the same, 1 where not.
 
     Args:
         plan: that both runs are under; None: the one beside the program, if there is one.
+        root: the folder that is copied; None: the working folder.
     """
     console = console_beside(json_path, soft_wrap=True)
-    size = sum(path.stat().st_size for path in Path.cwd().rglob("*") if path.is_file() and not path.is_symlink())
-    if size > _MOST_BYTES:
-        fail(f"{os.getcwd()} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
+    root = _checked(root or Path.cwd())
     if seed is None:
         seed = secrets.randbelow(10**6)
-    chance = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="overdrive-resume-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="resume-of-") as scratch:
         entropy = secrets.token_hex(16)
-        whole, broken = (_Place(Path(scratch), name, program, plan, entropy) for name in ("whole", "broken"))
+        whole, broken = (_Place(Path(scratch), name, program, plan, entropy, root) for name in ("whole", "broken"))
         began = time.monotonic()
         code = whole.run(1e6)
         seconds = time.monotonic() - began
         assert code is not None
         console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
-        every = max(0.05, seconds / _SNAPSHOTS)
-        moments: list[float] = []
-        end: int | None = None
-        while len(moments) < kills and end is None:
-            moment = chance.uniform(0.2, 1.0) * seconds
-            end = broken.run(every, moment)
-            if end is None:
-                moments.append(moment)
-                console.print(f"  killed after {moment:.1f} s")
-        if end is None:
-            end = broken.run(every)
-        assert end is not None
+        if code:
+            words = (whole.told().strip().splitlines() or [""])[-1]
+            hint = "" if root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
+            console.print(f"  It ended with {code}: {words}{hint}", markup=False)
+        end, moments = _killed(broken, kills, seconds, whole.steps(), random.Random(seed), console)
         told = broken.told()
         found = _compared(whole.end(code), broken.end(end))
+        if not found.alike:
+            again = _Place(Path(scratch), "again", program, plan, entropy, root)
+            again_code = again.run(1e6)
+            assert again_code is not None
+            found = found.but_for(_compared(whole.end(code), again.end(again_code)))
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
-    _show(console, found, told)
+    reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
+    _show(console, found, reasons)
     verdict = "The end is the same" if found.alike else "The end is ANOTHER one"
+    if found.alike and found.never:
+        verdict += ", but for what two uninterrupted runs differ in"
     console.print(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
         "start."
@@ -138,27 +172,82 @@ def verify_resume(
         verdict=verdict,
         seed=seed,
         seconds=seconds,
+        exit_code=code,
         killed_after=moments,
         gone_on=gone_on,
         begun_anew=anew,
+        reasons=[line.removeprefix("overdrive: ") for line in reasons],
         same=found.same,
         other_files=found.differ,
+        not_compared=found.never,
     )
     write_json(json_path, form)
     return 0 if found.alike else 1
 
 
+def _killed(
+    broken: _Place, kills: int, seconds: float, steps: int, chance: random.Random, console: Console
+) -> tuple[int, list[float]]:
+    """Its exit code at last, and the seconds after which each process of it was killed.
+
+    Args:
+        seconds, steps: of a whole run.
+    """
+    every = max(0.05, seconds / _SNAPSHOTS)
+    moments: list[float] = []
+    step = 0.0
+    end: int | None = None
+    while len(moments) < kills and end is None:
+        step += (steps - step) / (kills - len(moments) + 1) * chance.uniform(0.3, 1.7) if steps else math.inf
+        step = max(step, _newest(broken.state) + 1)  # each process comes further than the one before, or has its time
+        began = time.monotonic()
+        end = broken.run(every, _Moment(began + chance.uniform(0.2, 1.0) * seconds, step))
+        if end is None:
+            moments.append(time.monotonic() - began)
+            console.print(f"  killed after {moments[-1]:.1f} s")
+    if end is None:
+        end = broken.run(every)
+    assert end is not None
+    return end, moments
+
+
+def _checked(root: Path) -> Path:
+    """Whole; a folder that cannot be copied ends this command."""
+    root = root.resolve()
+    if not Path.cwd().is_relative_to(root):
+        fail(f"--copy {root} does not hold the working folder, in which the program is started.")
+    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    if size > _MOST_BYTES:
+        fail(f"{root} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
+    return root
+
+
 @dataclass(frozen=True)
 class _Comparison:
-    """`same`: by what was compared; `differ`: the files that are not the same."""
+    """`same`: by what was compared; `differ`: the files that are not the same; `never`: what two uninterrupted runs
+    differ in, too, and what was therefore not compared."""
 
     same: dict[str, bool]
     files: int
     differ: list[str]
+    never: tuple[str, ...] = ()
 
     @property
     def alike(self) -> bool:
         return all(self.same.values())
+
+    def but_for(self, uninterrupted: _Comparison) -> _Comparison:
+        """Given the comparison of two uninterrupted runs. Their files are told by names without the numbers in them:
+        those of TensorBoard's events have the time and the process."""
+        passing = set(map(_without_numbers, uninterrupted.differ))
+        differ = [name for name in self.differ if _without_numbers(name) not in passing]
+        others = [what for what, same in uninterrupted.same.items() if not same and what != "files"]
+        same = {what: same or what in others for what, same in self.same.items()} | {"files": not differ}
+        return _Comparison(same, self.files, differ, (*others, *uninterrupted.differ))
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "0", name)
 
 
 def _compared(one: _End, other: _End) -> _Comparison:
@@ -173,10 +262,14 @@ def _compared(one: _End, other: _End) -> _Comparison:
     return _Comparison(same, len(names), differ)
 
 
-def _show(console: Console, found: _Comparison, told: str) -> None:
-    for line in dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line):
+def _show(console: Console, found: _Comparison, reasons: list[str]) -> None:
+    for line in reasons:
         console.print(f"  {line.removeprefix('overdrive: ')}", markup=False)
     differ = f" (not {', '.join(found.differ[:3])})" if found.differ else ""
+    if found.never:
+        console.print(
+            f"  not compared, for two uninterrupted runs differ in it: {', '.join(found.never)}", markup=False
+        )
     for what, equal in found.same.items():
         named = f"{found.files} files{differ}" if what == "files" else what
         console.print(f"  {'same ' if equal else 'OTHER'}  {named}", markup=False)

@@ -1,4 +1,4 @@
-"""`overdrive run --on-nan`, `--on-hang`: what is told of a run that goes wrong, and what is done then."""
+"""`overdrive run --on-nan`, `--on-spike`, `--on-hang`: what is told of a run that goes wrong, and what is done then."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 HANG_AFTER = 300.0
 
 _ON_NAN = "A loss that is not finite is told once; then the run ends (code 65), or takes a snapshot of --survive."
+_ON_SPIKE = "Watch for losses that leap: tell of each, take a snapshot of --survive, or end the run (code 65)."
 _ON_HANG = "Watch for hangs: tell of one, write the stacks of all threads, or also end the run (code 75)."
 _HANG_AFTER = "Of --on-hang: no shorter pause is called a hang (5m), nor any usual one."
 
@@ -35,10 +36,12 @@ class WatchWish:
     on_nan: str | None = None
     on_hang: str | None = None
     hang_after: float | None = None
+    on_spike: str | None = None
 
     def check(self, survives: bool) -> None:
-        if self.on_nan == "snapshot" and not survives:
-            fail("--on-nan snapshot belongs to --survive.")
+        for option, wish in (("--on-nan", self.on_nan), ("--on-spike", self.on_spike)):
+            if wish == "snapshot" and not survives:
+                fail(f"{option} snapshot belongs to --survive.")
         if self.hang_after is not None and self.on_hang is None:
             fail("--hang-after belongs to --on-hang.")
 
@@ -47,6 +50,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--hang-after", type=Duration(), help=_HANG_AFTER),
         click.option("--on-hang", type=click.Choice(["stop", "stacks", "go-on"]), help=_ON_HANG),
+        click.option("--on-spike", type=click.Choice(["stop", "snapshot", "go-on"]), help=_ON_SPIKE),
         click.option("--on-nan", type=click.Choice(["stop", "snapshot", "go-on"]), help=_ON_NAN),
     ):
         command = option(command)
@@ -73,10 +77,11 @@ class Watching:
         Args:
             steps: complete ones so far.
         """
-        self._losses = LossWatch(wish.on_nan, steps, rank.say if rank else say)
+        self._losses = LossWatch(wish.on_nan, steps, rank.say if rank else say, wish.on_spike)
         self.observers: list[Callable[[Seams], None]] = [self._losses]
         if survivor:
             self._losses.take_snapshot = survivor.ask
+            self._losses.made_again = lambda: survivor.replaying
         if wish.on_hang:
             from overdrive.worker.watching.hangs import HangWatch
 

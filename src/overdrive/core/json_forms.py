@@ -56,18 +56,23 @@ class JobForm(TypedDict):
 
 
 class ResumeForm(TypedDict):
-    """A run that was killed and gone on with, beside one that was not. `same`: by what was compared."""
+    """A run that was killed and gone on with, beside one that was not. `same`: by what was compared.
+    `exit_code` and `seconds` are the uninterrupted run's; `reasons`: why it began from its start;
+    `not_compared`: what two uninterrupted runs differ in, too."""
 
     version: int
     program: str
     verdict: str
     seed: int
     seconds: float
+    exit_code: int
     killed_after: Sequence[float]
     gone_on: int
     begun_anew: int
+    reasons: Sequence[str]
     same: Mapping[str, bool]
     other_files: Sequence[str]
+    not_compared: Sequence[str]
 
 
 class ParametersForm(TypedDict):

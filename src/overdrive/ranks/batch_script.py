@@ -85,7 +85,7 @@ def batch_script_until_done(
         CannotWriteScript: as `batch_script`; and of several nodes.
     """
     if allocation.nodes > 1:
-        raise CannotWriteScript("--until-done is for one node: ranks of several do not survive yet.")
+        raise CannotWriteScript("--until-done is for one node: nobody starts ranks of several again where one is lost.")
     ranks = allocation.ranks_of_a_node()
     cores = ranks * allocation.cpus_per_task
     own = (f"signal={_AHEAD}", "requeue", "open-mode=append")

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
 from overdrive.ranks.requests import ROOM, Differing, Requests
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
@@ -41,9 +41,10 @@ class Group:
         self._end = end
         hosts = not membership.agents_store and self.rank == 0
         self._server = tcp_store(membership.address, membership.port, hosts, _START)
-        self.store = self._server.within("overdrive")
+        room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
+        self.store = self._server.within(room)
         # PyTorch's default is to wait for the store for five minutes.
-        own = tcp_store(membership.address, membership.port, False, _START).within("overdrive")
+        own = tcp_store(membership.address, membership.port, False, _START).within(room)
         self.monitor = Monitor(own, self.rank, self.size, self.end)
         self._requests = Requests(gloo_group(self.store, "words", self.rank, self.size, _PATIENCE), self.size)
         self._calls = gloo_group(self.store, "calls", self.rank, self.size, _PATIENCE)
@@ -221,10 +222,9 @@ class Group:
         return json.loads(self.store.get(key)) if self.store.check([key]) else None
 
 
-def seed_of(group: Group) -> str:
-    """What rank 0 takes for all hidden entropy."""
-    own = os.environ.get(SEED) or os.urandom(16).hex()
-    return str(group.told_by_first(own, "the seed"))
+def seed_of(group: Group, own: str) -> str:
+    """What rank 0 takes for all hidden entropy: `own`, where it has one."""
+    return str(group.told_by_first(own or os.urandom(16).hex(), "the seed"))
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -52,6 +52,7 @@ class Membership:
     """
     Attributes:
         agents_store: whether the launcher's agent keeps the store at that address; else rank 0 does.
+        attempt: how often that agent has started all ranks again.
         own: why the program is left to its own parallelism; empty where it is not.
     """
 
@@ -61,6 +62,7 @@ class Membership:
     address: str
     port: int
     agents_store: bool
+    attempt: int = 0
     own: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
     _hidden: dict[str, str] = field(default_factory=dict)
@@ -122,6 +124,7 @@ def _of_torchrun(environment: Mapping[str, str]) -> Membership:
         environment.get("MASTER_ADDR", "127.0.0.1"),
         int(environment.get("MASTER_PORT", "29500")),
         environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
     )
 
 

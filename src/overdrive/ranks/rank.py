@@ -49,13 +49,19 @@ class Rank:
     """
 
     def __init__(
-        self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None], trial: bool = False
+        self,
+        membership: Membership,
+        keep: list[Path],
+        catch_failures: Callable[[Any], None],
+        trial: bool = False,
+        chance: str = "",
     ) -> None:
         """
         Args:
             keep: folders that ranks above 0 really write to.
             catch_failures: takes our frames out of an error's traceback.
             trial: each rank is the worker of a trial, which sees to what it prints and writes.
+            chance: of rank 0, the seed of all hidden entropy, where a launcher has started the ranks; "" draws one.
         """
         self._membership, self._clean = membership, catch_failures
         self.rank, self.size = membership.rank, membership.size
@@ -66,7 +72,7 @@ class Rank:
         if self.output.scratch:
             isolate(self.output.scratch, [*keep, self.output.scratch.parent])
         membership.hide()
-        self._entropy = Entropy(seed) if seed else self._entropy_of_first()
+        self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
         if not trial:
             FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
@@ -146,10 +152,10 @@ class Rank:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _entropy_of_first(self) -> Entropy:
+    def _entropy_of_first(self, chance: str) -> Entropy:
         from overdrive.ranks.group import seed_of
 
-        return Entropy(seed_of(self.group))
+        return Entropy(seed_of(self.group, chance))
 
     def _torch_arrived(self, seams: Seams) -> None:
         if seams.frameworks[-1] != "torch":

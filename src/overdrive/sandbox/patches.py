@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
+        self._functions: dict[int, tuple[Any, Any]] = {}  # those in the place of a module's, by their id; and that one
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace one attribute."""
@@ -27,6 +29,8 @@ class Patches:
         before = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
         setattr(owner, name, value)
         self._undo.append(lambda: setattr(owner, name, before))
+        if isinstance(owner, types.ModuleType) and callable(value):
+            self._functions[id(value)] = value, before
 
     def set_os(self, name: str, function: Callable[..., Any]) -> None:
         """Replace a function of `os`, and the copies of it that others hold."""
@@ -46,6 +50,12 @@ class Patches:
                 self.set(holder, name, staticmethod(function))
 
     def undo(self) -> None:
-        """Put everything back, last first."""
+        """Put everything back, last first, also where a module that was imported since has `from os import listdir`."""
         while self._undo:
             self._undo.pop()()
+        for module in list(sys.modules.values()):
+            names = vars(module) if isinstance(module, types.ModuleType) else {}
+            for name, (_, before) in [
+                (n, self._functions[id(v)]) for n, v in names.items() if id(v) in self._functions
+            ]:
+                names[name] = before

@@ -62,8 +62,9 @@ class FrameworkSeams(Protocol):
 
     def make_step_recorder(self, hub: Seams, losses: bool) -> StepRecorder: ...
 
-    def make_loss_values(self, every: int) -> LossValues | None:
-        """Of losses on a device one in `every` is looked at. None where this framework's are not seen."""
+    def make_loss_values(self, every: int, heard: Callable[[int, float], None] | None = None) -> LossValues | None:
+        """Of losses on a device one in `every` is looked at; `heard` is told step and value of each that is finite.
+        None where this framework's are not seen."""
 
     def seed(self, seed: int) -> None:
         """Seed the framework's own generators."""

@@ -112,6 +112,7 @@ class Seams:
         self.batch_fetched = Event(self)  # (iterator, batch, seconds waited)
         self.tensor_moved = Around(self)  # (tensor) its plain copy to another device; call(device) makes it
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
+        self.loss_scaled = Event(self)  # (loss, scaled) by a scaler of the program's; the loss without its graph
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
         # Calls that may be left out as a whole, and values that Python takes from tensors (see overdrive.survive)

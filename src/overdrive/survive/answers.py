@@ -7,22 +7,41 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-_MOST = 1 << 16  # bytes of an array, read by the program at once
+_SMALL = 1 << 16  # bytes of an array that counts for nothing
+_MOST = 1 << 22  # read by the program at once: a sheet of sample images
+_ALL = 1 << 27  # of all that are not small
 
 
 class TooMuch(Exception):
     """A value that is too large for the journal; the message says what the program does."""
 
 
-def told(value: Any) -> Any:
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
-        if value.nbytes > _MOST:
-            raise TooMuch(f"it takes {value.nbytes:,} bytes at once out of a tensor by .numpy()")
-        return {"array": base64.b64encode(value.tobytes()).decode()}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    return {"plain": value}
+class Told:
+    """The values of one process, as JSON."""
+
+    def __init__(self) -> None:
+        self._left = _ALL
+
+    def __call__(self, value: Any) -> Any:
+        """
+        Raises:
+            TooMuch: it is an array that is too large, or too much was in arrays so far.
+        """
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            self._take(value.nbytes)
+            return {"array": base64.b64encode(value.tobytes()).decode()}
+        if isinstance(value, complex):
+            return {"complex": [value.real, value.imag]}
+        return {"plain": value}
+
+    def _take(self, size: int) -> None:
+        if size > _MOST:
+            raise TooMuch(f"it takes {size:,} bytes at once out of a tensor by .numpy()")
+        if size > _SMALL:
+            self._left -= size
+        if self._left < 0:
+            raise TooMuch(f"it takes more than {_ALL:,} bytes out of tensors by .numpy(), {size:,} of them at once")
 
 
 def given(told: Any, tensor: Any, call: Callable[[], Any]) -> Any:

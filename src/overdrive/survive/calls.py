@@ -41,6 +41,9 @@ class JournaledRun(Protocol):
     def aside(self) -> bool:
         """Whether what is called now is not the program's, or not to be noted."""
 
+    def beside(self) -> bool:
+        """Whether it is not the program's, or within a call that is skipped as a whole."""
+
     def begin_anew(self, reason: str) -> NoReturn: ...
 
     def cannot_skip(self, reason: str) -> None: ...
@@ -55,6 +58,7 @@ class Calls:
 
     def __init__(self, run: JournaledRun) -> None:
         self._run = run
+        self._told = answers.Told()
         self.optimizers: list[Any] = []
         self.with_gradients = ""
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
@@ -89,13 +93,15 @@ class Calls:
         if self._fetched is None or not self._fetched.note(*entry):
             self._run.journal.add(*entry)
 
-    def time(self, plain: Callable[[], Any]) -> Any:
-        if self._run.aside():
+    def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
+        if self._run.beside():
             return plain()
+        value = noted()
+        if self._run.aside():
+            return value
         if self._run.replaying:
             entry = self._answer("time", "the time")
-            return plain() if entry is None else entry[1]
-        value = plain()
+            return value if entry is None else entry[1]
         self._note("time", value)
         return value
 
@@ -108,7 +114,7 @@ class Calls:
             return call() if entry is None else answers.given(entry[1], tensor, call)
         value = self._made(call)
         try:
-            self._note("value", answers.told(value))
+            self._note("value", self._told(value))
         except answers.TooMuch as error:
             self._run.cannot_skip(str(error))
         return value

@@ -1,33 +1,149 @@
-"""The times that a program's own lines read: the same again when the run is made again."""
+"""The times that a program's own lines read: the same again when the run is made again.
+
+By `time.time()` and its kin, by `time.strftime("%H:%M")` and by `datetime.now()`, of which names of folders are made.
+Libraries read the time as it is.
+"""
 
 from __future__ import annotations
 
+import datetime
+import dis
 import functools
+import os
 import sys
 import time
+import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from overdrive.survive.ours import is_library_file
 
+MADE = "OVERDRIVE_SURVIVE_CLOCK"  # where this is set, each time that is noted is a millisecond after the one before
 _NAMES = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time")
+# The argument that is now by default, and whether it is a `struct_time`.
+_OF_NOW = {
+    "localtime": (0, False),
+    "gmtime": (0, False),
+    "ctime": (0, False),
+    "asctime": (0, True),
+    "strftime": (1, True),
+}
+_BEGINNING = 1_700_000_000_000  # milliseconds since 1970: of times that are made
 
 
-def tell(read: Callable[[Callable[[], Any]], Any]) -> None:
-    """From here on `read(plain)` answers where a line of the program's asks for the time. For good."""
+class Read(Protocol):
+    def __call__(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
+        """What a line of the program's is told that asks for the time.
+
+        Args:
+            plain: tells it where it is not noted.
+            noted: tells it where it is, and is not known yet.
+        """
+
+
+def tell(read: Read) -> None:
+    """From here on `read` answers where a line of the program's asks for the time. For good."""
+    made = _Made() if MADE in os.environ else None
+    local, plain_now = time.localtime, time.time
     for name in _NAMES:
-        setattr(time, name, _told(getattr(time, name), read))
+        plain = getattr(time, name)
+        setattr(time, name, _told(plain, read, functools.partial(made.read, name) if made else plain))
+
+    def now() -> float:
+        return float(read(plain_now, functools.partial(made.read, "time") if made else plain_now))
+
+    for name, (place, takes_parts) in _OF_NOW.items():
+        given = (lambda: local(now())) if takes_parts else now
+        setattr(time, name, _told_of(getattr(time, name), place, given))
+    sys.modules["datetime"].__class__ = _datetime_of(now)
 
 
-def _told(plain: Callable[[], Any], read: Callable[[Callable[[], Any]], Any]) -> Callable[[], Any]:
-    known: dict[str, bool] = {}
+class _Made:
+    """Two runs that ask alike are told the same."""
 
+    def __init__(self) -> None:
+        self._reads = 0
+
+    def read(self, name: str) -> Any:
+        self._reads += 1
+        milliseconds = self._reads + _BEGINNING
+        return milliseconds * 1_000_000 if name.endswith("_ns") else milliseconds / 1000
+
+
+@functools.cache
+def _is_library(file: str) -> bool:
+    return is_library_file(file)
+
+
+def _by_program() -> bool:
+    """Whether the line that called who asks this is the program's."""
+    return not _is_library(sys._getframe(2).f_code.co_filename)
+
+
+def _told(plain: Callable[[], Any], read: Read, noted: Callable[[], Any]) -> Callable[[], Any]:
     @functools.wraps(plain)
     def told() -> Any:
-        file = sys._getframe(1).f_code.co_filename
-        library = known.get(file)
-        if library is None:
-            library = known[file] = is_library_file(file)
-        return plain() if library else read(plain)
+        return read(plain, noted) if _by_program() else plain()
 
     return told
+
+
+def _told_of(plain: Callable[..., Any], place: int, now: Callable[[], Any]) -> Callable[..., Any]:
+    """A function that makes something of a time: of now, where it is given none at that place of its arguments."""
+
+    @functools.wraps(plain)
+    def told(*args: Any) -> Any:
+        of_now = len(args) == place or (len(args) == place + 1 and args[place] is None)
+        return plain(*args[:place], now()) if of_now and _by_program() else plain(*args)
+
+    return told
+
+
+def _is_named(frame: Any) -> bool:
+    """Whether a line asks for an attribute by its name: `pickle`, called in a line, asks for the class that is kept."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
+
+
+class _Kind(type):
+    """Of the class that a program finds in place of `datetime` or `date`: what it makes is of the plain one."""
+
+    plain: type
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.plain(*args, **kwargs) if "plain" in vars(cls) else super().__call__(*args, **kwargs)
+
+    def __instancecheck__(cls, thing: Any) -> bool:
+        return isinstance(thing, cls.plain) if "plain" in vars(cls) else super().__instancecheck__(thing)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, cls.plain) if "plain" in vars(cls) else super().__subclasscheck__(kind)
+
+
+def _datetime_of(now: Callable[[], float]) -> type[types.ModuleType]:
+    """The class of the module `datetime`, which gives a program's lines another `datetime` and `date`."""
+    plain, day = datetime.datetime, datetime.date
+
+    def told(cls: Any, tz: Any = None) -> Any:
+        return vars(cls).get("plain", cls).fromtimestamp(now(), tz)
+
+    def told_in_utc(cls: Any) -> Any:
+        return told(cls, datetime.timezone.utc).replace(tzinfo=None)
+
+    def told_today(cls: Any) -> Any:
+        return vars(cls).get("plain", cls).fromtimestamp(now())
+
+    named = {"__module__": "datetime"}
+    times = {"now": classmethod(told), "utcnow": classmethod(told_in_utc), "today": classmethod(told_today)}
+    days = {"today": classmethod(told_today)}
+    in_place = {
+        "datetime": _Kind("datetime", (plain,), {**named, **times, "plain": plain}),
+        "date": _Kind("date", (day,), {**named, **days, "plain": day}),
+    }
+
+    class Datetime(types.ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            if name in in_place and _by_program() and _is_named(sys._getframe(1)):
+                return in_place[name]
+            return super().__getattribute__(name)
+
+    return Datetime

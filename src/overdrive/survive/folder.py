@@ -60,6 +60,14 @@ class RunFolder:
         folder.notes = folder.read_notes()
         return folder
 
+    @staticmethod
+    def is_finished(path: Path) -> bool:
+        """Whether the run there, if there is one, is over."""
+        try:
+            return bool(json.loads((path / _NOTES).read_text()).get("finished"))
+        except (OSError, ValueError):  # who opens it tells of that
+            return False
+
     def _open(self, identity: Mapping[str, Any], fresh: bool, seed: str) -> None:
         path = self.path
         if fresh:

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
-from overdrive.survive.ours import belongs_to_library, belongs_to_us
+from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, weakref.ref)
@@ -78,6 +78,8 @@ class Heap:
         self._kept[id(thing)] = thing
         if isinstance(thing, torch.Tensor):
             self._tensor(path, thing, own)
+            return
+        if isinstance(thing, (types.FunctionType, types.MethodType)) and is_redirected(thing):
             return
         if isinstance(thing, _OPAQUE) or is_of_workers(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
             return

@@ -21,6 +21,7 @@ _WAYS = _places("survive/", "seams/points.py", "seams/torch/asked.py", "seams/to
 # watches (`worker`) is told what the program is.
 _TECHNIQUES = _places("changes/", "datacache/", "forks/", "kernels/", "model_state/", "ranks/", "techniques/")
 _SEAMS = _places("seams/", "core/")
+_SANDBOX = _places("sandbox/")
 _BESIDE = _places("survive/", "core/", "ranks/")
 (_WATCHING,) = _places("worker/")
 (_START,) = _places("worker/launch.py")
@@ -67,6 +68,12 @@ def by_technique() -> bool:
     ):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_TECHNIQUES)
+
+
+def is_redirected(thing: Any) -> bool:
+    """Whether it stands for a function of Python's for files, while the run is made again."""
+    code = getattr(getattr(thing, "__func__", thing), "__code__", None)
+    return code is not None and code.co_filename.startswith(_SANDBOX)
 
 
 @cache

@@ -46,6 +46,9 @@ class RecordedRun(Protocol):
 
     def cannot_skip(self, reason: str) -> None: ...
 
+    def agreed(self, wanted: bool) -> bool:
+        """Whether a snapshot is taken after this step. Asked once a step."""
+
     def reading_alone(self) -> AbstractContextManager[None]:
         """What is asked of tensors within is no question of the program's."""
 
@@ -83,7 +86,7 @@ class Recording:
                 self._tell_failure()
         if self._asked_at and snapshots.kept >= self._asked_at:
             run.end(f"the same command goes on after step {snapshots.kept:,}")
-        if due and not run.why_not and id(optimizer) not in snapshots.crossed:
+        if run.agreed(due and not run.why_not and id(optimizer) not in snapshots.crossed):
             self._take(optimizer)
 
     def _tell_failure(self) -> None:

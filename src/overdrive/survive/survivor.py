@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +34,7 @@ from overdrive.survive.taking import watch_graphs
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.in_group import InGroup
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.snapshot import Snapshot
@@ -47,20 +47,6 @@ _KERAS = "it trains in Keras, whose steps cannot be skipped"
 def _is_torchs(optimizer: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(optimizer, torch.optim.Optimizer)
-
-
-@dataclass(frozen=True)
-class InGroup:
-    """One process of several that run the same program. Rank 0 takes the snapshots; all go on from these.
-
-    Attributes:
-        leave: told before this process ends by itself: others need not say that it is gone.
-        aside: what is read within, this process reads alone.
-    """
-
-    rank: int
-    leave: Callable[[], None]
-    aside: Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class Survivor:
@@ -222,7 +208,10 @@ class Survivor:
 
     def aside(self) -> bool:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
-        return self.inside or bool(self.why_not) or self._elsewhere() or (self._follows and not self.replaying)
+        return bool(self.why_not) or self.beside() or (self._follows and not self.replaying)
+
+    def beside(self) -> bool:
+        return self.inside or self._elsewhere()
 
     def _elsewhere(self) -> bool:
         if os.getpid() != self._process:
@@ -252,8 +241,19 @@ class Survivor:
                 self._go_on(self._target)
             return
         if self._follows:
-            return
-        self._recording.stepped(optimizer)
+            self.agreed(False)
+        else:
+            self._recording.stepped(optimizer)
+
+    def agreed(self, wanted: bool) -> bool:
+        """Asked once a step; whether a snapshot is taken now, for which optimizers have all of their state."""
+        if self._group is None or self._group.agree is None:
+            return wanted
+        agreed = self._group.agree(wanted)
+        if agreed:
+            for optimizer in self.calls.optimizers:
+                _ = optimizer.state  # until its next step: who reads it finds it whole
+        return agreed
 
     def end(self, sentence: str) -> NoReturn:
         self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")

@@ -16,7 +16,7 @@ from overdrive.seams.patch import Patches, last_first
 __all__ = ["enter", "make_loss_values", "make_step_recorder", "peak_memory", "refuse_chance", "seed", "synchronize"]
 
 
-def make_loss_values(every: int) -> None:
+def make_loss_values(every: int, heard: object = None) -> None:
     """None: a loss is known only inside of the compiled step."""
 
 

@@ -23,6 +23,7 @@ from overdrive.seams.torch import (
     optimizers,
     ports,
     scalars,
+    scaling,
     seeds,
     whole_calls,
     zeroing,
@@ -47,7 +48,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     answers.watch(hub)
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore, late_compiler.stand_in()]
-    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, norms, ports)
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, scaling, draws, norms, ports)
     for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked):
         removers += seam.enter(hub, patches)
     return last_first(removers)

@@ -1,4 +1,4 @@
-"""Which losses are not finite, known without waiting for a device.
+"""What losses are, known without waiting for a device.
 
 A loss on the CPU is a number already: reading it costs 2 us. One on a GPU is copied into main memory beside the
 program, and looked at when a later loss comes: the copy is there when the memory no longer holds what was put there
@@ -7,6 +7,7 @@ before it. So no call of CUDA asks for it, which a recording of a graph in anoth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any
@@ -34,9 +35,14 @@ class _Copies:
 
 
 class LossValues:
-    def __init__(self, every: int) -> None:
-        """`every`: of losses on a GPU one in so many is copied, which costs some 10 us."""
+    def __init__(self, every: int, heard: Callable[[int, float], None] | None = None) -> None:
+        """
+        Args:
+            every: of losses on a GPU one in so many is copied, which costs some 10 us.
+            heard: is told the step and the value of each that is finite.
+        """
         self._item = torch.Tensor.item  # as it is before any seam puts another in its place
+        self._heard = heard
         self._every, self._count = every, 0
         self._copies: dict[torch.dtype, _Copies] = {}
 
@@ -52,7 +58,7 @@ class LossValues:
             if loss.numel() != 1:
                 return None
             if loss.is_cpu:
-                return _lost(self._item(loss), loss.dtype, step)
+                return self._told(self._item(loss), loss.dtype, step)
             return self._noted_on_gpu(loss, step) if loss.is_cuda else None
 
     def _noted_on_gpu(self, loss: torch.Tensor, step: int) -> tuple[int, float] | None:
@@ -79,13 +85,15 @@ class LossValues:
             while copies.sent and (bits := int(copies.bits[copies.sent[0][0]])) != copies.empty:
                 _, step = copies.sent.pop(0)
                 value = self._item(torch.tensor(bits, dtype=_BITS[kind], device="cpu").view(kind))
-                if found := _lost(value, kind, step):
+                if found := self._told(value, kind, step):
                     return found
         return None
 
-
-def _lost(value: Any, kind: torch.dtype, step: int) -> tuple[int, float] | None:
-    """In 16 bits infinity is none: so overflows what a `GradScaler` has scaled, which it expects. A loss that is really
-    lost is not a number one step later."""
-    lost = isnan(value) if kind is torch.float16 else not isfinite(value)
-    return (step, value) if lost else None
+    def _told(self, value: Any, kind: torch.dtype, step: int) -> tuple[int, float] | None:
+        """In 16 bits infinity is not lost: so overflows what a `GradScaler` has scaled, which it expects. A loss that
+        is really lost is not a number one step later."""
+        if isfinite(value):
+            if self._heard:
+                self._heard(step, value)
+            return None
+        return None if kind is torch.float16 and not isnan(value) else (step, value)

@@ -1,0 +1,24 @@
+"""What a run that survives has to know of the ranks beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class InGroup:
+    """One process of several that run the same program. Rank 0 takes the snapshots; all go on from these.
+
+    Attributes:
+        leave: told before this process ends by itself: others need not say that it is gone.
+        aside: what is read within, this process reads alone.
+        agree: where each keeps a share of the optimizers' state alone: given whether this process is to take a
+            snapshot now, it tells all whether rank 0 is. None where rank 0 has all of the state.
+    """
+
+    rank: int
+    leave: Callable[[], None]
+    aside: Callable[[], AbstractContextManager[None]]
+    agree: Callable[[bool], bool] | None = None

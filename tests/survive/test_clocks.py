@@ -1,0 +1,73 @@
+"""The times that a program's lines read, in every way that Python has: told again as they were told first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# Runs `program.py` with the clocks told; answers from `journal`, where that is there.
+DRIVER = """
+import json, os, runpy, sys
+from overdrive.survive import clocks
+known = json.load(open("journal")) if os.path.exists("journal") else None
+noted = []
+def read(plain, made):
+    value = made()
+    noted.append(known[len(noted)] if known else value)
+    return noted[-1]
+clocks.tell(read)
+runpy.run_path("program.py")
+json.dump(noted, open("journal", "w"))
+"""
+READS = """
+import datetime, pickle, time
+from datetime import date, datetime as D, timezone
+print(time.time(), time.time_ns(), time.perf_counter(), time.monotonic_ns())
+print(time.strftime("%H:%M:%S %f"), time.ctime(), time.asctime(), time.localtime().tm_sec, time.gmtime(None).tm_sec)
+print(D.now(), D.utcnow(), D.today(), date.today(), datetime.datetime.now(timezone.utc), D.now().strftime("%H%M%S"))
+"""
+# What asks for no time, or for the class that makes one.
+REST = """
+import datetime, pickle, time
+from datetime import date, datetime as D
+class Own(D):
+    pass
+then = D(2020, 1, 2, 3)
+assert time.gmtime(0).tm_year == 1970 and time.strftime("%Y", time.gmtime(0)) == "1970"
+assert type(then) is type(D.now()) is type(D.strptime("2020", "%Y")) and type(then).__module__ == "datetime"
+assert isinstance(then, D) and isinstance(then, date) and isinstance(date(2020, 1, 1), date) and not isinstance(3, D)
+assert issubclass(D, date) and issubclass(Own, D) and not isinstance(then, Own)
+assert pickle.loads(pickle.dumps([then, date.today()]))[0] == then and D.fromisoformat("2020-01-02T03:00:00") == then
+assert type(Own.now()) is Own and type(Own(2020, 1, 1)) is Own
+assert D.max > D.now() > then and (D.now() - then).days > 0
+assert getattr(datetime, "datetime") is type(then)  # as libraries find it
+"""
+
+
+def _run(folder: Path, program: str, **variables: str) -> str:
+    (folder / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_way_to_ask_for_the_time_is_told_again(tmp_path: Path) -> None:
+    first = _run(tmp_path, READS)
+    assert _run(tmp_path, READS) == first
+    (tmp_path / "journal").unlink()
+    assert _run(tmp_path, READS) != first
+
+
+def test_dates_are_those_of_python_otherwise(tmp_path: Path) -> None:
+    _run(tmp_path, REST)
+
+
+def test_times_that_are_made_are_the_same_in_two_runs_and_pass(tmp_path: Path) -> None:
+    program = READS + "\nprint(time.time() < time.time())"
+    first = _run(tmp_path, program, OVERDRIVE_SURVIVE_CLOCK="1")
+    (tmp_path / "journal").unlink()
+    assert _run(tmp_path, program, OVERDRIVE_SURVIVE_CLOCK="1") == first and first.endswith("True\n")
