@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from overdrive.techniques.inference.graph_call import GraphCalls, _Model
+from overdrive.techniques.inference.graph_call.graphs import GraphCalls, _Model
 from overdrive.worker.session import Session
 
 

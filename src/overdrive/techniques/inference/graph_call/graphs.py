@@ -1,19 +1,11 @@
-"""Technique `graph_call`."""
+"""The graphs of a session, by model and signature, and what is watched so that each stays the model's own call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-
-from overdrive.core.contract import Contract
-from overdrive.core.facts import Facts
-from overdrive.techniques.technique import Knob, Technique
-
-if TYPE_CHECKING:
-    from overdrive.seams.hub import Handle, Seams
-    from overdrive.techniques.technique import Settings
 
 _COMPARED = 2  # calls that both make before a graph answers by itself
 _EVERY = 512  # afterwards the first, second, fourth, eighth, … and each of so many
@@ -24,68 +16,6 @@ _CLOSE, _CLOSE_EACH = 1e-4, 1e-2  # error by the answer's root mean square: on t
 # Attributes that are no part of a call: what compile() was given, and what fit() and predict() made.
 _APART = ("loss", "train_function", "test_function", "predict_function")
 _PLAIN = (bool, int, float, str, type(None))
-
-
-class GraphCall(Technique):
-    """Makes calls of a Keras model by a graph, where the program calls `model(x)` eagerly.
-
-    What it does: on TensorFlow, an eager call goes through each layer in Python and starts each operation by itself.
-    Here a call whose shapes and types have come before is made by a `tf.function` of the model, with its own variables.
-    The first call of each signature is the model's own and watched, the next two are made by both and compared; later
-    one now and then.
-
-    When it helps: programs that answer requests by `model(x)`: small batches of models with many layers, where Python
-    takes most of the call.
-
-    When it hurts: inputs of ever new shapes, each of which is traced (eight at most); with `xla`, convolutions, which
-    are slower there. Left alone: models with layers or functions of the program's own, whose code may do
-    more than compute; those that draw random numbers, keep a state, or add losses in a call; calls that are told to
-    train, or that gradients are recorded of; JAX and PyTorch.
-
-    What it watches: at each call, every attribute of every layer (a change has all graphs traced anew, up to four
-    times), shapes, types and plain arguments; weights are read where they are, and may change. What would escape:
-    methods of Keras's own classes that the program replaces after the proof, until both make a call again.
-
-    Contract: exact where TensorFlow fuses nothing that rounds otherwise; else it falls to rounding.
-
-    Source: https://www.tensorflow.org/guide/function
-    """
-
-    name = "graph_call"
-    frameworks = ("keras",)
-    programs = ("inference",)
-    contract = Contract.EXACT
-    fallback_contract = Contract.ROUNDING
-    targets = ("forward", "other")
-    expected_saving = 0.5
-    usual_start = 1.0
-    order = 40
-    knobs = (Knob("xla", False, "whether XLA compiles the graph"),)
-
-    def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
-        if self.own(facts).get("calls") is False:
-            return "the program does not call its model eagerly"
-        return None
-
-    def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return [{"xla": False}, {"xla": True}]
-
-    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
-        kinds: set[str] = set()
-
-        def called(subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            kinds.add(subject[1])
-            return call(*args, **kwargs)
-
-        seams.answer_called.subscribe(called)
-        return lambda: {"calls": "call" in kinds} if kinds else {}
-
-    def install(self, seams: Seams, settings: Settings) -> Handle:
-        graphs = GraphCalls(bool(settings["xla"]))
-        seams.answer_called.subscribe_innermost(graphs.called)
-        return seams.handle(notes=graphs)
 
 
 class GraphCalls:

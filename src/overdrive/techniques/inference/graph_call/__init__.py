@@ -1,0 +1,1 @@
+"""Technique `graph_call`, with the graphs that answer."""
