@@ -242,3 +242,21 @@ def test_a_file_that_is_open_is_watched_where_code_reads_by_its_number(tmp_path:
         assert unchanged.changed() is None
         path.write_text("1")
         assert unchanged.changed() is not None
+
+
+def folder_in_builtins() -> Any:
+    return os.listdir(OVERDRIVE_FOLDER)  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_file_that_is_named_among_builtins_is_watched(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder that a data set lists, named by a string there, nothing was known."""
+    monkeypatch.setattr(builtins, "OVERDRIVE_FOLDER", str(tmp_path), raising=False)
+    held = Reads(folder_in_builtins)
+    unchanged = Unchanged((held,), fingerprint(held))
+    assert unchanged.changed() is None
+    (tmp_path / "new").write_text("")
+    assert unchanged.changed() is not None
+    monkeypatch.setattr(builtins, "OVERDRIVE_FOLDER", str(tmp_path / "other"))
+    assert fingerprint(held).digest != unchanged.seen.digest

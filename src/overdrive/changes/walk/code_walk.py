@@ -275,6 +275,8 @@ def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
     if isinstance(thing, getattr(sys.modules.get("torch"), "Tensor", ())):
         return True
     if module is builtins:
+        if isinstance(thing, (str, bytes, int, float, complex)):  # a file's name, say: Python has but `__debug__`
+            return True
         return kind.__module__ != "builtins" or kind in _HOLDS or isinstance(thing, BaseException)
     return issubclass(kind, _HOLDS) or not code.is_library_module(kind.__module__)
 
