@@ -7,7 +7,6 @@ are shared with the parent, so nothing that holds an open file may be used here.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -30,6 +29,7 @@ from overdrive.forks.effects import cut_off
 from overdrive.forks.forked_process import ForkedProcess, bury
 from overdrive.forks.layout import ForkFailed, Unfit
 from overdrive.machine.memory import available_memory
+from overdrive.machine.parent import end_with_parent
 
 Tick = Callable[[int], None]
 Work = Callable[[Tick], Any]
@@ -38,7 +38,6 @@ Work = Callable[[Tick], Any]
 # for ever is told sooner, by `standstill`.
 PATIENCE = 60.0
 PATIENCE_AT_END = 0.5  # with a killed process, when the program ends
-_PR_SET_PDEATHSIG = 1
 
 
 def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: float = PATIENCE) -> list[Any]:
@@ -269,8 +268,7 @@ def stand_back(parent: int, dies_with_us: bool, only_idle: bool) -> None:
     with contextlib.suppress(OSError, AttributeError):
         if only_idle:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with contextlib.suppress(OSError, AttributeError):
-        if dies_with_us:  # the kernel would kill us with the thread that forked, not with the process
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if dies_with_us:  # the kernel would kill us with the thread that forked, not with the process
+        end_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its traceback is enough
 _SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
 _WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
-_PR_SET_PDEATHSIG = 1
 
 _current: list[Rank] = []
 
@@ -68,7 +67,7 @@ class Rank:
         self.output = RankOutput(membership, apart=not trial)
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            end_with_parent(signal.SIGTERM)
         if self.output.scratch:
             isolate(self.output.scratch, [*keep, self.output.scratch.parent])
         membership.hide()

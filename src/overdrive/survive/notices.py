@@ -6,7 +6,6 @@ with the run.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -18,9 +17,10 @@ from dataclasses import dataclass, field
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from overdrive.machine.parent import end_with_parent
+
 _EVERY = 5.0  # seconds: the shortest notice, of Google and Azure, is 30
 _PATIENCE = 3.0  # seconds for an answer, of an address within the machine
-_PR_SET_PDEATHSIG = 1
 _TOKEN = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
 
 
@@ -102,7 +102,7 @@ def listen(cloud: str) -> subprocess.Popen[bytes]:
 
 def main(cloud: str, process: int, host: str = "", every: float = _EVERY) -> int:
     """Until a notice comes, or the process is gone."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     told = False
     while os.getppid() == process:
         try:

@@ -8,7 +8,6 @@ that the step is to be made. Such a *copy* goes on as the program would: it retu
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -29,6 +28,7 @@ from overdrive.forks.effects import cut_off, effect_of
 from overdrive.forks.forked import forget_handlers, stand_back
 from overdrive.forks.forked_process import ForkedProcess, bury
 from overdrive.forks.layout import ForkFailed
+from overdrive.machine.parent import end_with_parent
 from overdrive.sandbox.detached import own_files, own_memory, write_nothing
 from overdrive.worker.sentinels import openmp
 
@@ -36,7 +36,6 @@ PATIENCE = 120  # seconds for one step at the lowest priority: nobody waits for 
 _GIVEN_UP_AFTER = PATIENCE + 30.0  # where nothing was told at all: it has stopped before it could be timed
 _READY_WITHIN = 1.0  # seconds that the program waits until memory that it shares is copied
 _DEAD_WITHIN = 0.5  # seconds that the program waits where it is killed
-_PR_SET_PDEATHSIG = 1
 _PIPE = 1 << 20  # bytes: what a copy tells should not make it wait
 
 
@@ -225,7 +224,7 @@ def _begin(way: Repetition, telling: int, fork_server: int, origin: _Origin) -> 
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(PATIENCE)  # first: what follows may find a lock taken (the dynamic linker's, say)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent(signal.SIGKILL)
         if os.getppid() != fork_server:
             os._exit(0)
         resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
