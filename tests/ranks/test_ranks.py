@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.cli.started_again import words_of_ranks
 from tests.conftest import Run
 from tests.ranks.comparing import difference
 from tests.ranks.named import DEFECTS, NAMES, STOPPED, TRIED
@@ -372,3 +373,10 @@ def test_bad_input_is_one_sentence(
 def test_there_are_enough_programs_and_defects() -> None:
     assert len(NAMES) >= 45 and len(DEFECTS) >= 20 and len(TRIED) == 2 and len(STOPPED) == 6
     assert {*DEFECTS.values(), *FEW} <= {*NAMES}
+
+
+def test_options_of_the_script_stay_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["overdrive", "run", "--ranks", "2", "train.py", "--on", "cpu"])
+    assert words_of_ranks()[0] == ["overdrive", "run", "train.py", "--on", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["overdrive", "run", "--on=ray", "--ranks", "2", "train.py", "--on", "cpu"])
+    assert words_of_ranks(options=("--ranks", "--on"))[0] == ["overdrive", "run", "train.py", "--on", "cpu"]

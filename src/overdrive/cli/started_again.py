@@ -55,7 +55,7 @@ def start_ranks(ranks: int, by_plan: bool = False, on: str | None = None) -> int
         from overdrive.ranks.on_ray import start_ranks as start_on_ray
 
         try:
-            return start_on_ray(ranks, *words_of_ranks(by_plan), say).code
+            return start_on_ray(ranks, *words_of_ranks(options=("--ranks", "--on")), say).code
         except CannotUseRay as error:
             fail(str(error))
     from overdrive.ranks.agent import start_ranks as start
@@ -67,10 +67,14 @@ def start_ranks(ranks: int, by_plan: bool = False, on: str | None = None) -> int
     return end.code
 
 
-def words_of_ranks(by_plan: bool = False) -> tuple[list[str], list[str]]:
-    """This very command as each rank is started by it, and Python's flags."""
+def words_of_ranks(by_plan: bool = False, options: Sequence[str] = ("--ranks",)) -> tuple[list[str], list[str]]:
+    """This very command as each rank is started by it, and Python's flags.
+
+    Args:
+        options: that were given, and that ranks go without.
+    """
     words = sys.argv[1:]
-    for option in () if by_plan else ("--ranks", "--on"):  # by a plan, these are options of the script
+    for option in () if by_plan else options:  # by a plan, it is an option of the script
         place = next((n for n, word in enumerate(words) if word.split("=")[0] == option), None)
         if place is not None:
             del words[place : place + (1 if "=" in words[place] else 2)]
