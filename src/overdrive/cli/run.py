@@ -22,6 +22,7 @@ from overdrive.cli.surviving_ranks import RUN, open_launched, refuse_ranks, star
 from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
+from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
@@ -77,6 +78,9 @@ _SURVIVE = (
 _MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
 _NOTICES = "Of --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
+
+
+_NO_HOROVOD = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
 
 
 def run_surviving(
@@ -155,6 +159,11 @@ def _chosen(plan: Plan) -> list[Chosen]:
     return [(each.name, each.settings) for each in plan.techniques]
 
 
+def _levels(plan: Plan | None) -> dict[str, Contract]:
+    """What each of its techniques promises."""
+    return {each.name: each.contract for each in plan.techniques} if plan else {}
+
+
 def _refuse(wrong: bool, why: str) -> None:
     if wrong:
         fail(why)
@@ -175,6 +184,13 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
         fail(str(error))
     except OSError as error:
         fail(f"The plan {path} cannot be read: {error.strerror}.")
+
+
+def _plan_in_force(path: Path | None, no_plan: bool, program: Program, force: bool) -> tuple[Plan | None, Path | None]:
+    """The plan that is named, or that lies beside the program, and its place; None where there is none."""
+    if path is None and not no_plan and program.plan_path().exists():
+        path = program.plan_path()
+    return (_plan(path, program, force) if path else None), path
 
 
 @program_command
@@ -228,8 +244,7 @@ def command(
     _refuse(plan_path is not None and no_plan, "Give either --plan or --no-plan.")
     _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
-    horovod = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
-    _refuse(engine == "horovod" and not installed(), horovod)
+    _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)
@@ -237,9 +252,7 @@ def command(
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
     survives = _survival(survive, Wish(survive or "", every, mtbf, fresh, requeue_code, notices))
-    if plan_path is None and not no_plan and program.plan_path().exists():
-        plan_path = program.plan_path()
-    plan = _plan(plan_path, program, force) if plan_path else None
+    plan, plan_path = _plan_in_force(plan_path, no_plan, program, force)
     if survives and count > 1:
         refuse_ranks(technique, layout)
     if ranks and ranks > 1 and membership is None:
@@ -248,8 +261,6 @@ def command(
     techniques, name = (_chosen(plan), plan_path.name) if plan and plan_path else ([], None)
     if survives is not None and membership is None:
         raise Later(_surviving(program, record, techniques, name, survives, watch))
-    levels = {each.name: each.contract for each in plan.techniques} if plan else {}
-    inference = plan.inference if plan else False
     planned = ranks_for(techniques)
     if membership:
         hash_alike()
@@ -262,4 +273,5 @@ def command(
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:
         prepare_environment(techniques)
-    raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine, wish=watch))
+    inference = plan is not None and plan.inference
+    raise Later(partial(run, program, techniques, name, record, _levels(plan), inference, engine=engine, wish=watch))

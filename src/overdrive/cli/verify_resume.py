@@ -134,8 +134,7 @@ def verify_resume(
     """
     console = console_beside(json_path, soft_wrap=True)
     root = _checked(root or Path.cwd())
-    if seed is None:
-        seed = secrets.randbelow(10**6)
+    seed = secrets.randbelow(10**6) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="resume-of-") as scratch:
         entropy = secrets.token_hex(16)
         whole, broken = (_Place(Path(scratch), name, program, plan, entropy, root) for name in ("whole", "broken"))
@@ -144,10 +143,7 @@ def verify_resume(
         seconds = time.monotonic() - began
         assert code is not None
         console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
-        if code:
-            words = (whole.told().strip().splitlines() or [""])[-1]
-            hint = "" if root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
-            console.print(f"  It ended with {code}: {words}{hint}", markup=False)
+        _show_failure(console, code, whole, root)
         end, moments = _killed(broken, kills, seconds, whole.steps(), random.Random(seed), console)
         told = broken.told()
         found = _compared(whole.end(code), broken.end(end))
@@ -159,9 +155,7 @@ def verify_resume(
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
     reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
     _show(console, found, reasons)
-    verdict = "The end is the same" if found.alike else "The end is ANOTHER one"
-    if found.alike and found.never:
-        verdict += ", but for what two uninterrupted runs differ in"
+    verdict = _verdict(found)
     console.print(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
         "start."
@@ -183,6 +177,20 @@ def verify_resume(
     )
     write_json(json_path, form)
     return 0 if found.alike else 1
+
+
+def _show_failure(console: Console, code: int, whole: _Place, root: Path) -> None:
+    """What an uninterrupted run said as it failed, and what may help; nothing where it did not."""
+    if code:
+        words = (whole.told().strip().splitlines() or [""])[-1]
+        hint = "" if root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
+        console.print(f"  It ended with {code}: {words}{hint}", markup=False)
+
+
+def _verdict(found: _Comparison) -> str:
+    if not found.alike:
+        return "The end is ANOTHER one"
+    return "The end is the same" + (", but for what two uninterrupted runs differ in" if found.never else "")
 
 
 def _killed(

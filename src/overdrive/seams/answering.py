@@ -95,3 +95,15 @@ class Answers:
         with self._lock:
             self._hub.step_ends.publish(stands_in, to=self._concerned)
             self._hub.between_steps.publish()
+
+
+def kinds_asked(seams: Seams) -> set[str]:
+    """Grows by the ways in which the program has its models answer, as *answer called* names them."""
+    kinds: set[str] = set()
+
+    def called(subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        kinds.add(subject[1])
+        return call(*args, **kwargs)
+
+    seams.answer_called.subscribe(called)
+    return kinds

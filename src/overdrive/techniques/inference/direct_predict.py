@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.answering import kinds_asked
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
@@ -50,13 +51,7 @@ class DirectPredict(Technique):
         return None
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
-        kinds: set[str] = set()
-
-        def called(subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            kinds.add(subject[1])
-            return call(*args, **kwargs)
-
-        seams.answer_called.subscribe(called)
+        kinds = kinds_asked(seams)
         return lambda: {"predicts": "predict" in kinds} if kinds else {}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:

@@ -15,11 +15,11 @@ from overdrive.seams.keras.answers import PREDICT
 from overdrive.seams.keras.control import compute_carefully
 from overdrive.seams.keras.fp64 import layers_in_double
 from overdrive.worker import answer_replay, digests
+from overdrive.worker.answer_replay import few_places
 from overdrive.worker.digests import spacing
 from overdrive.worker.keras import on_host
 from overdrive.worker.replay import MOST_ELEMENTS, Replay, load_arrays, save_arrays
 
-_MOST_OF_AN_ANSWER = 1 << 20  # elements of a tensor that are kept of one call, where samples are compared one by one
 _MOVABLE = "float32"  # what is disturbed
 
 
@@ -115,18 +115,9 @@ class AnswersBySample(AnswerSteps):
         found = on_host.array(tensor)
         samples = found.shape[:1] or (1,)
         if not on_host.is_of_fractions(tensor):
-            return _few_places(found.reshape(*samples, -1, 1)).astype(np.int64)
+            return few_places(found.reshape(*samples, -1, 1)).astype(np.int64)
         classes = found.shape[-1] if found.ndim > 1 else 1
-        return _few_places(found.reshape(*samples, -1, classes)).astype(np.float32)
-
-
-def _few_places(answer: Any) -> Any:
-    """With fewer of the places of each sample, evenly spaced, and at last with fewer samples, where they are many."""
-    for axis in (1, 0):
-        every = -(-answer.size // _MOST_OF_AN_ANSWER)
-        if every > 1:
-            answer = answer[(slice(None),) * axis + (slice(None, None, min(every, answer.shape[axis])),)]
-    return answer
+        return few_places(found.reshape(*samples, -1, classes)).astype(np.float32)
 
 
 def _widened(thing: Any) -> Any:

@@ -14,13 +14,12 @@ from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.control import compute_carefully
 from overdrive.worker import answer_replay
+from overdrive.worker.answer_replay import few_places
 from overdrive.worker.replay import Replay
 from overdrive.worker.torch.fp64 import computing_in_double, widen
 from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.replay import kept
 from overdrive.worker.torch.sketch import sketch
-
-_MOST_OF_AN_ANSWER = 1 << 20  # elements of a tensor that are kept of one call, where samples are compared one by one
 
 
 class AnswerSteps(answer_replay.AnswerSteps):
@@ -116,23 +115,14 @@ class AnswersBySample(AnswerSteps):
     def _array(self, tensor: torch.Tensor) -> Any:
         found = tensor.detach()
         if not found.is_floating_point():
-            return _few_places(found.reshape(*(found.shape[:1] or (1,)), -1, 1)).to("cpu", torch.int64).numpy()
+            return few_places(found.reshape(*(found.shape[:1] or (1,)), -1, 1)).to("cpu", torch.int64).numpy()
         if found.dim() < 2:
             found = found.reshape(-1, 1, 1)
         elif found.dim() == 2:
             found = found[:, None]
         elif found.dim() > 3:  # pictures: N x C x H x W
             found = found.movedim(1, -1).flatten(1, -2)
-        return _few_places(found).to("cpu", torch.float32).numpy()
-
-
-def _few_places(answer: torch.Tensor) -> torch.Tensor:
-    """With fewer of the places of each sample, evenly spaced, and at last with fewer samples, where they are many."""
-    for axis in (1, 0):
-        every = -(-answer.numel() // _MOST_OF_AN_ANSWER)
-        if every > 1:
-            answer = answer[(slice(None),) * axis + (slice(None, None, min(every, answer.shape[axis])),)]
-    return answer
+        return few_places(found).to("cpu", torch.float32).numpy()
 
 
 def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
