@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.adversarial.forked_runs import Job, Outcome, Plan, run_all
 
 _SHOWN = 6  # lines of a difference
+_REPEATED = 10  # plain runs of a program that differed under a plan
 
 ALONE: dict[str, Plan] = {
     "sample_cache": {"sample_cache": {"memory_share": 0.5}},
@@ -85,8 +86,23 @@ def _jobs(programs: Iterable[Job], plans: Mapping[str, Plan | None]) -> Iterator
             yield replace(program, plan=plan, plan_name=name, again=name.endswith("+"))
 
 
+def racing(programs: Iterable[Job], scratch: Path, at_once: int) -> set[str]:
+    """The names of those that differ from themselves, run plainly again and again: whoever comes first, their workers
+    or they, decides what is read. What they do under a plan says nothing of that."""
+    first: dict[str, Outcome] = {}
+    found = set()
+    for job, outcome in run_all((each for each in programs for _ in range(_REPEATED)), scratch, at_once):
+        if first.setdefault(job.name, outcome).differences(outcome):
+            found.add(job.name)
+    return found
+
+
 class Counts:
-    """What came of all."""
+    """What came of all.
+
+    Attributes:
+        different: runs that differ.
+    """
 
     def __init__(self) -> None:
         self.different: list[Compared] = []

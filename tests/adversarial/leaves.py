@@ -274,6 +274,11 @@ LEAVES: dict[str, Leaf] = {
         "len(os.listdir({e}))",
         ("written('dir{n}/{v}', b'')", "os.unlink('dir{n}/0')", "os.mkdir('dir{n}/new')"),
     ),
+    "folder that is not named": Leaf(
+        "folder('fn{n}')[:-1]",
+        "len(list(Path({e} + '{n}').iterdir()))",
+        ("written('fn{n}/{v}', b'')", "os.unlink('fn{n}/0')", "os.mkdir('fn{n}/new')"),
+    ),
     "link": Leaf(
         "linked('l{n}', 'la{n}')",
         "int(open({e}).read())",

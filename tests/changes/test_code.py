@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import types
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from overdrive.changes.code import asks_for_the_time, is_library_module
+from overdrive.changes import word_places as words
+from overdrive.changes.code import asks_for_the_time, is_library_code, is_library_module
+from overdrive.changes.fingerprint import fingerprint
 
 ASKS = {
     "def f(): return time.time()": True,
@@ -38,3 +40,11 @@ def test_the_parts_of_a_compiled_library_are_the_librarys(monkeypatch: pytest.Mo
     by_hand = ModuleType("torch._C._by_hand")
     monkeypatch.setitem(sys.modules, by_hand.__name__, by_hand)
     assert not is_library_module(by_hand.__name__)
+
+
+def test_what_is_ours_is_a_librarys_wherever_it_lies() -> None:
+    """Of a data set that holds all modules, what we keep in ours is nothing: one array of all memory among it."""
+    assert is_library_module(words.__name__) and is_library_code(words.all_words.__wrapped__.__code__)
+    words.all_words()
+    held = SimpleNamespace(modules={words.__name__: words})
+    assert fingerprint(held).of_objects == fingerprint(held).of_objects

@@ -14,13 +14,13 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, ModuleType
 from typing import Any
 
-from overdrive.core.whose import is_library
+from overdrive.core.whose import is_library, is_ours
 
 _BEGAN = time.time()
 
 
 def is_library_code(code: CodeType) -> bool:
-    return is_library(os.path.abspath(code.co_filename)) or code.co_filename.startswith("<frozen")
+    return _is_librarys(code.co_filename) or code.co_filename.startswith("<frozen")
 
 
 def is_library_module(name: str) -> bool:
@@ -35,7 +35,14 @@ def is_library_module(name: str) -> bool:
         if _is_part_of_c(name, module):
             return True
         return is_of_cython(name) or name in sys.builtin_module_names or name.split(".")[0] in sys.stdlib_module_names
-    return is_library(os.path.abspath(file))
+    return _is_librarys(file)
+
+
+def _is_librarys(file: str) -> bool:
+    """Ours is one, too, wherever it lies: what we keep is nothing that a data set is made of, and one of our arrays is
+    all of memory, most of which cannot be read."""
+    path = os.path.abspath(file)
+    return is_library(path) or is_ours(path)
 
 
 def _is_part_of_c(name: str, module: ModuleType) -> bool:

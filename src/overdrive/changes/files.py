@@ -135,8 +135,10 @@ class Files:
         return "\0".join(alone) + repr(sorted(self._folders.items()))
 
     def uncovered(self, paths: set[str]) -> list[str]:
-        """The paths that are not among these files."""
+        """The paths that are not among these files, nor folders with all that is below them."""
         rest = paths - self.absolute()
+        if self.looked_for:
+            rest = rest - {os.path.join(folder, "") for folder in self.folders()}
         named = set()
         for path in rest:
             with contextlib.suppress(OSError):
@@ -191,7 +193,10 @@ def _exists(text: str) -> bool:
 
 
 def data_files(paths: set[str]) -> set[str]:
-    """Real paths of these, without those of Python, packages and the system. What is not there may come to be there."""
+    """Real paths of these, without those of Python, packages and the system. What is not there may come to be there.
+
+    What ends with a separator is a folder, and stays so.
+    """
     folders: dict[str, str] = {}
     found = set()
     for path in paths:
@@ -209,7 +214,7 @@ def data_files(paths: set[str]) -> set[str]:
             real = os.path.realpath(real)
         if real != path and os.path.isabs(path) and not is_library(real):
             found.add(path)  # there is a link on the way, which may come to lead elsewhere
-        if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
+        if not real.startswith(_NO_DATA) and not is_library(real) and (not name or os.path.isfile(real)):
             found.add(real)
     return found
 

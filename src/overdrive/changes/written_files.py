@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import struct
@@ -58,7 +59,7 @@ class WrittenFiles:
         self._mappings = mappings_made()
 
     def add(self, paths: Iterable[str], read_since: bool = False) -> None:
-        """What is written to these counts.
+        """What is written to these counts; where a path ends with a separator, whatever is written in that folder.
 
         Args:
             read_since: they were read since this was made, so that it counts if they were written to since then.
@@ -66,18 +67,26 @@ class WrittenFiles:
         by_folder: dict[str, list[str]] = {}
         for path in paths:
             folder, _, name = path.rpartition(os.sep)
-            by_folder.setdefault(folder if folder or path.startswith(os.sep) else ".", []).append(name)
+            by_folder.setdefault(folder or (os.sep if path.startswith(os.sep) else "."), []).append(name)
         for folder, names in by_folder.items():
-            self._add(self._folder(folder), set(names), read_since)
+            if "" in names:
+                self.add_folders([folder], read_since)
+            self._add(self._folder(folder), set(names) - {""}, read_since)
         if by_folder:
             self._look_at_mappings()
 
-    def add_folders(self, paths: Iterable[str]) -> None:
-        """Whatever is written, made or deleted in these counts."""
+    def add_folders(self, paths: Iterable[str], listed_since: bool = False) -> None:
+        """Whatever is written, made or deleted in these counts.
+
+        Args:
+            listed_since: see `add`.
+        """
         for path in paths:
             self._whole.add(folder := self._folder(path))
             if folder not in self._accounted:
                 self._look_at(folder)
+            if listed_since and (self._others.get(folder) or _last_change(folder) > self._began):
+                self._written = self._written or folder
 
     def written(self) -> str | None:
         """One of them that was written to, moved or deleted, of which there is one; in the process that made this."""
@@ -224,6 +233,15 @@ def _settled(path: str) -> tuple[int, ...]:
     while (found := _status(path)) and abs(time.time() - found[-1] / 1e9) < _CLOCK:
         time.sleep(_CLOCK / 4)
     return found
+
+
+def _last_change(folder: str) -> float:
+    """When the folder, or one of the files in it, was last written to: in seconds since 1970."""
+    try:
+        with os.scandir(folder) as entries:
+            return max([os.stat(folder).st_ctime, *(each.stat().st_ctime for each in entries if each.is_file())])
+    except OSError:
+        return math.inf
 
 
 def _links_among(names: set[str], folder: str) -> set[str]:

@@ -1,4 +1,5 @@
-"""What fetching does with files: those that it opens for reading, and whether it does more than to read."""
+"""What fetching does with files: those that it opens for reading, the folders that it lists, and whether it does more
+than to read."""
 
 from __future__ import annotations
 
@@ -9,9 +10,15 @@ import threading
 from overdrive.changes.files import data_files
 from overdrive.forks.effects import effect_of
 
+# Python lists folders to find what is imported.
+_FINDS_MODULES = "<frozen importlib._bootstrap_external>"
+_LISTINGS = ("os.listdir", "os.scandir")
+
 
 class Opened:
-    """Collects the files that this thread opens for reading, inside its `with` blocks.
+    """Collects the files that this thread opens for reading, and the folders that it lists, inside its `with` blocks.
+
+    The names of folders end with a separator.
 
     An audit hook cannot be removed, so there is one a process, which looks at who listens.
 
@@ -44,17 +51,21 @@ class Opened:
             return
         self.effect = self.effect or effect_of(event, arguments)
         path = arguments[0] if arguments else None
+        if event in _LISTINGS:
+            return self._note(_folder_of(path))
         if event not in ("open", "sqlite3.connect") or not isinstance(path, (str, bytes)):
             return
         if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & os.O_ACCMODE == os.O_RDONLY):
             return
-        name = os.path.abspath(os.fsdecode(path))
+        self._note(os.path.abspath(os.fsdecode(path)))
+
+    def _note(self, name: str) -> None:
         if name not in self._read:
             self._read.add(name)
             self._fresh.add(name)
 
     def paths(self) -> set[str]:
-        """Real paths of what was read; the files of Python, packages and the system left out."""
+        """Real paths of what was read or listed; the files of Python, packages and the system left out."""
         return data_files(self._read)
 
     def fresh(self) -> set[str]:
@@ -65,7 +76,15 @@ class Opened:
         return data_files(fresh)
 
 
+def _folder_of(listed: object) -> str:
+    """The folder that is listed: by its name, by the number that it was opened as, or the one where this process is."""
+    if isinstance(listed, int):
+        return os.path.join(os.path.realpath(f"/proc/self/fd/{listed}"), "")
+    return os.path.join(os.path.abspath(os.fsdecode(listed) if isinstance(listed, (str, bytes)) else "."), "")
+
+
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
     listening = Opened._listening
-    if listening is not None:
-        listening.hear(event, arguments)
+    if listening is None or (event in _LISTINGS and sys._getframe(1).f_code.co_filename == _FINDS_MODULES):
+        return
+    listening.hear(event, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
 from collections.abc import Callable
@@ -348,3 +349,25 @@ def test_an_iterator_of_another_kind_warns_as_the_programs_own(workers: int, mon
     if workers:
         assert warning(lambda loader: iterators.open_without_workers(loader, lambda: iter(loader)), 1) == plain
     assert dataloader.warnings is warnings
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_workers_that_live_on_are_warned_of_as_they_begin_alone(lasts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program keeps one processor after its first epoch: fewer than PyTorch thinks good for two workers."""
+
+    def warnings_of(opening: Callable[[DataLoader], Any]) -> int:
+        loader = DataLoader([1, 2], num_workers=2, persistent_workers=lasts)
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            for processors in ({0, 1}, {0}):
+                monkeypatch.setattr(os, "sched_getaffinity", lambda process, those=processors: those)
+                assert list(opening(loader)) == [torch.tensor([1]), torch.tensor([2])]
+        return sum("suggested max number of worker" in str(each.message) for each in shown)
+
+    def other(loader: DataLoader) -> Any:
+        with loader_warnings.warned_as(2, goes_on=lasts and iterators.kept_open(loader) is not None):
+            return iter(loader)
+
+    assert warnings_of(iter) == (0 if lasts else 1)
+    assert warnings_of(other) == warnings_of(iter)
+    assert warnings_of(lambda loader: iterators.open_without_workers(loader, lambda: iter(loader))) == warnings_of(iter)

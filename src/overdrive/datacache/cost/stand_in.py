@@ -33,7 +33,7 @@ class DataFiles(Opened):
 
     def paths_of_data(self) -> list[str]:
         """The data files that were opened, else those that are open all the time."""
-        return sorted(self.paths()) or standing_files()
+        return sorted(path for path in self.paths() if not path.endswith(os.sep)) or standing_files()
 
 
 class _Clock:

@@ -172,10 +172,11 @@ def open_without_workers(loader: Any, call: Callable[[], Any]) -> Any:
     lasts, workers = lasts_for_program(loader), workers_of_program(loader)
     generator = loader.generator if loader.generator is not None else torch.default_generator
     # Persistent workers drew their seed in an earlier epoch.
-    state = generator.get_state() if lasts and loader._iterator is not None else None
+    goes_on = lasts and kept_open(loader) is not None
+    state = generator.get_state() if goes_on else None
     space.update(num_workers=0, persistent_workers=False, timeout=0)
     try:
-        with warned_as(workers):
+        with warned_as(workers, goes_on):
             iterator = call()
     finally:
         space.update(before)

@@ -19,8 +19,12 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 
 @contextmanager
-def warned_as(workers: int) -> Iterator[None]:
-    """An iterator that is opened inside warns as one with so many workers would; the outermost call decides."""
+def warned_as(workers: int, goes_on: bool = False) -> Iterator[None]:
+    """An iterator that is opened inside warns as one with so many workers would; the outermost call decides.
+
+    Args:
+        goes_on: these workers live on, and were begun before: PyTorch would make no other iterator, and warn of none.
+    """
     if vars(dataloader)["warnings"] is not warnings:
         yield
         return
@@ -30,6 +34,8 @@ def warned_as(workers: int) -> Iterator[None]:
     def warn(message: Any, category: Any = None, stacklevel: int = 1, **how: Any) -> None:
         if sys._getframe(1).f_code is DataLoader.check_worker_number_rationality.__code__:
             return _warn_of_number(message, category) if workers == asked.num_workers else None
+        if goes_on:
+            return None
         frame = sys._getframe(stacklevel)
         if frame.f_code is not opened.__code__:
             return warnings.warn(message, category, stacklevel=stacklevel + 1, **how)
@@ -41,7 +47,8 @@ def warned_as(workers: int) -> Iterator[None]:
     asked = SimpleNamespace(num_workers=workers)
     vars(dataloader)["warnings"] = SimpleNamespace(**{**vars(warnings), "warn": warn})
     try:
-        DataLoader.check_worker_number_rationality(asked)  # type: ignore[arg-type]
+        if not goes_on:
+            DataLoader.check_worker_number_rationality(asked)  # type: ignore[arg-type]
         asked.num_workers = -1  # ours are nobody's concern
         yield
     finally:

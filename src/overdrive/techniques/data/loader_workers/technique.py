@@ -138,6 +138,7 @@ class LoaderWorkers(Technique):
         manager = Manager(settings)
 
         def open_with_workers(loader: Any, call: Callable[[], Any]) -> Any:
+            from overdrive.seams.torch.iterators import kept_open
             from overdrive.seams.torch.loader_warnings import warned_as
             from overdrive.seams.torch.workers import NoWorkers
 
@@ -148,7 +149,9 @@ class LoaderWorkers(Technique):
             if loader not in manager.before:
                 return call()
             try:
-                with warned_as(int(manager.before[loader]["num_workers"])):
+                before = manager.before[loader]
+                goes_on = bool(before["num_workers"] and before["persistent_workers"]) and kept_open(loader) is not None
+                with warned_as(int(before["num_workers"]), goes_on):
                     return manager.open(loader, call)
             except NoWorkers as failure:
                 manager.give_back(loader)

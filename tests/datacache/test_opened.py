@@ -1,0 +1,113 @@
+"""What a fetch is seen to open and to list."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from overdrive.changes.files import Files
+from overdrive.changes.written_files import WrittenFiles
+from overdrive.datacache.opened import Opened
+
+
+def by_descriptor(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.listdir(number)
+    finally:
+        os.close(number)
+
+
+LISTS: dict[str, Callable[[Path], object]] = {
+    "listdir": os.listdir,
+    "scandir": lambda folder: list(os.scandir(folder)),
+    "walk": lambda folder: list(os.walk(folder)),
+    "glob": lambda folder: glob.glob(f"{folder}/*"),
+    "iterdir": lambda folder: list(folder.iterdir()),
+    "bytes": lambda folder: os.listdir(os.fsencode(folder)),
+    "descriptor": by_descriptor,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """One that was there before."""
+    (found := tmp_path / "folder").mkdir()
+    (found / "0").write_text("0")
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.mark.parametrize("lists", LISTS.values(), ids=LISTS)
+def test_a_folder_that_is_listed_is_watched_for_what_comes_and_goes(
+    lists: Callable[[Path], object], folder: Path
+) -> None:
+    files, opened = WrittenFiles(), Opened()
+    with opened:
+        lists(folder)
+    assert opened.paths() == {f"{folder}/"}
+    files.add(opened.fresh())
+    (folder.parent / "log.txt").write_text("the program's own")
+    assert files.written() is None
+    (folder / "1").write_text("1")
+    assert files.written()
+
+
+@pytest.mark.parametrize("change", ["made", "deleted", "written to"])
+def test_what_came_before_it_is_known_that_a_folder_was_listed_counts(change: str, folder: Path) -> None:
+    files = WrittenFiles()
+    assert files.written() is None
+    if change == "made":
+        (folder / "1").mkdir()
+    elif change == "deleted":
+        (folder / "0").unlink()
+    else:
+        (folder / "0").write_text("1")
+    files.add([f"{folder}/"], read_since=True)
+    assert files.written()
+
+
+def test_the_folder_where_a_process_is_counts_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    opened = Opened()
+    with opened:
+        os.listdir()
+    assert opened.paths() == {f"{folder}/"}
+
+
+def test_what_python_lists_to_find_modules_is_nothing_of_the_samples(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "overdrive_found.py").write_text("")
+    monkeypatch.syspath_prepend(folder)
+    opened = Opened()
+    with opened:
+        importlib.import_module("overdrive_found")
+    del sys.modules["overdrive_found"]
+    assert not [path for path in opened.paths() if path.endswith("/")]
+
+
+def test_a_folder_that_is_named_and_looked_through_is_watched_already(folder: Path) -> None:
+    files = Files("")
+    files.note(str(folder))
+    assert files.uncovered({f"{folder}/"}) == [f"{folder}/"]
+    files.looked_for = True
+    assert files.uncovered({f"{folder}/"}) == []
+    assert files.uncovered({f"{folder.parent}/"}) == [f"{folder.parent}/"]
+
+
+def test_a_folder_that_is_not_there_may_come_to_be(folder: Path) -> None:
+    files, opened = WrittenFiles(), Opened()
+    with opened, pytest.raises(OSError):
+        os.listdir(folder / "late")
+    files.add(opened.paths())
+    assert files.written() is None
+    (folder / "late").mkdir()
+    assert files.written()
