@@ -241,7 +241,8 @@ class _Told(logging.Handler):
         self._replace(_MapDatasetFetcher, "fetch", self._is_real)
         self._replace(loader._Fetcher, "fetch", self._batch)
         self._replace(loader._OneByOne, "fetch", self._batch)
-        self._replace(serving.Served, "_finish", self._half)
+        self._replace(serving.Served, "fetch", self._sample)
+        self._replace(serving.Served, "_first_time", self._is_real)
         made = lasting_workers._while_valid.__wrapped__
 
         def while_valid(kind: Any) -> Any:
@@ -267,10 +268,13 @@ class _Told(logging.Handler):
         self._note(not self._real)
         return batch
 
-    def _half(self, real: Any, served: Any, function: Any, index: Any, values: Any, before: Any = None) -> Any:
-        if before is None:
-            self._note(True)
-        return real(served, function, index, values, before)
+    def _sample(self, real: Any, *args: Any) -> Any:
+        from overdrive.techniques.data.prefix_cache.serving import NOT_HERE
+
+        self._real = False
+        sample = real(*args)
+        self._note(not self._real and sample is not NOT_HERE)
+        return sample
 
     def _from_worker(self, real: Any, iterator: Any) -> Any:
         batch = real(iterator)

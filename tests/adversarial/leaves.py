@@ -268,6 +268,14 @@ LEAVES: dict[str, Leaf] = {
     "file that may be there": Leaf(
         "'there{n}'", "int(os.path.exists({e}))", ("written('there{n}', b'')", "os.mkdir('there{n}')")
     ),
+    "file of a sample that may be there": Leaf(
+        "folder('mf{n}')[:-1]",
+        "int(os.path.exists({e} + '{n}/' + str(i) + '.mask'))",
+        ("written('mf{n}/{j}.mask', b'')", "os.mkdir('mf{n}/{j}.mask')"),
+    ),
+    "size of a file that is not named": Leaf(
+        "written('ms{n}', b'0')[:-1]", "Path({e} + '{n}').stat().st_size", ("open('ms{n}', 'a').write('x')",)
+    ),
     "file's time": Leaf("timed('t{n}', 0)", "int(os.stat({e}).st_mtime) % 97", ("timed('t{n}', {v})",)),
     "folder": Leaf(
         "folder('dir{n}')",

@@ -7,6 +7,7 @@ import importlib
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from overdrive.changes.files import Files
 from overdrive.changes.written_files import WrittenFiles
-from overdrive.datacache.opened import Opened
+from overdrive.datacache.opened import LookedFor, Opened
 
 
 def by_descriptor(folder: Path) -> None:
@@ -111,3 +112,66 @@ def test_a_folder_that_is_not_there_may_come_to_be(folder: Path) -> None:
     assert files.written() is None
     (folder / "late").mkdir()
     assert files.written()
+
+
+ASKS: dict[str, Callable[[Path], object]] = {
+    "exists": os.path.exists,
+    "size": lambda path: os.path.exists(path) and os.path.getsize(path),
+    "of Path": lambda path: os.path.isfile(Path(path)) if sys.version_info < (3, 11) else Path(path).is_file(),
+    "access": lambda path: os.access(path, os.R_OK),
+    "bytes": lambda path: os.path.isfile(os.fsencode(path)),
+}
+
+
+@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
+@pytest.mark.parametrize("there", [False, True])
+def test_the_folder_of_a_file_that_is_asked_for_is_watched(
+    asks: Callable[[Path], object], there: bool, folder: Path
+) -> None:
+    """A fetch asks for the mask of its sample, which may come later, as may those of other samples."""
+    files, opened = WrittenFiles(), LookedFor()
+    before = os.stat, os.access
+    with opened:
+        asks(folder / ("0" if there else "0.mask"))
+    assert (os.stat, os.access) == before
+    assert opened.found(Files("")) == [f"{folder}/"]
+    files.add(opened.found(Files("")))
+    (folder.parent / "log.txt").write_text("the program's own")
+    assert files.written() is None
+    (folder / "1.mask").write_text("1")
+    assert files.written()
+
+
+def test_a_folder_that_is_asked_for_is_watched_for_itself(folder: Path) -> None:
+    files, opened = WrittenFiles(), LookedFor()
+    with opened:
+        assert os.path.isdir(folder)
+    files.add(opened.found(Files("")))
+    (folder.parent / "log.txt").write_text("the program's own")
+    assert files.written() is None
+    folder.rename(folder.parent / "old")
+    assert files.written()
+
+
+def test_what_is_named_and_asked_for_is_watched_already(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing else that is written beside it counts."""
+    monkeypatch.chdir(folder)
+    files, opened = Files(""), LookedFor()
+    for text in ("0", "late", str(folder / "other")):
+        files.note(text)
+    files.looked_for = True
+    with opened:
+        assert os.path.exists("0") and not os.path.exists("late") and not os.path.exists(folder / "other")
+    assert opened.found(files) == []
+    with opened:
+        os.path.exists("late.mask")
+    assert opened.found(files) == [f"{folder}/"]
+
+
+def test_what_another_thread_asks_for_is_not_the_fetchs(folder: Path) -> None:
+    opened = LookedFor()
+    with opened:
+        asking = threading.Thread(target=os.path.exists, args=(folder / "0",))
+        asking.start()
+        asking.join()
+    assert opened.found(Files("")) == []

@@ -146,6 +146,15 @@ class Files:
         # One that was noted under another name has the same size and time: to resolve 50,000 names takes 1 s.
         return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in named})
 
+    def unnamed(self, asked: set[str]) -> set[str]:
+        """Those of these absolute paths that do not count here, whether there is something or not."""
+        rest = asked - self.absolute() - set(map(os.path.realpath, self._folders))
+        if self.looked_for and rest:
+            folders = set(self.folders())
+            rest = {path for path in rest if os.path.dirname(path) not in folders}
+            rest -= set(_absolute(self.absent()))
+        return rest
+
 
 class NoFiles(Files):
     """None, whatever is noted."""
@@ -217,6 +226,15 @@ def data_files(paths: set[str]) -> set[str]:
         if not real.startswith(_NO_DATA) and not is_library(real) and (not name or os.path.isfile(real)):
             found.add(real)
     return found
+
+
+def places_of(asked: set[str]) -> set[str]:
+    """Where to watch for these paths: a folder for itself, anything else in its folder, which ends with a separator.
+
+    Sources of Python are left out, which it looks for where it warns.
+    """
+    data = {path for path in asked if not path.startswith(_NO_DATA) and not is_library(path) and path[-3:] != ".py"}
+    return {path if os.path.isdir(path) else os.path.join(os.path.dirname(path), "") for path in data}
 
 
 def open_files() -> list[str]:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes.called import Called, Calls
-from overdrive.changes.files import stats_of
+from overdrive.changes.files import Files, stats_of
 from overdrive.changes.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
 from overdrive.datacache.encoding import encode
-from overdrive.datacache.opened import Opened
+from overdrive.datacache.opened import LookedFor
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Table, bytes_of, same_bits
@@ -38,7 +38,7 @@ class DryRunResult:
 
     layout: Layout
     seconds: float  # to fetch one sample here
-    opened: list[str]  # files that the tried samples were read from
+    opened: list[str]  # files that the tried samples were read from, folders that were listed or looked through
     settles: bool  # its first fetch changed the data set, later ones did not: it opens a file, say
     called: Called  # what the tried samples came to in libraries
     checks: dict[int, int]  # crc32 of some samples, fetched in the forked process
@@ -63,7 +63,7 @@ def prove(source: Source, before: Fingerprint) -> DryRunResult:
 class Fetched:
     """What fetching in a worker came to."""
 
-    opened: list[str]  # files
+    opened: list[str]  # see `DryRunResult`
     called: Called  # what they came to in libraries
     settles: bool  # a first fetch changes the data set, whatever sample it is of; later ones do not
 
@@ -86,10 +86,10 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
     if seen.asks_where:
         raise Unfit("its data set may ask whether it is in a worker")
     indices = spread(source.count, _SAMPLES)
-    told = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices, tick))
+    told = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices, seen.files, tick))
     settles = told["settled"] != seen.of_objects
     if settles:  # what a first fetch opens, say, which workers must not share: so there is none here
-        other = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices[::-1][:1], tick))
+        other = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices[::-1][:1], seen.files, tick))
         if other["settled"] != told["settled"]:
             raise Unfit("fetching a sample changes the data set")
         return Fetched(told["opened"], told["called"], settles)
@@ -107,10 +107,12 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
 
 
 @only_reading()
-def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[int], tick: Tick) -> dict[str, Any]:
+def _fetch_as_worker(
+    source: Source, workers: int, draws: bool, indices: list[int], watched: Files, tick: Tick
+) -> dict[str, Any]:
     """Runs in a forked process."""
     become_worker(source.dataset, 0, workers, source.prepare_worker)
-    sums, opened, calls, drew = [], Opened(), Calls(), False
+    sums, opened, calls, drew = [], LookedFor(), Calls(), False
     settled: Fingerprint | None = None
     for index in [indices[0], *indices]:
         reseed(index)
@@ -125,7 +127,7 @@ def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[in
     assert settled is not None
     if of_objects(*source.roots) != settled.of_objects or settled.watch.replaced():
         raise Unfit("fetching a sample changes the data set")
-    found = {"opened": sorted(opened.paths()), "called": calls.told()}
+    found = {"opened": opened.found(watched), "called": calls.told()}
     return {**found, "settled": settled.of_objects, "sums": sums[1:]}
 
 
@@ -195,7 +197,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     reseed(2)
     states = States.now(with_cuda=False)
     began = time.perf_counter()
-    with Opened() as opened:
+    with LookedFor() as opened:
         singles = _each(source, indices, tick)
     seconds = (time.perf_counter() - began) / len(indices)
     if not states.same(States.now(with_cuda=False)):
@@ -218,7 +220,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     return {
         "layout": layout.to_json(),
         "seconds": seconds,
-        "opened": sorted(opened.paths()),
+        "opened": opened.found(before.files),
         "called": calls.told(),
         "settles": settled.of_objects != before.of_objects,
         "checks": {indices[k]: _crc(singles[k], layout) for k in range(0, len(indices), 4)},

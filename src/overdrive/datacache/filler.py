@@ -73,7 +73,7 @@ class Filler:
         self._filling: Filling | None = None
         self._fillings = 0
         self._fill_seconds = 0.0  # spent on filling it at once
-        self._opened_elsewhere: set[str] = set()
+        self._opened_elsewhere = set(opened)  # in the trial, to begin with
         self._began = time.perf_counter()
 
     def opened_so_far(self) -> set[str]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import Any
 
-from overdrive.changes.files import data_files
+from overdrive.changes.files import Files, data_files, places_of
 from overdrive.forks.effects import effect_of
 
 # Python lists folders to find what is imported.
@@ -74,6 +75,47 @@ class Opened:
             return set()
         fresh, self._fresh = self._fresh, set()
         return data_files(fresh)
+
+
+class LookedFor(Opened):
+    """Collects what this thread asks for, too: whether there is such a file (`os.path.exists`), how long it is.
+
+    For a forked process: inside the `with` blocks two functions of `os` are others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: set[str] = set()
+        self._real = {name: getattr(os, name) for name in _ASKS}
+
+    def __enter__(self) -> LookedFor:
+        for name, real in self._real.items():
+            setattr(os, name, lambda path, *args, real=real, **kwargs: self._ask(real, path, *args, **kwargs))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *told: object) -> None:
+        super().__exit__(*told)
+        for name, real in self._real.items():
+            setattr(os, name, real)
+
+    def _ask(self, real: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == self._thread and not isinstance(path, int) and kwargs.get("dir_fd") is None:
+            self._asked.add(os.path.abspath(os.fsdecode(path)))
+        return real(path, *args, **kwargs)
+
+    def found(self, files: Files) -> list[str]:
+        """What was read, listed or asked for, in order.
+
+        Args:
+            files: that are watched anyhow. Where a fetch asks for another file, each sample may ask for its own, under
+                a name that is put together: it is the folder then that is to stay as it is.
+        """
+        return sorted(self.paths() | places_of(files.unnamed(self._asked)))
+
+
+# `os.path.exists` and its like call the first. `os.lstat` is left out: to resolve a path asks it for each folder above.
+_ASKS = ("stat", "access")
 
 
 def _folder_of(listed: object) -> str:

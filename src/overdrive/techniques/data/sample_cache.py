@@ -67,11 +67,12 @@ class SampleCache(Technique):
     nobody watched is found by that, some seconds or minutes late.
 
     What would escape: such a change to few samples, or where no copy can be forked; writes by another machine, or by
-    another process through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`),
-    by names put together from parts; with workers that begin anew in each epoch, a file that changes after an attribute
-    has, in the same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python to a
-    descriptor (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to for
-    none of the tried samples.
+    another process through a mapping of a file; files that code in C opens, or asks for, by names put together from
+    parts; those that a sample that was not tried asks for (`os.path.exists`) in other folders than the tried ones (with
+    Python 3.10, all that `pathlib` asks for); with workers that begin anew in each epoch, a file that changes after an
+    attribute has, in the same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python
+    to a descriptor (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to
+    for none of the tried samples.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.
