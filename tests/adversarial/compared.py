@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from tests.adversarial.forked_runs import Job, Outcome, Plan, run_all
 
 _SHOWN = 6  # lines of a difference
+_ERROR = re.compile(r"\b\w*(?:Error|Exception): [^\n]*")
 _REPEATED = 10  # plain runs of a program that differed under a plan
 
 ALONE: dict[str, Plan] = {
@@ -102,10 +104,12 @@ class Counts:
 
     Attributes:
         different: runs that differ.
+        errors: that a run was told of, by how many: the program's own, or ours, for which a technique gave up.
     """
 
     def __init__(self) -> None:
         self.different: list[Compared] = []
+        self.errors: Counter[str] = Counter()
         self._by_plan: dict[str, Counter[str]] = defaultdict(Counter)
         self._programs: set[str] = set()
 
@@ -116,6 +120,7 @@ class Counts:
         counts["different"] += bool(each.differences)
         counts["served"] += outcome.served > 0
         counts["served to the end"] += outcome.last
+        self.errors.update(set(_ERROR.findall("\n".join(outcome.notes))))
         if each.differences:
             self.different.append(each)
 
@@ -124,4 +129,5 @@ class Counts:
         for plan, counts in self._by_plan.items():
             told = (f"{counts[each]} {each}" for each in ("different", "served", "served to the end"))
             lines.append(f"{plan}: {counts['runs']} runs, {', '.join(told)}")
+        lines += [f"told of in {count} runs: {error}" for error, count in self.errors.most_common()]
         return "\n".join(lines)

@@ -33,12 +33,20 @@ def test_what_is_read_from_a_files_time_is_not_when_the_program_ran(
     assert eval(leaf.read.format(e=path), names) == 3
 
 
-def test_programs_do_the_same_under_a_plan_and_some_are_served_from_what_is_kept(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.adversarial", "made", "--count", "12", "--seed", "7", "--at-once", "1"]
+@pytest.mark.parametrize(
+    ("kind", "plan", "programs", "least"),
+    [
+        (("made", "--count", "12", "--seed", "7"), "sample_cache", 12, 3),
+        (("leaves", "--only", "leaf_draws_file_that_grows,leaf_draws_queue"), "prefix_cache", 2, 2),
+    ],
+    ids=["sample_cache", "prefix_cache"],
+)
+def test_programs_do_the_same_under_a_plan_and_some_are_served_from_what_is_kept(
+    kind: tuple[str, ...], plan: str, programs: int, least: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.adversarial", *kind, "--plans", plan, "--at-once", "1"]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    run = subprocess.run(
-        [*command, "--plans", "sample_cache"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    served = re.search(r"sample_cache: 12 runs, 0 different, (\d+) served", run.stdout)
-    assert served and int(served[1]) >= 3, run.stdout
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250)
+    assert run.returncode == 0 and "TypeError" not in run.stdout, run.stdout + run.stderr
+    served = re.search(rf"{plan}: {programs} runs, 0 different, (\d+) served", run.stdout)
+    assert served and int(served[1]) >= least, run.stdout
