@@ -104,7 +104,10 @@ class NeedsObserver:
 
         from overdrive.worker.live_memory import LiveMemory
         from overdrive.worker.operators import Operators
+        from overdrive.worker.profiling.recorder import NotHere
 
+        if not all(_is_torchs(each) for each in self._optimizers):
+            raise NotHere("only those of PyTorch are, and this program is Keras's (`overdrive profile` tells of it)")
         held = resident()  # without PyTorch's compiler, which most programs never load, and what follows does
         torch.compiler.set_stance("force_eager")  # compiled code hides its operators
         parameters = list(self._parameters())
@@ -199,6 +202,11 @@ def _units(model: Any) -> list[int]:
     from overdrive.model_state.sharded.units import units
 
     return [sum(each.nbytes for each in unit) for unit in units(model)]
+
+
+def _is_torchs(optimizer: Any) -> bool:
+    """Whether it is an optimizer of PyTorch's, or stands in for one."""
+    return hasattr(optimizer, "param_groups") and getattr(optimizer, "framework", "torch") == "torch"
 
 
 def _grouped(calls: list[Any]) -> list[dict[str, Any]]:

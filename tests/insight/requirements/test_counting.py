@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,12 @@ torch = pytest.importorskip("torch")
 from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.core.program import Program  # noqa: E402
 from overdrive.insight.requirements.counting import CannotCount, count  # noqa: E402
+from overdrive.seams.answering import AnsweringModel  # noqa: E402
 from overdrive.trials import pool  # noqa: E402
 from overdrive.worker.live_memory import LiveMemory  # noqa: E402
+from overdrive.worker.needs import FIRST, make_observer  # noqa: E402
 from overdrive.worker.operators import Call, Operators  # noqa: E402
+from overdrive.worker.profiling.recorder import NotHere  # noqa: E402
 
 
 def calls_of(act: Callable[[], object]) -> list[Call]:
@@ -26,6 +30,18 @@ def calls_of(act: Callable[[], object]) -> list[Call]:
     with mode:
         act()
     return mode.calls
+
+
+class OfKeras:
+    """An optimizer: it has no groups of parameters."""
+
+
+@pytest.mark.parametrize("optimizer", [OfKeras(), AnsweringModel(lambda: None, lambda model: [], "keras")])
+def test_a_program_of_keras_is_told_that_its_operators_are_not_counted(optimizer: Any) -> None:
+    observer = make_observer()
+    with pytest.raises(NotHere, match="this program is Keras's"):
+        for _ in range(FIRST):
+            observer.stepped(optimizer)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from overdrive.evidence.equivalence import compared, first_broken, judged_exact
 from overdrive.seams.hub import Seams
 from overdrive.worker.clock import InferenceClock
 from overdrive.worker.observers import make_digests, make_replay
+from overdrive.worker.profiling.keras.standing import standing
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 
@@ -156,3 +157,14 @@ def test_samples_are_compared_one_by_one(tmp_path: Path) -> None:
     assert judged().holds, judged().sentence
     backwards = judged(_answers(lambda answer: answer[:, ::-1]))
     assert backwards.holds is False
+
+
+def test_what_lies_in_memory_between_two_calls_is_told() -> None:
+    """`profile` records it; nothing is trained, so that no optimizer has a state."""
+    held: list[dict[str, int]] = []
+
+    def observe(seams: Seams) -> None:
+        seams.step_ends.subscribe(lambda stands_in: held.append(standing([stands_in.model()], [stands_in])))
+
+    session_of(CALLS, observe)
+    assert held[0]["optimizer state"] == 0 and held[0]["parameters"] == 4 * (9 * 4 + 4 + 4 * 4 + 36 * 4 * 5 + 5)

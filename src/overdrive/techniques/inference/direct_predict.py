@@ -40,7 +40,7 @@ class DirectPredict(Technique):
     frameworks = ("keras",)
     programs = ("inference",)
     contract = Contract.EXACT
-    targets = ("data", "other")
+    targets = ("data", "forward", "other")  # a pipeline is built inside the call
     expected_saving = 0.5
 
     def applies(self, facts: Facts) -> str | None:

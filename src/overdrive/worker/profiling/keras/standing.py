@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.keras.internals import trained_variables
 from overdrive.seams.keras.step_log import unwrapped
 
 
 def variables(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, list[Any]]:
     """By category."""
-    optimizers = [unwrapped(each) for each in optimizers]
+    optimizers = [unwrapped(each) for each in optimizers if not isinstance(each, AnsweringModel)]
     trained = trained_variables(optimizers)
     owned = {id(each): each for each in (*trained, *(weight for model in models for weight in model.weights))}
     kept = {id(each): each for optimizer in optimizers for each in optimizer.variables}
