@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from overdrive.cli.layout import technique_of  # noqa: E402
+from overdrive.model_state.division.call import CallToDivide  # noqa: E402
 from overdrive.model_state.division.chance import Chance  # noqa: E402
 from overdrive.model_state.division.norms import Norms  # noqa: E402
 from overdrive.model_state.division.tree import flatten  # noqa: E402
@@ -67,7 +68,7 @@ def answers() -> Iterator[Answers]:
 
 def found(answers: Answers, model: nn.Module, given: tuple[Any, ...], ranks: int = 2) -> dict[str, Any]:
     leaves, build = flatten((given, {}))
-    return finding.found(model, model, leaves, build, ranks, *answers)
+    return finding.found(CallToDivide(model, model, leaves, build, ranks, *answers))
 
 
 def made(name: str) -> tuple[nn.Module, tuple[Any, ...]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.exchange import part_of, shares
 from overdrive.model_state.division.tree import Build, flatten
@@ -69,24 +70,24 @@ class StagedCall:
         """By the id of a buffer that was written to, the stage that did."""
         return self._stages.wrote
 
-    def make(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build, batches: Batches | None) -> Any:
+    def make(self, asked: CallToDivide, batches: Batches | None) -> Any:
         """What the call returns, on all ranks.
 
         Raises:
             Unstaged: it cannot be made so. All ranks raise it at the same place.
         """
-        leaves = [self._entered(each) for each in leaves]
+        asked = replace(asked, leaves=[self._entered(each) for each in asked.leaves])
         if batches is None:
-            results, together = self._one(call, leaves, build)
+            results, together = self._one(asked, asked.leaves)
             return together(self._delivered([self._whole([each], None) for each in results]))
-        made, together = self._all(call, leaves, build, batches)
+        made, together = self._all(asked, batches)
         joined = batches.way.joined
         if any(len(each) != len(joined) for each in made):
             raise Deviation("its result has another structure than before")
         columns = zip(zip(*made, strict=True), joined, strict=True)
         return together(self._delivered([self._whole(column, each) for column, each in columns]))
 
-    def _all(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build, batches: Batches) -> Any:
+    def _all(self, asked: CallToDivide, batches: Batches) -> Any:
         way, sizes = batches.way, batches.sizes
         made, together = [], None
         began = States.now()
@@ -95,21 +96,20 @@ class StagedCall:
                 began.restore()  # each draws for the whole batch
             own = [
                 leaf if dim is None else part_of(leaf, dim, number, sizes)
-                for leaf, dim in zip(leaves, way.split, strict=True)
+                for leaf, dim in zip(asked.leaves, way.split, strict=True)
             ]
             self._chance.begin(way.drawn, sum(sizes[:number]), size, batches.rows)
             try:
-                results, together = self._one(call, own, build)
+                results, together = self._one(asked, own)
             finally:
                 self._chance.end()
             made.append(results)
         return made, together
 
-    def _one(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build) -> tuple[list[_Leaf], Build]:
-        args, kwargs = build(leaves)
+    def _one(self, asked: CallToDivide, leaves: Sequence[Any]) -> tuple[list[_Leaf], Build]:
         self._stages.given = set(map(id, leaves))
         with self._stages:
-            result = call(*args, **kwargs)
+            result = asked.made(leaves)
         results, together = flatten(result)
         return [self._sent(each) for each in results], together
 

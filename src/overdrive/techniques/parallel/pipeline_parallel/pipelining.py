@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from overdrive.core.objective import size
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.sharded.kept import Kept
 from overdrive.model_state.sharded.units import units
@@ -60,8 +61,9 @@ class Pipelines:
         if traced() or not self._rank.group.mine():
             return call(*args, **kwargs)
         leaves, build = flatten((args, kwargs))
+        asked = CallToDivide(model, call, leaves, build, self._rank.size, self.chance, self.norms)
         if model not in self._models and model.training and torch.is_grad_enabled() and self._trained(model):
-            self._models[model] = self._cut(model, call, leaves, build)
+            self._models[model] = self._cut(asked)
         pipeline = self._models.get(model)
         if pipeline is None:
             with self.kept.calling() if len(self.kept) else nullcontext():
@@ -71,7 +73,7 @@ class Pipelines:
             self._say(f"{type(model).__name__} is called whole on every rank: {why}")
             with self.kept.calling():
                 return call(*args, **kwargs)
-        return self._staged(pipeline, kind, call, leaves, build)
+        return self._staged(pipeline, kind, asked)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -87,15 +89,13 @@ class Pipelines:
             self._told.add(sentence)
             self._rank.say(sentence)
 
-    def _staged(
-        self, pipeline: _Pipeline, kind: tuple[bool, bool], call: Callable[..., Any], leaves: list[Any], build: Build
-    ) -> Any:
+    def _staged(self, pipeline: _Pipeline, kind: tuple[bool, bool], asked: CallToDivide) -> Any:
         assert self._links is not None and self._gradients is not None
-        batches = pipeline.batches(leaves) if all(kind) else None
+        batches = pipeline.batches(asked.leaves) if all(kind) else None
         staged = StagedCall(self._links, pipeline.owners, pipeline.device, self._gradients.reached, pipeline.written)
         try:
             with self.kept.staged():
-                result = staged.make(call, leaves, build, batches)
+                result = staged.make(asked, batches)
         except (Unstaged, Deviation) as error:
             pipeline.give_up(kind, batches, str(error))
             raise Again from None
@@ -105,11 +105,11 @@ class Pipelines:
                 self._rank.group.broadcast(pipeline.written[key], stage, "a buffer")
         return result
 
-    def _cut(self, model: nn.Module, call: Callable[..., Any], leaves: list[Any], build: Build) -> _Pipeline | None:
-        group, told = self._rank.group, {}
+    def _cut(self, asked: CallToDivide) -> _Pipeline | None:
+        model, group, told = asked.model, self._rank.group, {}
         if group.rank == 0:
             try:
-                told = found(model, call, leaves, build, group.size, self.chance, self.norms)
+                told = found(asked)
             except Exception as error:  # the other ranks wait for an answer
                 told = {"reason": reason_of(error)}
         told = group.told_by_first(told, "how a model is cut into stages")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation
-from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums
 from overdrive.techniques.parallel.pipeline_parallel.calling import Batches, StagedCall
 from overdrive.techniques.parallel.pipeline_parallel.mailboxes import Mailboxes
@@ -24,13 +26,11 @@ _FEW = "it has fewer layers with weights than ranks"
 class PipelineTrial:
     """In a process of its own: the model is changed for good."""
 
-    def __init__(
-        self, model: nn.Module, call: Callable[..., Any], leaves: Sequence[Any], build: Build, ranks: int
-    ) -> None:
-        model.double()
+    def __init__(self, asked: CallToDivide) -> None:
+        self._asked, self._model = asked, asked.model
+        model = asked.model.double()
         torch.set_default_dtype(torch.float64)
-        self._model, self._call, self._ranks, self._build = model, call, ranks, build
-        self._leaves = [exact(each) for each in leaves]
+        self._leaves = [exact(each) for each in asked.leaves]
         self._parameters = dict(model.named_parameters())
         self._buffers = {name: (each, each.detach().clone()) for name, each in model.named_buffers()}
         self._chance = States.now()
@@ -45,10 +45,10 @@ class PipelineTrial:
             `reason`: why it stays whole.
         """
         with Uses(self._model) as uses:
-            self._whole = self._trained(self._whole_call)
+            self._whole = self._trained(self._asked.made)
         self._gradients = {name: each.grad for name, each in self._parameters.items()}
         self._after = [each.detach().clone() for each, _ in self._buffers.values()]
-        stages = stages_of(self._model, uses.order, self._ranks)
+        stages = stages_of(self._model, uses.order, self._asked.ranks)
         if not stages:
             return {"reason": _FEW}
         written = [name for name, (each, before) in self._buffers.items() if not torch.equal(each, before)]
@@ -80,10 +80,6 @@ class PipelineTrial:
             for each in self._leaves
         ]
 
-    def _whole_call(self, leaves: list[Any]) -> Any:
-        args, kwargs = self._build(leaves)
-        return self._call(*args, **kwargs)
-
     def _trained(self, make: Callable[[list[Any]], Any]) -> tuple[list[Any], list[Any], States]:
         """Results, gradients of what is given, and random states afterwards; weights have theirs in `grad`."""
         given = self._given()
@@ -97,11 +93,11 @@ class PipelineTrial:
 
     def _staged(self, stages: dict[str, tuple[int, bool]], batches: Batches | None, work: Callable[[Any], Any]) -> Any:
         owners = {id(self._parameters[name]): each for name, each in stages.items()}
-        boxes = Mailboxes(self._ranks)
+        boxes = Mailboxes(self._asked.ranks)
 
         def as_rank() -> Any:
             staged = StagedCall(boxes, owners, torch.device("cpu"), lambda: None)
-            return work(lambda leaves: staged.make(self._call, leaves, self._build, batches))
+            return work(lambda leaves: staged.make(replace(self._asked, leaves=leaves), batches))
 
         with self._naming():
             return boxes.run(as_rank)
@@ -146,7 +142,7 @@ class PipelineTrial:
                 return [each for each in flatten(make(self._given()))[0] if isinstance(each, torch.Tensor)]
 
         try:
-            whole = results(self._whole_call)
+            whole = results(self._asked.made)
             made = self._staged(stages, None, results)
         except Exception:
             return True
