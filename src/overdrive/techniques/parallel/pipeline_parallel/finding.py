@@ -43,15 +43,18 @@ def refusal(model: nn.Module) -> str:
     return ""
 
 
-def found(asked: CallToDivide) -> dict[str, Any]:
-    """What `PipelineTrial.found` tells, with `way` and `count` where the batch is split, or `whole`: why it is not."""
+def found(asked: CallToDivide, replicas: int = 1) -> dict[str, Any]:
+    """What `PipelineTrial.found` tells, with `way` and `count` where the batch is split, or `whole`: why it is not.
+
+    Args: `replicas`: rows of stages that the ranks make.
+    """
     if why := refusal(asked.model):
         return {"reason": why}
     late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
     way, rows, why = _way(asked)
     batches = None if way is None else Batches(way, rows, min(rows, _MICRO_BATCHES * asked.ranks))
     try:
-        told: dict[str, Any] = tried(asked.model, lambda: PipelineTrial(asked).found(batches)).made
+        told: dict[str, Any] = tried(asked.model, lambda: PipelineTrial(asked, replicas).found(batches)).made
     except NoTrial as error:
         return {"reason": f"it could not be tried ({error})"}
     if "reason" in told:

@@ -26,8 +26,9 @@ _FEW = "it has fewer layers with weights than ranks"
 class PipelineTrial:
     """In a process of its own: the model is changed for good."""
 
-    def __init__(self, asked: CallToDivide) -> None:
+    def __init__(self, asked: CallToDivide, replicas: int) -> None:
         self._asked, self._model = asked, asked.model
+        self._stages, self._replicas = asked.ranks // replicas, replicas
         model = asked.model.double()
         torch.set_default_dtype(torch.float64)
         self._leaves = [exact(each) for each in asked.leaves]
@@ -48,7 +49,7 @@ class PipelineTrial:
             self._whole = self._trained(self._asked.made)
         self._gradients = {name: each.grad for name, each in self._parameters.items()}
         self._after = [each.detach().clone() for each, _ in self._buffers.values()]
-        stages = stages_of(self._model, uses.order, self._asked.ranks)
+        stages = stages_of(self._model, uses.order, self._stages)
         if not stages:
             return {"reason": _FEW}
         written = [name for name, (each, before) in self._buffers.items() if not torch.equal(each, before)]
@@ -91,9 +92,13 @@ class PipelineTrial:
         gradients = [each.grad for each in given if isinstance(each, torch.Tensor) and each.is_leaf]
         return [each.detach() for each in results], gradients, after
 
+    def _rows(self, batches: Batches | None) -> int:
+        """How many rows of stages have to do with each other: with the whole batch, each is as if it were alone."""
+        return self._replicas if batches is not None else 1
+
     def _staged(self, stages: dict[str, tuple[int, bool]], batches: Batches | None, work: Callable[[Any], Any]) -> Any:
         owners = {id(self._parameters[name]): each for name, each in stages.items()}
-        boxes = Mailboxes(self._asked.ranks)
+        boxes = Mailboxes(self._stages, self._rows(batches))
 
         def as_rank() -> Any:
             staged = StagedCall(boxes, owners, torch.device("cpu"), lambda: None)
@@ -113,9 +118,9 @@ class PipelineTrial:
             return f"{self._where}{error}"
         except Exception as error:
             return f"{self._where}it fails in stages ({_first_line(error)})"
-        return self._compared(made)
+        return self._compared(made, self._rows(batches))
 
-    def _compared(self, made: Any) -> str:
+    def _compared(self, made: Any, rows: int) -> str:
         results, gradients, chance = self._whole
         for theirs, given, after in made:
             if len(theirs) != len(results) or not all(map(equal_in_fp64, results, theirs)):
@@ -126,7 +131,8 @@ class PipelineTrial:
                 return "it draws random numbers where only the stage itself can draw them"
         noise = noise_of([*self._gradients.values()])
         for name, each in self._parameters.items():
-            if not equal_in_fp64(self._gradients[name], each.grad, noise):
+            mean = each.grad if each.grad is None else each.grad / rows  # all have added theirs to it
+            if not equal_in_fp64(self._gradients[name], mean, noise):
                 return f"{name}: its gradient differs in stages"
         for (name, (buffer, _)), expected in zip(self._buffers.items(), self._after, strict=True):
             if buffer.is_floating_point() and not equal_in_fp64(expected, buffer):  # ranks share those that count
