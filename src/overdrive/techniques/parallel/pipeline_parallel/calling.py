@@ -83,9 +83,9 @@ class StagedCall:
             Unstaged: it cannot be made so. All ranks raise it at the same place.
         """
         replicas = self._links.replicas
-        if batches is not None and replicas.size > 1:
-            asked = replace(asked, leaves=[self._shared(each) for each in asked.leaves])
-        asked = replace(asked, leaves=[self._entered(each) for each in asked.leaves])
+        alone = batches is None or replicas.size == 1
+        leaves = asked.leaves if alone else [self._shared(each) for each in asked.leaves]
+        asked = replace(asked, leaves=[self._entered(each) for each in leaves])
         if batches is None:
             results, together = self._one(asked, asked.leaves)
             return together(self._delivered([self._whole([each], None) for each in results]))

@@ -90,7 +90,7 @@ class StageGradients:
             each.div_(column.size)
 
     def _own(self, held: Held) -> torch.Tensor:
-        """All of the gradient, which is zero where another replica has one alone."""
+        """All of its gradient in one piece, in its place: of zeros, where another rank has one alone."""
         if held.looked:
             leaf = held.parameter
             leaf.grad = held.share.blank(held.like).zero_() if leaf.grad is None else held.share.laid(leaf.grad)
@@ -103,10 +103,7 @@ class StageGradients:
     def _settle(self, held: Held, leaf: Any, there: bool) -> None:
         """Args: `there`: its owner has a gradient."""
         if held.looked and there:
-            if leaf.grad is None:
-                leaf.grad = held.share.blank(held.like).zero_()
-            leaf.grad = held.share.laid(leaf.grad)
-            self._mesh.row.broadcast(flat(leaf.grad), held.share.owner or 0, "a gradient that is looked at")
+            self._mesh.row.broadcast(self._own(held), held.share.owner or 0, "a gradient that is looked at")
         elif not held.looked:
             self._take(held, leaf)
             if not held.share.is_whole:
