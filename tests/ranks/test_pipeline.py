@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from overdrive.cli.layout import technique_of  # noqa: E402
+from overdrive.model_state.division.call import CallToDivide  # noqa: E402
 from overdrive.model_state.division.chance import Chance  # noqa: E402
 from overdrive.model_state.division.norms import Norms  # noqa: E402
 from overdrive.model_state.division.tree import flatten  # noqa: E402
@@ -65,9 +67,11 @@ def answers() -> Iterator[Answers]:
     torch.set_default_dtype(before)
 
 
-def found(answers: Answers, model: nn.Module, given: tuple[Any, ...], ranks: int = 2) -> dict[str, Any]:
+def found(
+    answers: Answers, model: nn.Module, given: tuple[Any, ...], ranks: int = 2, replicas: int = 1
+) -> dict[str, Any]:
     leaves, build = flatten((given, {}))
-    return finding.found(model, model, leaves, build, ranks, *answers)
+    return finding.found(CallToDivide(model, model, leaves, build, ranks, *answers), replicas)
 
 
 def made(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
@@ -281,6 +285,98 @@ def test_seeded_defects_are_caught(
     assert "reason" in told or not told["split"], told
 
 
+# -- replicas of stages -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt", "dropped", "mlp", "resnet"])
+def test_replicas_of_stages_are_proved(name: str, answers: Answers) -> None:
+    model, of = made(name)
+    told = found(answers, model, of, ranks=4, replicas=2)
+    assert {stage for stage, _ in told["stages"].values()} == {0, 1}
+    assert told["split"] == (name != "resnet"), told
+    assert told["count" if told["split"] else "written"]
+
+
+def test_each_replica_has_its_micro_batches() -> None:
+    batches = calling.Batches(None, 10, 5)  # type: ignore[arg-type]
+    assert batches.sizes == 5 * [2] and batches.of_replicas(1) == [range(5)]
+    assert batches.of_replicas(2) == [range(2), range(2, 5)]
+
+
+def the_samples_of_one_replica_for_all(patch: pytest.MonkeyPatch) -> None:
+    right = calling.Batches.of_replicas
+    patch.setattr(calling.Batches, "of_replicas", lambda self, count: count * [right(self, count)[0]])
+
+
+def replicas_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    right = mailboxes._Replicas._exchanged
+    patch.setattr(mailboxes._Replicas, "_exchanged", lambda self, tensor: right(self, tensor)[::-1])
+
+
+def gathered_among_stages(patch: pytest.MonkeyPatch) -> None:
+    """In the wrong group: what the stages of one replica have."""
+
+    def exchanged(self: Any, tensor: Any) -> Any:
+        first = self._boxes.turns.rank - self._boxes.rank
+        return self._boxes.exchanged("row", tensor, range(first, first + self._boxes.size))
+
+    patch.setattr(mailboxes._Replicas, "_exchanged", exchanged)
+
+
+def a_mean_of_what_is_to_be_summed(patch: pytest.MonkeyPatch) -> None:
+    right = calling.Gathered
+
+    class Gathered:
+        @staticmethod
+        def apply(leaf: Any, replicas: Any, *more: Any) -> Any:
+            if leaf.requires_grad:
+                leaf.register_hook(lambda gradient: gradient / replicas.size)
+            return right.apply(leaf, replicas, *more)
+
+    patch.setattr(calling, "Gathered", Gathered)
+
+
+def a_replica_s_gradient_of_what_is_given(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(calling, "Shared", type("Shared", (), {"apply": staticmethod(lambda leaf, replicas: leaf)}))
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        the_samples_of_one_replica_for_all,
+        replicas_in_another_order,
+        gathered_among_stages,
+        a_mean_of_what_is_to_be_summed,
+        a_replica_s_gradient_of_what_is_given,
+    ],
+)
+def test_seeded_defects_of_replicas_are_caught(defect: Any, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    four = torch.randn(4, 6, requires_grad=True)  # each replica has as many
+    assert found(answers, Given(), (four,), ranks=4, replicas=2)["split"]
+    defect(monkeypatch)
+    told = found(answers, Given(), (four,), ranks=4, replicas=2)
+    assert "reason" in told or not told["split"], told
+
+
+@pytest.mark.cluster
+def test_seeded_defects_of_gradients_over_replicas_change_the_numbers(python: Run, overdrive: Run) -> None:
+    one = python("mesh_defects.py", "none", cwd=HERE)
+    told = overdrive("run", "--ranks", "4", "--layout", "data=2,pipeline=2", "mesh_defects.py", cwd=HERE)
+    assert one.returncode == told.returncode == 0, told.stderr
+    none, *wrong = told.stdout.splitlines()
+    assert not difference(one.stdout, none, ROUNDING) and len(wrong) == 3
+    for line in wrong:
+        assert difference(one.stdout, line.replace(line.split()[0], "none"), 1e-6), line
+
+
+@pytest.mark.cluster
+def test_replicas_that_differ_end_the_run(overdrive: Run) -> None:
+    line = ("run", "--ranks", "4", "--layout", "data=2,pipeline=2", "mesh_defects.py", "guarded", "not_summed")
+    told = overdrive(*line, cwd=HERE)
+    assert told.returncode != 0 and "the parts of parameters of rank 2 differ from those of rank 0" in told.stderr
+
+
 # -- what each rank keeps -----------------------------------------------------------------------------
 
 
@@ -355,7 +451,11 @@ def test_a_step_is_of_what_is_a_rank_s_own_and_the_state_whole_for_who_asks(owne
 
 
 def test_a_layout_of_stages() -> None:
-    assert technique_of("pipeline=2", 2) == ("pipeline_parallel", {})
+    assert technique_of("pipeline=2", 2) == ("pipeline_parallel", {"replicas": 1})
+    assert technique_of("data=3,pipeline=2", 6) == ("pipeline_parallel", {"replicas": 3})
+    for layout in ("data=2,pipeline=2", "tensor=3,pipeline=2", "pipeline=2,pipeline=3", "data=6,", "shard=3,data=2"):
+        with pytest.raises((click.UsageError, SystemExit)):
+            technique_of(layout, 6)
 
 
 # -- programs -----------------------------------------------------------------------------------------
@@ -394,9 +494,15 @@ def test_what_programs_do_with_parameters(python: Run, overdrive: Run) -> None:
     assert many.returncode == 0 and differing(one.stdout, many.stdout) == {}, many.stderr
 
 
-def same(python: Run, overdrive: Run, name: str, said: str) -> None:
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ["gpt", "dropped"])
+def test_replicas_of_stages_print_the_numbers_of_one_process(name: str, python: Run, overdrive: Run) -> None:
+    same(python, overdrive, name, "2 replicas of 2 stages on 4 ranks", 4, "data=2,pipeline=2")
+
+
+def same(python: Run, overdrive: Run, name: str, said: str, ranks: int = 2, layout: str = "pipeline=2") -> None:
     one = python("tensor_programs.py", name, cwd=HERE)
-    many = overdrive("run", "--ranks", "2", "--layout", "pipeline=2", "tensor_programs.py", name, cwd=HERE)
+    many = overdrive("run", "--ranks", str(ranks), "--layout", layout, "tensor_programs.py", name, cwd=HERE)
     assert one.returncode == many.returncode == 0, many.stderr
     assert said in many.stderr
     assert not difference(one.stdout, many.stdout, ROUNDING)

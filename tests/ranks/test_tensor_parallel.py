@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -398,6 +398,21 @@ def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
         end()
 
 
+def test_the_gradient_of_a_weight_that_is_gathered_keeps_no_more_than_a_part() -> None:
+    parts = [torch.ones(4, 3, requires_grad=True) for _ in range(2)]
+
+    def as_a_rank() -> None:
+        whole_of(part_from(parts[shards.shards().rank], Cut(0, (8,)), ())).square().sum().backward()
+
+    end = shards.divided_by(ranks := Live(2, roles.Roles(2)))
+    try:
+        ranks.run(as_a_rank)
+    finally:
+        end()
+    assert all(torch.equal(each.grad, torch.full((4, 3), 2.0)) for each in parts)
+    assert [each.grad.untyped_storage().nbytes() for each in parts] == 2 * [4 * 3 * 4]
+
+
 def test_a_layout_is_a_kind_and_all_ranks() -> None:
     assert technique_of("data=2", 2)[0] == "data_parallel" and technique_of("tensor=2", 2)[0] == "tensor_parallel"
     for layout in ("tensor", "pipelines=2", "tensor=x", "tensor=4"):
@@ -423,3 +438,27 @@ def test_programs_print_the_numbers_of_one_process(name: str, said: str, python:
     assert one.returncode == many.returncode == 0, many.stderr
     assert said in many.stderr
     assert not difference(one.stdout, many.stdout, ROUNDING)
+
+
+TWO_MODELS = """
+import torch
+from torch import nn
+for _ in range(2):
+    layers = (nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(5, 6)).sum().backward()
+        optimizer.step()
+    weights = [each for each in model.parameters() if each.dim() == 2]
+    print([tuple(each.shape) for each in weights], sum(each.grad.untyped_storage().nbytes() for each in weights))
+"""
+
+
+@pytest.mark.cluster
+def test_a_model_after_another_one_is_divided_as_the_first(script: Callable[[str], Path], overdrive: Run) -> None:
+    path = script(TWO_MODELS)
+    told = overdrive("run", "--ranks", "2", "--layout", "tensor=2", path.name, cwd=path.parent)
+    pairs = [(4, 6), (8, 4), (4, 8), (3, 4)]
+    assert told.stdout.splitlines() == 2 * [f"{pairs} {4 * sum(rows * columns for rows, columns in pairs)}"], told

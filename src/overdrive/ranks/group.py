@@ -5,6 +5,7 @@ They are not PyTorch's default group: for the program `torch.distributed` is not
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import struct
@@ -28,7 +29,7 @@ _NOTES = 5.0  # seconds in which a rank that fails says so
 
 
 class Group:
-    """All ranks of this run. Its calls are for the main thread of the process that made it.
+    """All ranks of this run, or a part of them. Its calls are for the main thread of the process that made it.
 
     Attributes:
         waited: seconds, for other ranks and for what they send.
@@ -47,10 +48,29 @@ class Group:
         own = tcp_store(membership.address, membership.port, False, _START).within(room)
         self.monitor = Monitor(own, self.rank, self.size, self.end)
         self._requests = Requests(gloo_group(self.store, "words", self.rank, self.size, _PATIENCE), self.size)
-        self._calls = gloo_group(self.store, "calls", self.rank, self.size, _PATIENCE)
-        self._gradients = gloo_group(self.store, "gradients", self.rank, self.size, _PATIENCE)
+        self._run = self
+        self._connect("", range(self.size))
+
+    def _connect(self, name: str, members: Sequence[int]) -> None:
+        self._name, self._members = name, members
+        self._calls, self._gradients = self._on_cpu("calls"), self._on_cpu("gradients")
         self._on_gpu: dict[str, Any] = {}
         self._stages: Any = None
+
+    def _on_cpu(self, purpose: str) -> Any:
+        return gloo_group(self.store, self._name + purpose, self.rank, self.size, _PATIENCE)
+
+    def part(self, name: str, members: Sequence[int]) -> Group:
+        """Some of the ranks of the run, which count from 0 there, in this order; this one is among them.
+
+        Every rank makes its part at the same time, and all ask their parts for the same: they meet as in the run. What
+        goes beside that (`begin_sum`, from one to another) is each part's own.
+        """
+        self._run._meet("connection", f"its {name}", 0)
+        made = copy.copy(self._run)
+        made.rank, made.size = members.index(self._run.rank), len(members)
+        made._connect(f"{name} {members[0]} ", members)
+        return made
 
     def mine(self) -> bool:
         """Whether this is the thread and the process that takes part: no loader's worker, no thread of the program."""
@@ -76,16 +96,16 @@ class Group:
         with self._waiting(what):
             self._requests.put(struct.pack(kind, number))
             self._meet("float" if kind == "d" else "integer", what, 8)
-        return struct.unpack(kind, self._requests.taken(0, 8))[0]  # type: ignore[no-any-return]
+        return struct.unpack(kind, self._requests.taken(self._members[0], 8))[0]  # type: ignore[no-any-return]
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         """Rank 0's thing, which JSON can hold."""
         data = json.dumps(thing).encode() if self.rank == 0 else b""
         with self._waiting(what):
             self._requests.put(data[:ROOM])
-            size = self._meet("words", what, len(data), sizes_differ=True)[0]
+            size = self._meet("words", what, len(data), sizes_differ=True)[self._members[0]]
             if size <= ROOM:
-                return json.loads(self._requests.taken(0, size))
+                return json.loads(self._requests.taken(self._members[0], size))
             told = torch.frombuffer(bytearray(data) if self.rank == 0 else bytearray(size), dtype=torch.uint8)
             self._calls.broadcast([told]).wait()
         return json.loads(bytes(told.tolist()))
@@ -117,7 +137,7 @@ class Group:
                 self._requests.put(own)
             self._meet("gather", what, len(own))
             if small:
-                return torch.cat(tuple(self._requests.all_taken(len(own))))
+                return torch.cat(self._all_taken(len(own)))
             whole = own.new_empty(self.size * len(own))
             gather(self._on(own, self._calls), whole, own).wait()
         return whole
@@ -130,10 +150,14 @@ class Group:
                 self._requests.put(_bytes(tensor.contiguous()))
             self._meet("sum", what, tensor.nbytes)
             if small:
-                parts = [each.view(tensor.dtype) for each in self._requests.all_taken(tensor.nbytes)]
+                parts = [each.view(tensor.dtype) for each in self._all_taken(tensor.nbytes)]
                 return tensor.copy_(torch.stack(parts).sum(0, dtype=tensor.dtype).view(tensor.shape))
             self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
+
+    def _all_taken(self, size: int) -> list[torch.Tensor]:
+        taken = self._requests.all_taken(size)
+        return [taken[each] for each in self._members]
 
     def broadcast(self, tensor: torch.Tensor, source: int, what: str) -> None:
         """That rank's tensor, into all ranks', which are of one piece."""
@@ -147,7 +171,7 @@ class Group:
         """All ranks at the same time, before anything is sent."""
         if self._stages is None:
             self._meet("connection", "the ways between stages", 0)
-            self._stages = gloo_group(self.store, "stages", self.rank, self.size, _PATIENCE)
+            self._stages = self._on_cpu("stages")
 
     def begin_send(self, tensor: torch.Tensor, to: int, tag: int) -> Any:
         """Returns what is waited for before the tensor, which is of one piece, may be written to."""
@@ -182,7 +206,9 @@ class Group:
         if tensor.device.type == "cpu":
             return on_cpu
         if purpose not in self._on_gpu:
-            self._on_gpu[purpose] = nccl_group(self.store, f"gpu-{purpose}", self.rank, self.size, _PATIENCE)
+            self._on_gpu[purpose] = nccl_group(
+                self.store, f"{self._name}gpu-{purpose}", self.rank, self.size, _PATIENCE
+            )
         return self._on_gpu[purpose]
 
     @contextmanager
@@ -192,10 +218,10 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            self.lost(error)
+            self._run.lost(error)
         finally:
             self.monitor.goes_on()
-            self.waited += time.monotonic() - began
+            self._run.waited += time.monotonic() - began
 
     def lost(self, error: RuntimeError) -> None:
         """A rank is gone: it has said why, or does so in a moment."""

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _FIRST, _EVERY = 4, 16  # steps: each of the first ones, then every so many; one takes 0.3 ms for a million parameters
-_WHAT = ("the number of steps", "the losses", "random numbers", "the parameters")
+_PARAMETERS, _PARTS = "the parameters", "the parts of parameters"
+_WHAT = ("the number of steps", "the losses", "random numbers", _PARAMETERS, _PARTS)
 
 
 class Lockstep:
     """
     Attributes:
         differing: who tell whether it is a parameter of which each rank has another part.
+        part_of: gives this rank's part of a parameter, where other ranks have the same, or None.
+        places: how many ranks follow each other before one has the same parts again.
     """
 
     def __init__(self, group_of: Callable[[], Group], say: Callable[[str], None]) -> None:
@@ -35,6 +38,8 @@ class Lockstep:
         self._group_of, self._say = group_of, say
         self._pace: Pace | None = None
         self.differing: list[Callable[[Any], bool]] = []
+        self.part_of: Callable[[Any], Any] = lambda parameter: None
+        self.places = 1
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -110,16 +115,18 @@ class Lockstep:
         for loss in self._pending:
             self._losses = zlib.crc32(loss.double().cpu().numpy().tobytes(), self._losses)
         self._pending.clear()
-        own = [self._steps, self._losses, int(States.now().digest()[:15], 16), _checksum(self._parameters())]
+        own = [self._steps, self._losses, int(States.now().digest()[:15], 16)]
+        own += [_checksum(self._parameters()), _checksum(self._parts())]
         told = self._group_of().of_all([*own, self._lap() if lap else 0], f"the comparison {when}")
         for place, what in enumerate(_WHAT):
-            others = [rank for rank, each in enumerate(told) if each[place] != told[0][place]]
+            apart = self.places if what == _PARTS else 1
+            others = [rank for rank, each in enumerate(told) if each[place] != told[rank % apart][place]]
             if others:
-                where = self._first_parameter() if place == len(_WHAT) - 1 else ""
+                where = self._first_parameter() if what == _PARAMETERS else ""
                 since = f"after step {self._same_at}" if self._same_at else "from the start"
                 self._group_of().end(
-                    f"stopped {when}: {what}{where} of rank {others[0]} differ from those of rank 0, {since}. The "
-                    "program does not do the same on all ranks; run it without --ranks"
+                    f"stopped {when}: {what}{where} of rank {others[0]} differ from those of rank {others[0] % apart}, "
+                    f"{since}. The program does not do the same on all ranks; run it without --ranks"
                 )
         self._same_at = self._steps
         if lap and self._pace and (slow := self._pace.slower([each[-1] for each in told], _EVERY)):
@@ -133,8 +140,13 @@ class Lockstep:
         return self._pace.lap()
 
     def _parameters(self) -> list[Any]:
-        held = (each for optimizer in self._optimizers for each in parameters_of(optimizer))
-        return [each for each in held if not any(differs(each) for differs in self.differing)]
+        return [each for each in self._trained() if not any(differs(each) for differs in self.differing)]
+
+    def _parts(self) -> list[Any]:
+        return [part for each in self._trained() if (part := self.part_of(each)) is not None]
+
+    def _trained(self) -> list[Any]:
+        return [each for optimizer in self._optimizers for each in parameters_of(optimizer)]
 
     def _first_parameter(self) -> str:
         parameters = self._parameters()

@@ -6,20 +6,19 @@ module that looks at more than its own sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import torch
 
 from overdrive.core.rng import States
-from overdrive.model_state.division.chance import Chance, Deviation, Drawn, compared
+from overdrive.model_state.division.call import CallToDivide
+from overdrive.model_state.division.chance import Deviation, Drawn, compared
 from overdrive.model_state.division.culprit import culprit
 from overdrive.model_state.division.exchange import part_of, shares
 from overdrive.model_state.division.likeness import Refused, alike, joined
-from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
@@ -36,56 +35,42 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision
 
 
-def find_way(
-    model: torch.nn.Module,
-    call: Callable[..., Any],
-    leaves: list[Any],
-    build: Build,
-    ranks: int,
-    chance: Chance,
-    norms: Norms,
-) -> dict[str, Any]:
+def find_way(asked: CallToDivide) -> dict[str, Any]:
     """A `Way` as plain data, or `{"reason": why there is none}`."""
     # PyTorch's modes import it, 1.5 s, and look for a folder to write to: in forked processes there is none.
     late_compiler.load()
+    model = asked.model
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}
-    trial = partial(_CallTrial, model, call, leaves, build, ranks, chance, norms)
     reason = ""
-    for exact in (True, False) if may_fork_with(model) else (False,):
-        try:
-            found: dict[str, Any] = tried(model, lambda exact=exact: trial(exact).way()).made  # type: ignore[misc]
-        except NoTrial as error:
-            reason = f"it could not be tried ({error})"
-            continue
-        if not found.get("again"):
-            return found
-        reason = found["reason"]
+    try:
+        for exact in (True, False) if may_fork_with(model) else (False,):
+            try:
+                found: dict[str, Any] = tried(model, lambda exact=exact: _CallTrial(asked, exact).way()).made  # type: ignore[misc]
+            except NoTrial as error:
+                reason = f"it could not be tried ({error})"
+                continue
+            if not found.get("again"):
+                return found
+            reason = found["reason"]
+    finally:
+        asked.norms.statistics = asked.chance.noted = None
     return {"reason": reason}
 
 
 class _CallTrial:
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        call: Callable[..., Any],
-        leaves: list[Any],
-        build: Build,
-        ranks: int,
-        chance: Chance,
-        norms: Norms,
-        exact: bool,
-    ) -> None:
+    def __init__(self, asked: CallToDivide, exact: bool) -> None:
         """`exact`: in fp64, which changes the model: in a process of its own."""
+        model, leaves = asked.model, asked.leaves
         if exact:
             model.double()
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):
                 torch.compiler.set_stance("force_eager")
-        self._model, self._call, self._leaves, self._build = model, call, leaves, build
-        self._ranks, self._chance, self._norms, self._exact = ranks, chance, norms, exact
+        self._asked, self._exact = asked, exact
+        self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._circumstances = Circumstances()
         self._state = State([model])
         self._buffers = [(each, each.detach().clone()) for each in model.buffers()]
@@ -155,7 +140,7 @@ class _CallTrial:
     # -- the parts ------------------------------------------------------------------------------
 
     def _divided(self, split: tuple[int | None, ...], rows: int) -> Way:
-        sizes = shares(rows, self._ranks)
+        sizes = shares(rows, self._asked.ranks)
         drawn = self._draws_of_part(split, sizes, rows)
         parts = []
         for rank, size in enumerate(sizes):
@@ -212,11 +197,10 @@ class _CallTrial:
     # -- what a call leaves behind --------------------------------------------------------------
 
     def _make(self, leaves: Sequence[Any]) -> list[Any]:
-        args, kwargs = self._build(leaves)
         with ExitStack() as stack:
             stack.enter_context(self._circumstances.again())
             said = stack.enter_context(quiet(self._state.reach.loggers))
-            made = flatten(self._call(*args, **kwargs))[0]
+            made = flatten(self._asked.made(leaves))[0]
         self._said = list(said)
         return made
 

@@ -68,6 +68,14 @@ class Kept:
         held = self._held.get(id(parameter))
         return held if held is not None and held.parameter is parameter else None
 
+    def own(self, parameter: Any) -> torch.Tensor | None:
+        """All of it, where this rank is the one that has it."""
+        held = self.of(parameter)
+        if held is None or not held.share.is_whole:
+            return None
+        with as_plain_tensors():
+            return parameter.data if held.part is None else held.part
+
     def settle(self, held: Held) -> None:
         held.settle(self._within)
 

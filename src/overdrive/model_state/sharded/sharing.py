@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from overdrive.model_state.sharded.kept import Kept
 from overdrive.model_state.sharded.states import ShardedStates
+from overdrive.ranks.group import Group
 from overdrive.ranks.rank import Rank
 from overdrive.seams.hub import Seams
 
 
-def share(seams: Seams, rank: Rank, kept: Kept | None) -> None:
-    """Have optimizers' state divided, and gradients and parameters where they are kept in parts."""
-    states = ShardedStates(lambda: rank.group, rank.say, kept)
+def share(seams: Seams, rank: Rank, group: Callable[[], Group], kept: Kept | None) -> None:
+    """Have optimizers' state divided over a group, and gradients and parameters where they are kept in parts."""
+    states = ShardedStates(group, rank.say, kept)
     seams.optimizer_called.subscribe(states.stepped)
     seams.state_asked.subscribe(states.asked)
     if kept is not None:
@@ -21,6 +24,6 @@ def share(seams: Seams, rank: Rank, kept: Kept | None) -> None:
     def left() -> None:
         in_parts = states.in_parts or (kept is not None and len(kept))
         if not seams.state_asked.wanted and in_parts:  # left out, and not at the end of the run
-            rank.group.end("stopped: what is divided over ranks can no longer be kept so, by a defect of Overdrive's")
+            group().end("stopped: what is divided over ranks can no longer be kept so, by a defect of Overdrive's")
 
     seams.on_undo(left)

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared, part_of, shares
 from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.state import State
@@ -80,12 +81,13 @@ class Divided:
             call = self._sharding.around(model, call)
         leaves, build = flatten((args, kwargs))
         known = self._models.setdefault(model, _Known())
-        way = self._way(model, known, call, leaves, build)
+        asked = CallToDivide(model, call, leaves, build, self.group.size, self.chance, self.norms)
+        way = self._way(known, asked)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
             return self._whole(model, known, call, *args, **kwargs)
         try:
-            result = self._divide(model, known, way, call, leaves, build, rows)
+            result = self._divide(known, way, asked, rows)
         except Again:
             raise
         except (Exception, Deviation) as error:
@@ -103,30 +105,20 @@ class Divided:
             self._tell(model, reason)
         return result
 
-    def _divide(
-        self,
-        model: Any,
-        known: _Known,
-        way: Way,
-        call: Callable[..., Any],
-        leaves: Sequence[Any],
-        build: Build,
-        rows: int,
-    ) -> Any:
+    def _divide(self, known: _Known, way: Way, asked: CallToDivide, rows: int) -> Any:
         group, sizes = self.group, shares(rows, self.group.size)
-        own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(leaves, way.split, strict=True)]
-        args, kwargs = build(own)
+        own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
         self._within = self.norms.active = True
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
-            results, together = flatten(call(*args, **kwargs))
+            results, together = flatten(asked.made(own))
         finally:
             self._within = self.norms.active = False
             self.chance.end()
         if len(results) != len(way.joined):
             raise Deviation("its result has another structure than before")
         if torch.is_grad_enabled():
-            self._watch(model, known.by_kind[_kind(model, leaves)], results, own)
+            self._watch(asked.model, known.by_kind[_kind(asked.model, asked.leaves)], results, own)
         return together([self._outward(*each, sizes) for each in zip(results, way.joined, strict=True)])
 
     def _watch(self, model: Any, kind: _Kind, results: Sequence[Any], own: Sequence[Any]) -> None:
@@ -160,8 +152,9 @@ class Divided:
 
     # -- how ------------------------------------------------------------------------------------
 
-    def _way(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
+    def _way(self, known: _Known, asked: CallToDivide) -> Way | None:
         """How this call is divided; None where it is to be made whole."""
+        model, leaves = asked.model, asked.leaves
         found = known.by_kind.get(_kind(model, leaves))
         if found is not None and found.way is None:
             return None
@@ -176,9 +169,10 @@ class Divided:
         first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
         if first is None or len(first) < 2 * self.group.size:
             return None  # nothing to divide, or too few to find out
-        return self._try(model, known, call, leaves, build)
+        return self._try(known, asked)
 
-    def _try(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
+    def _try(self, known: _Known, asked: CallToDivide) -> Way | None:
+        model, leaves = asked.model, asked.leaves
         kind = _kind(model, leaves)
         known.trials += 1
         told: dict[str, Any]
@@ -192,10 +186,9 @@ class Divided:
             try:
                 with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
                     if self.group.rank == 0:
-                        told = find_way(model, call, leaves, build, self.group.size, self.chance, self.norms)
+                        told = find_way(asked)
             finally:
                 self._within = False
-                self.norms.statistics = self.chance.noted = None
             told = self.group.told_by_first(told, "how a model's call is divided")
         way = None if "reason" in told else Way.of_plain(told)
         if way is not None and compiled(model) and (way.norms or way.drawn):

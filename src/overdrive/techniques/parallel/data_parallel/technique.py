@@ -89,7 +89,7 @@ def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
     from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
     sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
-    share(seams, rank, sharding.kept if sharding else None)
+    share(seams, rank, lambda: rank.group, sharding.kept if sharding else None)
     if sharding:
         rank.lockstep.differing.append(lambda parameter: sharding.kept.of(parameter) is not None)
         seams.optimizer_made.subscribe(sharding.made)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
-from overdrive.model_state.division.exchange import part_of, shares
+from overdrive.model_state.division.exchange import Gathered, Shared, part_of, shares
 from overdrive.model_state.division.tree import Build, flatten
 from overdrive.model_state.division.way import Way
 from overdrive.techniques.parallel.pipeline_parallel.stages import Stages
@@ -28,6 +30,11 @@ class Batches:
     @property
     def sizes(self) -> list[int]:
         return shares(self.rows, self.count)
+
+    def of_replicas(self, replicas: int) -> list[range]:
+        """The micro-batches of each."""
+        ends = [*accumulate(shares(self.count, replicas), initial=0)]
+        return [range(*each) for each in pairwise(ends)]
 
 
 @dataclass
@@ -69,52 +76,71 @@ class StagedCall:
         """By the id of a buffer that was written to, the stage that did."""
         return self._stages.wrote
 
-    def make(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build, batches: Batches | None) -> Any:
+    def make(self, asked: CallToDivide, batches: Batches | None) -> Any:
         """What the call returns, on all ranks.
 
         Raises:
             Unstaged: it cannot be made so. All ranks raise it at the same place.
         """
-        leaves = [self._entered(each) for each in leaves]
+        replicas = self._links.replicas
+        alone = batches is None or replicas.size == 1
+        leaves = asked.leaves if alone else [self._shared(each) for each in asked.leaves]
+        asked = replace(asked, leaves=[self._entered(each) for each in leaves])
         if batches is None:
-            results, together = self._one(call, leaves, build)
+            results, together = self._one(asked, asked.leaves)
             return together(self._delivered([self._whole([each], None) for each in results]))
-        made, together = self._all(call, leaves, build, batches)
+        made, together = self._all(asked, batches)
         joined = batches.way.joined
         if any(len(each) != len(joined) for each in made):
             raise Deviation("its result has another structure than before")
         columns = zip(zip(*made, strict=True), joined, strict=True)
-        return together(self._delivered([self._whole(column, each) for column, each in columns]))
+        delivered = self._delivered([self._whole(column, each) for column, each in columns])
+        if replicas.size > 1:
+            delivered = [self._of_replicas(*each, batches) for each in zip(delivered, joined, strict=True)]
+        return together(delivered)
 
-    def _all(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build, batches: Batches) -> Any:
+    def _all(self, asked: CallToDivide, batches: Batches) -> Any:
         way, sizes = batches.way, batches.sizes
         made, together = [], None
         began = States.now()
-        for number, size in enumerate(sizes):
-            if number:
-                began.restore()  # each draws for the whole batch
+        replicas = self._links.replicas
+        for number in batches.of_replicas(replicas.size)[replicas.rank]:
+            size = sizes[number]
+            began.restore()  # each draws for the whole batch
             own = [
                 leaf if dim is None else part_of(leaf, dim, number, sizes)
-                for leaf, dim in zip(leaves, way.split, strict=True)
+                for leaf, dim in zip(asked.leaves, way.split, strict=True)
             ]
             self._chance.begin(way.drawn, sum(sizes[:number]), size, batches.rows)
             try:
-                results, together = self._one(call, own, build)
+                results, together = self._one(asked, own)
             finally:
                 self._chance.end()
             made.append(results)
         return made, together
 
-    def _one(self, call: Callable[..., Any], leaves: Sequence[Any], build: Build) -> tuple[list[_Leaf], Build]:
-        args, kwargs = build(leaves)
+    def _one(self, asked: CallToDivide, leaves: Sequence[Any]) -> tuple[list[_Leaf], Build]:
         self._stages.given = set(map(id, leaves))
         with self._stages:
-            result = call(*args, **kwargs)
+            result = asked.made(leaves)
         results, together = flatten(result)
         return [self._sent(each) for each in results], together
 
+    def _shared(self, leaf: Any) -> Any:
+        """What the program gives with a gradient, to all replicas."""
+        return Shared.apply(leaf, self._links.replicas) if _recorded(leaf) else leaf  # type: ignore[no-untyped-call]
+
+    def _of_replicas(self, leaf: Any, joined: tuple[int, int] | None, batches: Batches) -> Any:
+        """A result, of the samples of all of them."""
+        if joined is None:
+            return leaf
+        dim, per_row = joined
+        replicas, sizes = self._links.replicas, batches.sizes
+        rows = [per_row * sum(sizes[each] for each in own) for own in batches.of_replicas(replicas.size)]
+        return Gathered.apply(leaf, replicas, dim, rows, 1)  # type: ignore[no-untyped-call]
+
     def _entered(self, leaf: Any) -> Any:
-        if not (isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()):
+        if not _recorded(leaf):
             return leaf
         made, token = Entered.apply(leaf, self._links)  # type: ignore[no-untyped-call]
         self._stages.tokens.append(token)
@@ -166,3 +192,7 @@ class StagedCall:
             for each, whole in zip(tracked, made, strict=True):
                 each.whole = whole
         return [each.whole for each in results]
+
+
+def _recorded(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()

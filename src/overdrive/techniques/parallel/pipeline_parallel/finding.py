@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from overdrive.model_state.division.chance import Chance
-from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.tree import Build
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.trial import find_way
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.sharded.share import is_dense
@@ -46,25 +43,18 @@ def refusal(model: nn.Module) -> str:
     return ""
 
 
-def found(
-    model: nn.Module,
-    call: Callable[..., Any],
-    leaves: list[Any],
-    build: Build,
-    ranks: int,
-    chance: Chance,
-    norms: Norms,
-) -> dict[str, Any]:
-    """What `PipelineTrial.found` tells, with `way` and `count` where the batch is split, or `whole`: why it is not."""
-    if why := refusal(model):
+def found(asked: CallToDivide, replicas: int = 1) -> dict[str, Any]:
+    """What `PipelineTrial.found` tells, with `way` and `count` where the batch is split, or `whole`: why it is not.
+
+    Args: `replicas`: rows of stages that the ranks make.
+    """
+    if why := refusal(asked.model):
         return {"reason": why}
     late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
-    way, rows, why = _way(model, call, leaves, build, ranks, chance, norms)
-    batches = None if way is None else Batches(way, rows, min(rows, _MICRO_BATCHES * ranks))
+    way, rows, why = _way(asked)
+    batches = None if way is None else Batches(way, rows, min(rows, _MICRO_BATCHES * asked.ranks))
     try:
-        told: dict[str, Any] = tried(
-            model, lambda: PipelineTrial(model, call, leaves, build, ranks).found(batches)
-        ).made
+        told: dict[str, Any] = tried(asked.model, lambda: PipelineTrial(asked, replicas).found(batches)).made
     except NoTrial as error:
         return {"reason": f"it could not be tried ({error})"}
     if "reason" in told:
@@ -74,28 +64,18 @@ def found(
     return {**told, "whole": why or told["unsplit"]}
 
 
-def _way(
-    model: nn.Module,
-    call: Callable[..., Any],
-    leaves: list[Any],
-    build: Build,
-    ranks: int,
-    chance: Chance,
-    norms: Norms,
-) -> tuple[Way | None, int, str]:
+def _way(asked: CallToDivide) -> tuple[Way | None, int, str]:
     """Where the samples are, and how many; or None, and why the batch is not split."""
+    leaves = asked.leaves
     first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
     rows = 0 if first is None else len(first)
-    if rows < ranks:
+    if rows < asked.ranks:
         return None, 0, "too few samples in its batch"
-    try:
-        told = find_way(model, call, leaves, build, min(rows, _MICRO_BATCHES * ranks), chance, norms)
-    finally:
-        norms.statistics = chance.noted = None
+    told = find_way(replace(asked, ranks=min(rows, _MICRO_BATCHES * asked.ranks)))
     if "reason" in told:
         return None, 0, told["reason"]
     way = Way.of_plain(told)
     if way.norms:
-        name = next((name for name, each in model.named_modules() if is_batch_norm(each)), "batch norm")
+        name = next((name for name, each in asked.model.named_modules() if is_batch_norm(each)), "batch norm")
         return None, 0, f"{name} takes the statistics of all of it"
     return way, way.rows(leaves), ""

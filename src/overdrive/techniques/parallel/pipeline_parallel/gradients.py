@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,15 +11,20 @@ from overdrive.model_state.sharded.held import Held
 from overdrive.model_state.sharded.kept import Kept
 from overdrive.model_state.sharded.share import flat
 from overdrive.ranks.group import Group
+from overdrive.ranks.mesh import Mesh
 from overdrive.seams.torch.internals import after_backward
 
 
 class StageGradients:
     """What comes to `.grad` by another way than a call in stages (a penalty, a call that is made whole) comes to all
-    ranks alike: the owner's counts."""
+    ranks alike: the owner's counts. What comes of a call is of this replica's samples, times the replicas: the mean
+    over replicas is right for both.
 
-    def __init__(self, group: Group, kept: Kept) -> None:
-        self._group, self._kept = group, kept
+    Args: `group`: all ranks.
+    """
+
+    def __init__(self, group: Group, mesh: Mesh, kept: Kept) -> None:
+        self._group, self._mesh, self._kept = group, mesh, kept
         self._held: list[Held] = []  # in the same order on all ranks
         self._hooks: list[Any] = []
         self._under_way = False
@@ -63,18 +68,42 @@ class StageGradients:
         with torch.no_grad(), self._kept.gradients.aside():
             mine = [int(each.gradient is not None or each.parameter.grad is not None) for each in self._held]
             told = self._group.of_all(mine, "which gradients there are")
-            for place, held in enumerate(self._held):
-                assert held.share.owner is not None
-                self._settle(held, held.parameter, bool(told[held.share.owner][place]))
+            there = [self._at_owner(held, [each[place] for each in told]) for place, held in enumerate(self._held)]
+            self._average([held for held, known in zip(self._held, there, strict=True) if known])
+            for held, known in zip(self._held, there, strict=True):
+                self._settle(held, held.parameter, known)
         self._kept.give_back()
+
+    def _at_owner(self, held: Held, told: Sequence[int]) -> bool:
+        """Whether who has it all has a gradient, in any replica."""
+        assert held.share.owner is not None
+        return any(told[held.share.owner :: self._mesh.row.size])
+
+    def _average(self, held: Sequence[Held]) -> None:
+        """Over replicas, in their place: one that is the same in all stays what it is."""
+        column = self._mesh.column
+        if column.size == 1:
+            return
+        gradients = [self._own(each) for each in held if each.share.is_whole]
+        column.finish([column.begin_sum(each) for each in gradients])
+        for each in gradients:
+            each.div_(column.size)
+
+    def _own(self, held: Held) -> torch.Tensor:
+        """All of its gradient in one piece, in its place: of zeros, where another rank has one alone."""
+        if held.looked:
+            leaf = held.parameter
+            leaf.grad = held.share.blank(held.like).zero_() if leaf.grad is None else held.share.laid(leaf.grad)
+            return flat(leaf.grad)
+        self._take(held, held.parameter)
+        if held.gradient is None:
+            held.gradient = held.like.new_zeros(held.share.size)
+        return held.gradient
 
     def _settle(self, held: Held, leaf: Any, there: bool) -> None:
         """Args: `there`: its owner has a gradient."""
         if held.looked and there:
-            if leaf.grad is None:
-                leaf.grad = held.share.blank(held.like).zero_()
-            leaf.grad = held.share.laid(leaf.grad)
-            self._group.broadcast(flat(leaf.grad), held.share.owner or 0, "a gradient that is looked at")
+            self._mesh.row.broadcast(self._own(held), held.share.owner or 0, "a gradient that is looked at")
         elif not held.looked:
             self._take(held, leaf)
             if not held.share.is_whole:

@@ -8,18 +8,20 @@ from typing import Any
 import torch
 
 from overdrive.ranks.group import Group
+from overdrive.ranks.mesh import Mesh
 
 _TAGS = 1 << 29  # of gloo's 31 bits; what is under way at a time is far less
 _WHAT = "what another stage makes"
 
 
 class Live:
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.rank, self.size = group.rank, group.size
+    def __init__(self, mesh: Mesh) -> None:
+        self._group: Group = mesh.row
+        self.rank, self.size = mesh.row.rank, mesh.row.size
+        self.replicas = mesh.column
         self._count = 0
         self._under_way: list[tuple[Any, torch.Tensor]] = []
-        group.connect_stages()
+        self._group.connect_stages()
 
     def number(self) -> int:
         self._count += 1

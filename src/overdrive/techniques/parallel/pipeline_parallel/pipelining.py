@@ -5,19 +5,23 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
 from overdrive.core.objective import size
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.sharded.kept import Kept
 from overdrive.model_state.sharded.units import units
 from overdrive.model_state.state import State
+from overdrive.ranks.group import Group
+from overdrive.ranks.mesh import Mesh
 from overdrive.ranks.rank import Rank
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.points import Again, reason_of
@@ -33,9 +37,10 @@ from overdrive.techniques.parallel.pipeline_parallel.stages import Unstaged, run
 class Pipelines:
     """All that one run does about its models."""
 
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self.kept = Kept(lambda: rank.group)
+    def __init__(self, rank: Rank, replicas: int = 1) -> None:
+        """`replicas`: rows of stages, of which each makes a part of the batch."""
+        self._rank, self._replicas = rank, replicas
+        self.kept = Kept(lambda: self.row)
         self.chance, self.norms = Chance(), Norms(None)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._models: weakref.WeakKeyDictionary[Any, _Pipeline | None] = weakref.WeakKeyDictionary()
@@ -43,6 +48,18 @@ class Pipelines:
         self._gradients: StageGradients | None = None
         self._told: set[str] = set()
         rank.lockstep.differing.append(lambda parameter: self.kept.of(parameter) is not None)
+        if replicas > 1:
+            rank.lockstep.part_of, rank.lockstep.places = self.kept.own, rank.size // replicas
+
+    @property
+    def row(self) -> Group:
+        """The ranks that have the stages of this replica."""
+        group = self._rank.group
+        return self._mesh.row if "_mesh" in vars(self) or group.mine() else group
+
+    @cached_property
+    def _mesh(self) -> Mesh:
+        return Mesh(self._rank.group, self._replicas)
 
     def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers.add(optimizer)
@@ -60,8 +77,9 @@ class Pipelines:
         if traced() or not self._rank.group.mine():
             return call(*args, **kwargs)
         leaves, build = flatten((args, kwargs))
+        asked = CallToDivide(model, call, leaves, build, self._rank.size, self.chance, self.norms)
         if model not in self._models and model.training and torch.is_grad_enabled() and self._trained(model):
-            self._models[model] = self._cut(model, call, leaves, build)
+            self._models[model] = self._cut(asked)
         pipeline = self._models.get(model)
         if pipeline is None:
             with self.kept.calling() if len(self.kept) else nullcontext():
@@ -71,7 +89,7 @@ class Pipelines:
             self._say(f"{type(model).__name__} is called whole on every rank: {why}")
             with self.kept.calling():
                 return call(*args, **kwargs)
-        return self._staged(pipeline, kind, call, leaves, build)
+        return self._staged(pipeline, kind, asked)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -87,29 +105,27 @@ class Pipelines:
             self._told.add(sentence)
             self._rank.say(sentence)
 
-    def _staged(
-        self, pipeline: _Pipeline, kind: tuple[bool, bool], call: Callable[..., Any], leaves: list[Any], build: Build
-    ) -> Any:
+    def _staged(self, pipeline: _Pipeline, kind: tuple[bool, bool], asked: CallToDivide) -> Any:
         assert self._links is not None and self._gradients is not None
-        batches = pipeline.batches(leaves) if all(kind) else None
+        batches = pipeline.batches(asked.leaves) if all(kind) else None
         staged = StagedCall(self._links, pipeline.owners, pipeline.device, self._gradients.reached, pipeline.written)
         try:
             with self.kept.staged():
-                result = staged.make(call, leaves, build, batches)
+                result = staged.make(asked, batches)
         except (Unstaged, Deviation) as error:
             pipeline.give_up(kind, batches, str(error))
             raise Again from None
         self._links.over()
         for key in pipeline.written:
             if (stage := staged.wrote.get(key)) is not None:
-                self._rank.group.broadcast(pipeline.written[key], stage, "a buffer")
+                self.row.broadcast(pipeline.written[key], stage, "a buffer")
         return result
 
-    def _cut(self, model: nn.Module, call: Callable[..., Any], leaves: list[Any], build: Build) -> _Pipeline | None:
-        group, told = self._rank.group, {}
+    def _cut(self, asked: CallToDivide) -> _Pipeline | None:
+        model, group, told = asked.model, self._rank.group, {}
         if group.rank == 0:
             try:
-                told = found(model, call, leaves, build, group.size, self.chance, self.norms)
+                told = found(asked, self._replicas)
             except Exception as error:  # the other ranks wait for an answer
                 told = {"reason": reason_of(error)}
         told = group.told_by_first(told, "how a model is cut into stages")
@@ -117,19 +133,19 @@ class Pipelines:
             self._say(f"{type(model).__name__} stays whole on every rank: {told['reason']}")
             return None
         if self._links is None:
-            self._links, self._gradients = Live(group), StageGradients(group, self.kept)
+            self._links, self._gradients = Live(self._mesh), StageGradients(group, self._mesh, self.kept)
             self._gradients.over = self._links.over
         stages = {name: (stage, alone) for name, (stage, alone) in told["stages"].items()}
         self._take(model, stages)
         pipeline = _Pipeline(model, stages, told)
-        self._say(_sentence(model, stages, told, group.size))
+        self._say(_sentence(model, stages, told, self._replicas))
         return pipeline
 
     def _take(self, model: nn.Module, stages: dict[str, tuple[int, bool]]) -> None:
         """Have each rank keep what is of its stage."""
         stage_of = {id(each): stages[name][0] for name, each in model.named_parameters() if name in stages}
         for unit in units(model):
-            for stage in range(self._rank.size):
+            for stage in range(self.row.size):
                 if own := [each for each in unit if stage_of.get(id(each)) == stage]:
                     self.kept.take(own, stage)
         assert self._gradients is not None
@@ -178,10 +194,10 @@ class _Pipeline:
             self._whole[kind] = why
 
 
-def _sentence(model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any], ranks: int) -> str:
-    parameters = dict(model.named_parameters())
-    held = [0] * ranks
-    names: list[list[str]] = [[] for _ in range(ranks)]
+def _sentence(model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any], replicas: int) -> str:
+    parameters, count = dict(model.named_parameters()), 1 + max(stage for stage, _ in stages.values())
+    held = [0] * count
+    names: list[list[str]] = [[] for _ in range(count)]
     for name, (stage, _) in stages.items():
         held[stage] += parameters[name].nbytes
         names[stage].append(name.rpartition(".")[0] or name)
@@ -189,8 +205,9 @@ def _sentence(model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[
     rest = whole - sum(held)
     sizes = ", ".join(size(each + rest) for each in held)
     cuts = ", ".join(f"{each[0]} to {each[-1]}" for each in names)
+    rows = f"{replicas} replicas of " if replicas > 1 else ""
     batch = f"in {told['count']} micro-batches" if told["split"] else f"its batch is not split: {told['whole']}"
     return (
-        f"{type(model).__name__}: {ranks} stages on {ranks} ranks ({cuts}), parameters {size(whole)} → {sizes} a rank, "
-        f"and gradients and optimizer state alike; {batch}"
+        f"{type(model).__name__}: {rows}{count} stages on {count * replicas} ranks ({cuts}), parameters {size(whole)} "
+        f"→ {sizes} a rank, and gradients and optimizer state alike; {batch}"
     )

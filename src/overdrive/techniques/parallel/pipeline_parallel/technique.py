@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Settings, Technique
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -19,7 +19,9 @@ class PipelineParallel(Technique):
     are cut into as many runs as there are ranks, in the order of their use, of weights as equal as can be; blocks that
     repeat are not cut through. In a call each rank computes its stage, on micro-batches one after the other, and sends
     on what the next one needs; what comes out, all ranks have. A backward pass goes the same way back. Parameters stay
-    the program's own objects: who reads one, its gradient or an optimizer's state finds it whole, from who has it.
+    the program's own objects: who reads one, its gradient or an optimizer's state finds it whole, from who has it. With
+    several rows of stages (`data=2,pipeline=2`), each row computes its part of the micro-batches, and the gradients of
+    a stage are averaged over rows.
 
     When it helps: models that do not fit one device: it sends activations alone, which are less than weights.
 
@@ -44,6 +46,7 @@ class PipelineParallel(Technique):
     aims = ("memory",)
     order = 95  # outside of all others, which act on what this rank has
     conflicts = ("data_parallel", "tensor_parallel")
+    knobs = (Knob("replicas", 1, "how many rows of stages there are, each with its part of the batch", low=1),)
 
     def applies(self, facts: Facts) -> str | None:
         return "it is a way to run, not yet part of a plan: `overdrive run --ranks N --layout pipeline=N`"
@@ -59,8 +62,8 @@ class PipelineParallel(Technique):
             from overdrive.model_state.sharded.sharing import share
             from overdrive.techniques.parallel.pipeline_parallel.pipelining import Pipelines
 
-            pipelines = Pipelines(rank)
-            share(seams, rank, pipelines.kept)
+            pipelines = Pipelines(rank, int(settings["replicas"]))
+            share(seams, rank, lambda: pipelines.row, pipelines.kept)
             seams.optimizer_made.subscribe(pipelines.made)
             seams.model_called.subscribe(pipelines.called)
             seams.random_drawn.subscribe(pipelines.drawn)

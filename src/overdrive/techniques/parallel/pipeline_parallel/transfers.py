@@ -16,7 +16,13 @@ from torch.autograd.function import once_differentiable
 
 
 class Links(Protocol):
-    """The ways between ranks; a rank has one stage."""
+    """The ways between ranks; a rank has one stage.
+
+    Attributes:
+        replicas: the ranks that have this stage, each in a row of its own.
+    """
+
+    replicas: Any
 
     @property
     def rank(self) -> int: ...

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation
-from overdrive.model_state.division.tree import Build, flatten
+from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums
 from overdrive.techniques.parallel.pipeline_parallel.calling import Batches, StagedCall
 from overdrive.techniques.parallel.pipeline_parallel.mailboxes import Mailboxes
@@ -24,13 +26,12 @@ _FEW = "it has fewer layers with weights than ranks"
 class PipelineTrial:
     """In a process of its own: the model is changed for good."""
 
-    def __init__(
-        self, model: nn.Module, call: Callable[..., Any], leaves: Sequence[Any], build: Build, ranks: int
-    ) -> None:
-        model.double()
+    def __init__(self, asked: CallToDivide, replicas: int) -> None:
+        self._asked, self._model = asked, asked.model
+        self._stages, self._replicas = asked.ranks // replicas, replicas
+        model = asked.model.double()
         torch.set_default_dtype(torch.float64)
-        self._model, self._call, self._ranks, self._build = model, call, ranks, build
-        self._leaves = [exact(each) for each in leaves]
+        self._leaves = [exact(each) for each in asked.leaves]
         self._parameters = dict(model.named_parameters())
         self._buffers = {name: (each, each.detach().clone()) for name, each in model.named_buffers()}
         self._chance = States.now()
@@ -45,10 +46,10 @@ class PipelineTrial:
             `reason`: why it stays whole.
         """
         with Uses(self._model) as uses:
-            self._whole = self._trained(self._whole_call)
+            self._whole = self._trained(self._asked.made)
         self._gradients = {name: each.grad for name, each in self._parameters.items()}
         self._after = [each.detach().clone() for each, _ in self._buffers.values()]
-        stages = stages_of(self._model, uses.order, self._ranks)
+        stages = stages_of(self._model, uses.order, self._stages)
         if not stages:
             return {"reason": _FEW}
         written = [name for name, (each, before) in self._buffers.items() if not torch.equal(each, before)]
@@ -80,10 +81,6 @@ class PipelineTrial:
             for each in self._leaves
         ]
 
-    def _whole_call(self, leaves: list[Any]) -> Any:
-        args, kwargs = self._build(leaves)
-        return self._call(*args, **kwargs)
-
     def _trained(self, make: Callable[[list[Any]], Any]) -> tuple[list[Any], list[Any], States]:
         """Results, gradients of what is given, and random states afterwards; weights have theirs in `grad`."""
         given = self._given()
@@ -95,13 +92,17 @@ class PipelineTrial:
         gradients = [each.grad for each in given if isinstance(each, torch.Tensor) and each.is_leaf]
         return [each.detach() for each in results], gradients, after
 
+    def _rows(self, batches: Batches | None) -> int:
+        """How many rows of stages have to do with each other: with the whole batch, each is as if it were alone."""
+        return self._replicas if batches is not None else 1
+
     def _staged(self, stages: dict[str, tuple[int, bool]], batches: Batches | None, work: Callable[[Any], Any]) -> Any:
         owners = {id(self._parameters[name]): each for name, each in stages.items()}
-        boxes = Mailboxes(self._ranks)
+        boxes = Mailboxes(self._stages, self._rows(batches))
 
         def as_rank() -> Any:
             staged = StagedCall(boxes, owners, torch.device("cpu"), lambda: None)
-            return work(lambda leaves: staged.make(self._call, leaves, self._build, batches))
+            return work(lambda leaves: staged.make(replace(self._asked, leaves=leaves), batches))
 
         with self._naming():
             return boxes.run(as_rank)
@@ -117,9 +118,9 @@ class PipelineTrial:
             return f"{self._where}{error}"
         except Exception as error:
             return f"{self._where}it fails in stages ({_first_line(error)})"
-        return self._compared(made)
+        return self._compared(made, self._rows(batches))
 
-    def _compared(self, made: Any) -> str:
+    def _compared(self, made: Any, rows: int) -> str:
         results, gradients, chance = self._whole
         for theirs, given, after in made:
             if len(theirs) != len(results) or not all(map(equal_in_fp64, results, theirs)):
@@ -130,7 +131,8 @@ class PipelineTrial:
                 return "it draws random numbers where only the stage itself can draw them"
         noise = noise_of([*self._gradients.values()])
         for name, each in self._parameters.items():
-            if not equal_in_fp64(self._gradients[name], each.grad, noise):
+            mean = each.grad if each.grad is None else each.grad / rows  # all have added theirs to it
+            if not equal_in_fp64(self._gradients[name], mean, noise):
                 return f"{name}: its gradient differs in stages"
         for (name, (buffer, _)), expected in zip(self._buffers.items(), self._after, strict=True):
             if buffer.is_floating_point() and not equal_in_fp64(expected, buffer):  # ranks share those that count
@@ -146,7 +148,7 @@ class PipelineTrial:
                 return [each for each in flatten(make(self._given()))[0] if isinstance(each, torch.Tensor)]
 
         try:
-            whole = results(self._whole_call)
+            whole = results(self._asked.made)
             made = self._staged(stages, None, results)
         except Exception:
             return True

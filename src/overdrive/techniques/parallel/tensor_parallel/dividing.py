@@ -21,7 +21,7 @@ from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.finding import found
 from overdrive.techniques.parallel.tensor_parallel.layers import divide, part_of
 from overdrive.techniques.parallel.tensor_parallel.parts import Part, whole_of
-from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by
+from overdrive.techniques.parallel.tensor_parallel.shards import call_over, divided_by, shards
 from overdrive.techniques.parallel.tensor_parallel.weights import trained_by
 
 _NAMED = 3  # layers that a sentence names; the others are counted
@@ -74,7 +74,7 @@ class Dividing:
         if optimizers:
             self._seen.add(model)
             self._divide(model, optimizers, call, args, kwargs)
-        if not self._cuts:
+        if not self._cuts or shards() is not self._live:  # in a trial, what a module of the model gives stays in parts
             return call(*args, **kwargs)
         try:
             return pytree.tree_map_only(Part, lambda each: whole_of(each), call(*args, **kwargs))

@@ -83,7 +83,9 @@ class Gathered(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         them = shards()
-        return ctx.cut.part(entered(gradient), them.rank, them.size), None
+        part = ctx.cut.part(entered(gradient), them.rank, them.size)
+        # A weight keeps what it is given as its gradient: a view would keep the whole.
+        return part.clone(memory_format=torch.contiguous_format), None
 
 
 _last: dict[int, tuple[Any, Any]] = {}  # by rank, the tensor that entered last, and what it entered as

@@ -1,0 +1,38 @@
+"""A model's call that is about to be made, and what it can be made in parts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from overdrive.model_state.division.chance import Chance
+from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.tree import Build
+
+
+@dataclass(frozen=True)
+class CallToDivide:
+    """
+    Attributes:
+        call: makes it.
+        leaves: its arguments; `build` makes `(args, kwargs)` of them, or of others in their place.
+        ranks: how many it is divided over.
+        chance: draws what a part needs of the whole's random numbers; noted here is what is drawn.
+        norms: takes statistics over all parts; noted here is what is normalised.
+    """
+
+    model: nn.Module
+    call: Callable[..., Any]
+    leaves: Sequence[Any]
+    build: Build
+    ranks: int
+    chance: Chance
+    norms: Norms
+
+    def made(self, leaves: Sequence[Any]) -> Any:
+        """The result for these leaves."""
+        args, kwargs = self.build(leaves)
+        return self.call(*args, **kwargs)
