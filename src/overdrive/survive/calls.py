@@ -13,6 +13,7 @@ from overdrive.survive.ours import asked_by_technique
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.journal import Journal
+    from overdrive.survive.optimizer_states import OptimizerStates
 
 
 class JournaledRun(Protocol):
@@ -54,6 +55,7 @@ class Calls:
     Attributes:
         optimizers: that the program made.
         with_gradients: which of their parameters had a gradient, when that was noted last.
+        states: what they keep; from PyTorch's arrival on.
     """
 
     def __init__(self, run: JournaledRun) -> None:
@@ -61,10 +63,14 @@ class Calls:
         self._told = answers.Told()
         self.optimizers: list[Any] = []
         self.with_gradients = ""
+        self.states: OptimizerStates
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
 
     def follow(self, seams: Seams) -> None:
+        from overdrive.survive.optimizer_states import OptimizerStates
+
         guarded = self._run.guarded
+        self.states = OptimizerStates()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
         seams.model_called.subscribe(guarded(self._model_called))
         seams.optimizer_called.subscribe(guarded(self._step_called))
@@ -72,6 +78,7 @@ class Calls:
         seams.gradients_called.subscribe(guarded(self._gradients_called))
         seams.value_asked.subscribe(guarded(self._value_asked))
         seams.shape_asked.subscribe(guarded(self._shape_asked))
+        seams.state_asked.subscribe(guarded(self._state_asked))
         if self._run.replaying:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
 
@@ -128,6 +135,28 @@ class Calls:
             return result
         entry = self._answer("shapes", f"a shape that depends on a tensor's values ({subject[0]})")
         return call() if entry is None else answers.of_shapes(call(), entry[1])
+
+    def _state_asked(self, optimizer: Any) -> None:
+        """Steps that are skipped make none: it is made before the program reads it."""
+        if self._run.aside() or asked_by_technique():
+            return
+        stepped = self.states.asked(optimizer)
+        self._made(lambda: self._tell_state("state", optimizer, stepped))
+
+    def _tell_state(self, kind: str, optimizer: Any, due: bool) -> None:
+        """`due`: where it may be another one than was told last."""
+        from overdrive.survive.optimizer_states import CannotTake
+
+        journal = self._run.journal
+        if self._run.replaying:
+            if journal.peek(kind):
+                self.states.make(optimizer, journal.next(kind, "")[1])
+            return
+        try:
+            if due and (news := self.states.news(optimizer)) is not None:
+                journal.add(kind, news)
+        except CannotTake as error:
+            self._run.cannot_skip(str(error))
 
     def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         skips = self._run.replaying and not self._run.warming and not self._run.aside()
@@ -191,10 +220,14 @@ class Calls:
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
             return call(*args, **kwargs)
+        self._made(lambda: self._tell_state("loaded", optimizer, self.states.touched(optimizer)))
         closure, args, kwargs = answers.closure_of(args, kwargs)
         if closure is None:
-            return self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
-        return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+            result = self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
+        else:
+            result = self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+        self.states.stepped(optimizer)
+        return result
 
     def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
         if self._run.replaying and not self._run.warming:

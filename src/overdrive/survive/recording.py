@@ -120,10 +120,10 @@ class Recording:
         began = self._clock()
         try:
             found = heap.Heap(sys._getframe())
-            taking = state.Taking(found)
+            taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()
             header: dict[str, Any] = {
-                "format": 1,
+                "format": 2,
                 "step": self._run.steps,
                 "journal": {"bytes": length, "sha256": digest},
                 "gradients there": self._run.calls.with_gradients,

@@ -251,8 +251,10 @@ class Survivor:
             return wanted
         agreed = self._group.agree(wanted)
         if agreed:
+            self.inside = True
             for optimizer in self.calls.optimizers:
                 _ = optimizer.state  # until its next step: who reads it finds it whole
+            self.inside = False
         return agreed
 
     def end(self, sentence: str) -> NoReturn:
@@ -277,6 +279,7 @@ class Survivor:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
             with self.reading_alone():
+                state.make_states(heap.Heap(sys._getframe()), self.calls.states, target.header)
                 found = heap.Heap(sys._getframe())
                 state.put_back(found, target.header, target.block)
                 watch_graphs(found, self.calls.passed_through)
