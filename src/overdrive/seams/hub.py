@@ -120,6 +120,7 @@ class Seams:
         self.backward_called = Around(self)  # (tensors) a backward pass; call()
         self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
         self.value_asked = Around(self)  # (name, tensor) Python asks for what a tensor holds; call() tells it
+        self.attribute_set = Event(self)  # (module, name) a module's attribute has another value
         self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)

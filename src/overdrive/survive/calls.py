@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.journal import Journal
     from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.set_in_calls import SetInCalls
 
 
 class JournaledRun(Protocol):
@@ -45,6 +47,9 @@ class JournaledRun(Protocol):
     def beside(self) -> bool:
         """Whether it is not the program's, or within a call that is skipped as a whole."""
 
+    def elsewhere(self) -> bool:
+        """Whether it is in a thread or a process of the program's."""
+
     def begin_anew(self, reason: str) -> NoReturn: ...
 
     def cannot_skip(self, reason: str) -> None: ...
@@ -64,15 +69,18 @@ class Calls:
         self.optimizers: list[Any] = []
         self.with_gradients = ""
         self.states: OptimizerStates
+        self._set: SetInCalls
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
 
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.optimizer_states import OptimizerStates
+        from overdrive.survive.set_in_calls import SetInCalls
 
         guarded = self._run.guarded
-        self.states = OptimizerStates()
+        self.states, self._set = OptimizerStates(), SetInCalls()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
         seams.model_called.subscribe(guarded(self._model_called))
+        seams.attribute_set.subscribe(guarded(self._attribute_set))
         seams.optimizer_called.subscribe(guarded(self._step_called))
         seams.backward_called.subscribe(guarded(self._backward_called))
         seams.gradients_called.subscribe(guarded(self._gradients_called))
@@ -162,25 +170,53 @@ class Calls:
         skips = self._run.replaying and not self._run.warming and not self._run.aside()
         return answers.drawn(name, args, kwargs) if skips else None
 
-    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
-        from overdrive.survive import state, structure
-
+    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
+        """`model`: whose call it is, if it is one's."""
         if self._run.replaying:
-            warm = self._run.warming
-            result = self._made(call) if warm else None  # first: a closure in it is told of by itself
-            entry = self._next(kind, told)
-            if self._run.journal.peek("host"):
-                state.set_host(self._run.journal.next("host", "")[1])
-            return result if warm else structure.made(entry[1], given, self.passed_through)
+            return self._again(kind, told, given, call, model)
+        from overdrive.survive import state
+
         before = state.host_state()
+        if model is not None:
+            self._set.begin()
         result = self._made(call)
-        try:
-            self._run.journal.add(kind, structure.told(result, given))
-        except structure.CannotTell as error:
-            self._run.cannot_skip(f"{told} returns {error}")
+        self._note_result(kind, told, result, given, model)
         if state.host_state() is not before and not _same(state.host_state(), before):
             self._run.journal.add("host", state.host_told())
         return result
+
+    def _again(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any) -> Any:
+        from overdrive.survive import set_in_calls, state, structure
+
+        warm = self._run.warming
+        result = self._made(call) if warm else None  # first: a closure in it is told of by itself
+        entry = self._next(kind, told)
+        if self._run.journal.peek("host"):
+            state.set_host(self._run.journal.next("host", "")[1])
+        if warm:
+            return result
+        if len(entry) == 2:
+            return structure.made(entry[1], given, self.passed_through)
+        result, *values = structure.made(entry[1], (given, list(model.parameters())), self.passed_through)
+        for place, value in zip(entry[2], values, strict=True):
+            set_in_calls.set_again(model, place, value)
+        return result
+
+    def _note_result(self, kind: str, told: str, result: Any, given: Any, model: Any) -> None:
+        """What it set and cannot be told shows when the run is made again."""
+        from overdrive.survive import structure
+
+        found = self._set.found(model) if model is not None else []
+        values, places = [value for _, value in found], [place for place, _ in found]
+        try:
+            if found:
+                with contextlib.suppress(structure.CannotTell):
+                    of_all = structure.told([result, *values], (given, list(model.parameters())))
+                    self._run.journal.add(kind, of_all, places)
+                    return
+            self._run.journal.add(kind, structure.told(result, given))
+        except structure.CannotTell as error:
+            self._run.cannot_skip(f"{told} returns {error}")
 
     def _made(self, call: Callable[[], Any]) -> Any:
         """The call itself, with nothing that is asked in it told."""
@@ -196,8 +232,12 @@ class Calls:
     def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
             return call(*args, **kwargs)
-        told = f"a call of {type(model).__name__}"
-        return self._skipped("model", told, (args, kwargs), lambda: call(*args, **kwargs))
+        told, given = f"a call of {type(model).__name__}", (args, kwargs)
+        return self._skipped("model", told, given, lambda: call(*args, **kwargs), model)
+
+    def _attribute_set(self, module: Any, name: str) -> None:
+        if self._run.inside and not self._run.elsewhere():
+            self._set.heard(module, name)
 
     def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():

@@ -77,7 +77,7 @@ class Taking:
 
 
 def make_states(heap: Heap, states: OptimizerStates, header: dict[str, Any]) -> None:
-    """Have the optimizers that `heap` found keep what they kept, without its numbers. What they keep is looked at after.
+    """Have the optimizers that `heap` found keep what they kept, without its numbers: they are looked through after it.
 
     Raises:
         OtherState: there are more of them, or fewer.
