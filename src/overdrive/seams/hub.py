@@ -88,7 +88,7 @@ class Seams:
         self.framework_arrived = Event(self, always=True)  # () the last of `frameworks` has just been imported
         self.framework_ready = Event(self, always=True)  # () all of it is there, and its seams are entered
         self.optimizer_made = Event(self, always=True)  # (optimizer, models) parameters and their modules are known
-        self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, by the program or by itself
+        self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, also by itself, or replaced
         self.step_begins = Event(self)  # (optimizer)
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
