@@ -17,7 +17,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import storage_id
-from overdrive.seams.torch.optimizer_state import state_of
 
 _PLAIN = (bool, int, float, str, type(None))
 Told = list[Any]
@@ -42,7 +41,7 @@ class OptimizerStates:
     def stepped(self, optimizer: Any) -> None:
         self._stepped.add(optimizer)
         self._asked.discard(optimizer)
-        self._tables[optimizer] = state_of(optimizer)
+        self._tables[optimizer] = vars(optimizer).get("state")
 
     def asked(self, optimizer: Any) -> bool:
         """The program asks for its state; whether a step was made since it did last."""
@@ -53,7 +52,7 @@ class OptimizerStates:
 
     def touched(self, optimizer: Any) -> bool:
         """Whether the program may have put other things into its state since its last step."""
-        return optimizer in self._asked or state_of(optimizer) is not self._tables.get(optimizer)
+        return optimizer in self._asked or vars(optimizer).get("state") is not self._tables.get(optimizer)
 
     def news(self, optimizer: Any) -> Told | None:
         """What it keeps; None where that is what was told last, or nothing yet.
@@ -62,9 +61,7 @@ class OptimizerStates:
             CannotTake: it keeps what is no tensor and no usual container.
         """
         told = self.told(optimizer)
-        if not told and optimizer not in self._last:
-            return None
-        if self._last.get(optimizer) == told:
+        if self._last.get(optimizer, []) == told:
             return None
         self._last[optimizer] = told
         return told
