@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from overdrive.survive.journal import Journal
 
 torch = pytest.importorskip("torch")
 
@@ -109,15 +112,25 @@ def test_what_is_there_is_kept_and_parts_of_one_memory_stay_that() -> None:
     assert made["b"].shape == (2,) and made["b"].data_ptr() == made["a"].data_ptr() + 24
 
 
-def test_news_are_told_once() -> None:
+def test_what_is_news_is_noted_once_and_answers_the_same_optimizer(tmp_path: Path) -> None:
     from overdrive.survive.optimizer_states import OptimizerStates
 
-    states, optimizer = OptimizerStates(), trained(MAKERS["adam"])
-    assert states.news(optimizer) and states.news(optimizer) is None
+    states, optimizer, journal = OptimizerStates(), trained(MAKERS["adam"]), Journal(tmp_path / "journal")
+    states.note("state 0", trained(MAKERS["adam"], steps=0), journal)  # keeps nothing yet
+    states.note("state 0", optimizer, journal)
+    states.note("state 0", optimizer, journal)
     stepped(optimizer, 1)
-    assert states.news(optimizer) is None  # the same tensors, with other numbers in them
+    states.note("state 0", optimizer, journal)  # the same tensors, with other numbers in them
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    assert states.news(optimizer)
+    states.note("loaded 0", optimizer, journal)
+    journal.read(*journal.flush())
+    assert [entry[0] for entry in journal.to_come] == ["state 0", "loaded 0"]
+
+    again, other = OptimizerStates(), trained(MAKERS["adam"], steps=0)
+    again.answer("state 1", other, journal)
+    assert not other.state and len(journal.to_come) == 2
+    again.answer("state 0", other, journal)
+    assert forms(other.state_dict()["state"]) == forms(optimizer.state_dict()["state"])
 
 
 def test_it_is_seen_whether_a_program_may_have_loaded_a_state() -> None:

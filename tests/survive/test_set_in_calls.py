@@ -31,6 +31,5 @@ def test_what_a_call_sets_is_found_with_its_place_and_set_again() -> None:
 
     again = torch.nn.Sequential(torch.nn.Linear(2, 2))
     again[0].register_buffer("mask", None)
-    for place, value in found:
-        set_again(again, place, value)
+    set_again(again, [place for place, _ in found], [value for _, value in found])
     assert again[0].calls == 3 and again.seen and again[0]._buffers["mask"] is values["mask"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -155,14 +156,13 @@ class Calls:
         """`due`: where it may be another one than was told last."""
         from overdrive.survive.optimizer_states import CannotTake
 
-        journal = self._run.journal
+        kind = f"{kind} {next((n for n, each in enumerate(self.optimizers) if each is optimizer), -1)}"
         if self._run.replaying:
-            if journal.peek(kind):
-                self.states.make(optimizer, journal.next(kind, "")[1])
+            self.states.answer(kind, optimizer, self._run.journal)
             return
         try:
-            if due and (news := self.states.news(optimizer)) is not None:
-                journal.add(kind, news)
+            if due:
+                self.states.note(kind, optimizer, self._run.journal)
         except CannotTake as error:
             self._run.cannot_skip(str(error))
 
@@ -198,8 +198,7 @@ class Calls:
         if len(entry) == 2:
             return structure.made(entry[1], given, self.passed_through)
         result, *values = structure.made(entry[1], (given, list(model.parameters())), self.passed_through)
-        for place, value in zip(entry[2], values, strict=True):
-            set_in_calls.set_again(model, place, value)
+        set_in_calls.set_again(model, entry[2], values)
         return result
 
     def _note_result(self, kind: str, told: str, result: Any, given: Any, model: Any) -> None:
@@ -273,7 +272,7 @@ class Calls:
         if self._run.replaying and not self._run.warming:
             while self._run.journal.peek("closure"):
                 self._run.journal.next("closure", "")
-                with _gradients_on():
+                with sys.modules["torch"].enable_grad():
                     closure()
             return self._skipped("step", "an optimizer's step", (), lambda: None)
 
@@ -293,9 +292,3 @@ class Calls:
 
 def _same(one: Any, other: Any) -> bool:
     return one[0] == other[0] and (one[1] is other[1] or repr(one[1]) == repr(other[1]))
-
-
-def _gradients_on() -> Any:
-    import torch
-
-    return torch.enable_grad()

@@ -10,13 +10,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import storage_id
+
+if TYPE_CHECKING:
+    from overdrive.survive.journal import Journal
 
 _PLAIN = (bool, int, float, str, type(None))
 Told = list[Any]
@@ -54,22 +57,26 @@ class OptimizerStates:
         """Whether the program may have put other things into its state since its last step."""
         return optimizer in self._asked or vars(optimizer).get("state") is not self._tables.get(optimizer)
 
-    def news(self, optimizer: Any) -> Told | None:
-        """What it keeps; None where that is what was told last, or nothing yet.
+    def note(self, kind: str, optimizer: Any, journal: Journal) -> None:
+        """What it keeps, as an entry of this kind; none where that is what was told last, or nothing yet.
 
         Raises:
             CannotTake: it keeps what is no tensor and no usual container.
         """
         told = self.told(optimizer)
-        if self._last.get(optimizer, []) == told:
-            return None
-        self._last[optimizer] = told
-        return told
+        if self._last.get(optimizer, []) != told:
+            self._last[optimizer] = told
+            journal.add(kind, told)
+
+    def answer(self, kind: str, optimizer: Any, journal: Journal) -> None:
+        """Have it keep what was noted here, if something was."""
+        if journal.peek(kind):
+            self.make(optimizer, journal.next(kind, "")[1])
 
     def told(self, optimizer: Any) -> Told:
         """
         Raises:
-            CannotTake: see `news`.
+            CannotTake: see `note`.
         """
         return _Telling(self, parameters_of(optimizer)).entries(optimizer.state.items())
 

@@ -34,9 +34,9 @@ class SetInCalls:
         return [(place, value) for place, value in there if value is not _ABSENT]
 
 
-def set_again(model: torch.nn.Module, place: Place, value: Any) -> None:
-    module, name = place
-    setattr(model.get_submodule(module), name, value)
+def set_again(model: torch.nn.Module, places: list[Place], values: list[Any]) -> None:
+    for (module, name), value in zip(places, values, strict=True):
+        setattr(model.get_submodule(module), name, value)
 
 
 def _value(module: torch.nn.Module, name: str) -> Any:
