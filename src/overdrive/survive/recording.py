@@ -116,6 +116,7 @@ class Recording:
 
     def _take_all(self, optimizer: Any) -> None:
         from overdrive.survive import heap, state
+        from overdrive.survive.optimizer_states import CannotTake
 
         began = self._clock()
         try:
@@ -137,7 +138,7 @@ class Recording:
             self._states[self._run.steps] = header["files"]
             self.snapshots.take(found, optimizer, header, taking)
             self.snapshots.cost += self._clock() - began
-        except state.CannotTake as error:
+        except CannotTake as error:
             self._run.cannot_skip(str(error))
         except Exception as error:
             self._run.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
