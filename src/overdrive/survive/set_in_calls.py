@@ -41,4 +41,5 @@ def set_again(model: torch.nn.Module, places: list[Place], values: list[Any]) ->
 
 def _value(module: torch.nn.Module, name: str) -> Any:
     """Parameters and modules are no results of a call."""
-    return module._buffers[name] if name in module._buffers else vars(module).get(name, _ABSENT)
+    value = getattr(module, name, _ABSENT)
+    return _ABSENT if isinstance(value, (torch.nn.Parameter, torch.nn.Module)) else value
