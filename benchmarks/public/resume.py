@@ -41,7 +41,7 @@ def resumed(folder: Path, program: dict[str, Any], base: Path, kills: int, seed:
             stderr=subprocess.PIPE,
         )
         if not told.exists():
-            return {"refused": done.stderr.strip()[-500:]}
+            return {"refused": done.stderr.strip()[-500:] or f"it ended with {done.returncode}"}
         found: Result = json.loads(told.read_text())
         return found
 

@@ -220,12 +220,13 @@ def _held(weight: Any, count: int, shared: bool) -> Any:
 
 def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.state import OtherState, Taking, put_back
 
     # Other tests of this process, as modules, would be the program's too.
     monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     then = held(torch.arange(4.0), 3, shared=True)
-    taken = Taking(then)
+    taken = Taking(then, OptimizerStates())
     blocks = [bytes(each) for each in taken.blocks]
     now = held(torch.zeros(4), 3, shared=True)
     put_back(now, taken.header, blocks.__getitem__)

@@ -108,6 +108,88 @@ def test_a_folder_that_is_named_after_the_time_is_the_same_one(survive: RunIt, t
     assert len(printed) == 4 and {line[3] for line in printed} == {log.parent.name}
 
 
+# As nanoGPT keeps its checkpoint, and PyTorch's word-level Transformer its mask; and a list of what one optimizer kept.
+KEEPS = """
+import copy, os, signal
+import torch
+nn = torch.nn
+torch.manual_seed(3)
+class Masked(nn.Linear):
+    mask, calls = None, 0
+    def forward(self, x):
+        if self.mask is None or len(self.mask) != len(x):
+            self.mask = (torch.arange(len(x)) % 5 > 0).float()
+        self.calls += 1
+        self.last = super().forward(x) * self.mask[:, None]
+        return self.last
+class Counts(torch.optim.Optimizer):
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            state["count"] = state.get("count", 0) + 1
+            state.setdefault("past", []).append(p.grad.norm())
+            del state["past"][:-3]
+            state["before"] = p.detach().clone()
+            p.data -= 0.01 * p.grad * (1 + 1 / state["count"])
+model = nn.Sequential(Masked(6, 16), nn.Tanh(), nn.Linear(16, 2))
+first, second = torch.optim.AdamW(model[0].parameters(), lr=0.02), Counts(model[2].parameters(), {})
+x = torch.randn(60, 6); y = (x.sum(1) > 0).long()
+best, loaded, history = 9.0, None, []
+for step in range(1, 31):
+    i = torch.randint(0, 60, (12 + step % 2,))
+    loss = nn.functional.cross_entropy(model(x[i]), y[i])
+    first.zero_grad(); second.zero_grad(); loss.backward()
+    grads = [p.grad for p in model.parameters()]
+    first.step(); second.step()
+    if step % 4 == 1:
+        checkpoint = {"model": model.state_dict(), "first": first.state_dict(), "second": second.state_dict()}
+        torch.save(checkpoint, "last.pt")
+    if loss < best:
+        best, loaded = loss.item(), [copy.deepcopy(each.state_dict()) for each in (first, second)]
+    if step % 9 == 0:
+        first.load_state_dict(loaded[0]); second.load_state_dict(loaded[1])
+    if step % 5 == 0:
+        history += [dict(each) for each in second.state.values()]
+    print(step, f"{loss:.9f}", model[0].calls)
+    if step == int(os.environ.get("DIES", 0)):
+        os.kill(os.getpid(), signal.SIGKILL)
+torch.save([checkpoint, loaded, history, grads, model[0].mask, model[0].last.detach()], "end.pt")
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_what_a_program_keeps_of_its_optimizers_and_its_model_of_its_calls_is_kept(
+    survive: RunIt, tmp_path: Path
+) -> None:
+    whole = survive(KEEPS, "whole")
+    assert whole.returncode == 0, whole.stderr
+    parts = [survive(KEEPS, "killed", dies=dies) for dies in (8, 14, 23, 0)]
+    told = "".join(each.stderr for each in parts)
+    assert told.count("gone on after step") == 3 and "from its start" not in told, told
+    assert "".join(each.stdout for each in parts) == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+POOL = """
+import multiprocessing, torch
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(abs, [-3, -4]))
+weight = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+weight.sum().backward(); optimizer.step()
+print(weight.tolist())
+"""
+
+
+@pytest.mark.survive
+def test_a_program_with_a_pool_comes_to_its_end_and_is_told_what_a_kill_costs(survive: RunIt) -> None:
+    """A pool ends its processes by SIGTERM, which the run itself answers otherwise."""
+    got = survive(POOL, "pool")
+    assert got.returncode == 0 and got.stdout.startswith("[3, 4]"), got.stderr
+    assert "it forks a process, whose work cannot be skipped. Killed, it begins from its start" in got.stderr
+
+
 COUNTS = TRAIN.replace(
     "optimizer = torch",
     "calls = []\nmodel.register_forward_hook(lambda *_: calls.append(len(calls)))\noptimizer = torch",

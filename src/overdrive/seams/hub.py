@@ -88,7 +88,7 @@ class Seams:
         self.framework_arrived = Event(self, always=True)  # () the last of `frameworks` has just been imported
         self.framework_ready = Event(self, always=True)  # () all of it is there, and its seams are entered
         self.optimizer_made = Event(self, always=True)  # (optimizer, models) parameters and their modules are known
-        self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, by the program or by itself
+        self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, also by itself, or replaced
         self.step_begins = Event(self)  # (optimizer)
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
@@ -120,6 +120,7 @@ class Seams:
         self.backward_called = Around(self)  # (tensors) a backward pass; call()
         self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
         self.value_asked = Around(self)  # (name, tensor) Python asks for what a tensor holds; call() tells it
+        self.attribute_set = Event(self)  # (module, name) a module's attribute has another value
         self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)

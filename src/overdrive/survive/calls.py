@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -13,6 +15,8 @@ from overdrive.survive.ours import asked_by_technique
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.journal import Journal
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.set_in_calls import SetInCalls
 
 
 class JournaledRun(Protocol):
@@ -44,6 +48,9 @@ class JournaledRun(Protocol):
     def beside(self) -> bool:
         """Whether it is not the program's, or within a call that is skipped as a whole."""
 
+    def elsewhere(self) -> bool:
+        """Whether it is in a thread or a process of the program's."""
+
     def begin_anew(self, reason: str) -> NoReturn: ...
 
     def cannot_skip(self, reason: str) -> None: ...
@@ -54,6 +61,7 @@ class Calls:
     Attributes:
         optimizers: that the program made.
         with_gradients: which of their parameters had a gradient, when that was noted last.
+        states: what they keep; from PyTorch's arrival on.
     """
 
     def __init__(self, run: JournaledRun) -> None:
@@ -61,17 +69,25 @@ class Calls:
         self._told = answers.Told()
         self.optimizers: list[Any] = []
         self.with_gradients = ""
+        self.states: OptimizerStates
+        self._set: SetInCalls
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
 
     def follow(self, seams: Seams) -> None:
+        from overdrive.survive.optimizer_states import OptimizerStates
+        from overdrive.survive.set_in_calls import SetInCalls
+
         guarded = self._run.guarded
+        self.states, self._set = OptimizerStates(), SetInCalls()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
         seams.model_called.subscribe(guarded(self._model_called))
+        seams.attribute_set.subscribe(guarded(self._attribute_set))
         seams.optimizer_called.subscribe(guarded(self._step_called))
         seams.backward_called.subscribe(guarded(self._backward_called))
         seams.gradients_called.subscribe(guarded(self._gradients_called))
         seams.value_asked.subscribe(guarded(self._value_asked))
         seams.shape_asked.subscribe(guarded(self._shape_asked))
+        seams.state_asked.subscribe(guarded(self._state_asked))
         if self._run.replaying:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
 
@@ -129,29 +145,77 @@ class Calls:
         entry = self._answer("shapes", f"a shape that depends on a tensor's values ({subject[0]})")
         return call() if entry is None else answers.of_shapes(call(), entry[1])
 
+    def _state_asked(self, optimizer: Any) -> None:
+        """Steps that are skipped make none: it is made before the program reads it."""
+        if self._run.aside() or asked_by_technique():
+            return
+        stepped = self.states.asked(optimizer)
+        self._made(lambda: self._tell_state("state", optimizer, stepped))
+
+    def _tell_state(self, kind: str, optimizer: Any, due: bool) -> None:
+        """`due`: where it may be another one than was told last."""
+        from overdrive.survive.optimizer_states import CannotTake
+
+        kind = f"{kind} {next((n for n, each in enumerate(self.optimizers) if each is optimizer), -1)}"
+        if self._run.replaying:
+            self.states.answer(kind, optimizer, self._run.journal)
+            return
+        try:
+            if due:
+                self.states.note(kind, optimizer, self._run.journal)
+        except CannotTake as error:
+            self._run.cannot_skip(str(error))
+
     def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         skips = self._run.replaying and not self._run.warming and not self._run.aside()
         return answers.drawn(name, args, kwargs) if skips else None
 
-    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
-        from overdrive.survive import state, structure
-
+    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
+        """`model`: whose call it is, if it is one's."""
         if self._run.replaying:
-            warm = self._run.warming
-            result = self._made(call) if warm else None  # first: a closure in it is told of by itself
-            entry = self._next(kind, told)
-            if self._run.journal.peek("host"):
-                state.set_host(self._run.journal.next("host", "")[1])
-            return result if warm else structure.made(entry[1], given, self.passed_through)
+            return self._again(kind, told, given, call, model)
+        from overdrive.survive import state
+
         before = state.host_state()
+        if model is not None:
+            self._set.begin()
         result = self._made(call)
-        try:
-            self._run.journal.add(kind, structure.told(result, given))
-        except structure.CannotTell as error:
-            self._run.cannot_skip(f"{told} returns {error}")
+        self._note_result(kind, told, result, given, model)
         if state.host_state() is not before and not _same(state.host_state(), before):
             self._run.journal.add("host", state.host_told())
         return result
+
+    def _again(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any) -> Any:
+        from overdrive.survive import set_in_calls, state, structure
+
+        warm = self._run.warming
+        result = self._made(call) if warm else None  # first: a closure in it is told of by itself
+        entry = self._next(kind, told)
+        if self._run.journal.peek("host"):
+            state.set_host(self._run.journal.next("host", "")[1])
+        if warm:
+            return result
+        if len(entry) == 2:
+            return structure.made(entry[1], given, self.passed_through)
+        result, *values = structure.made(entry[1], (given, list(model.parameters())), self.passed_through)
+        set_in_calls.set_again(model, entry[2], values)
+        return result
+
+    def _note_result(self, kind: str, told: str, result: Any, given: Any, model: Any) -> None:
+        """What it set and cannot be told shows when the run is made again."""
+        from overdrive.survive import structure
+
+        found = self._set.found(model) if model is not None else []
+        values, places = [value for _, value in found], [place for place, _ in found]
+        try:
+            if found:
+                with contextlib.suppress(structure.CannotTell):
+                    of_all = structure.told([result, *values], (given, list(model.parameters())))
+                    self._run.journal.add(kind, of_all, places)
+                    return
+            self._run.journal.add(kind, structure.told(result, given))
+        except structure.CannotTell as error:
+            self._run.cannot_skip(f"{told} returns {error}")
 
     def _made(self, call: Callable[[], Any]) -> Any:
         """The call itself, with nothing that is asked in it told."""
@@ -167,8 +231,12 @@ class Calls:
     def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
             return call(*args, **kwargs)
-        told = f"a call of {type(model).__name__}"
-        return self._skipped("model", told, (args, kwargs), lambda: call(*args, **kwargs))
+        told, given = f"a call of {type(model).__name__}", (args, kwargs)
+        return self._skipped("model", told, given, lambda: call(*args, **kwargs), model)
+
+    def _attribute_set(self, module: Any, name: str) -> None:
+        if self._run.inside and not self._run.elsewhere():
+            self._set.heard(module, name)
 
     def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():
@@ -191,16 +259,20 @@ class Calls:
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
             return call(*args, **kwargs)
+        self._made(lambda: self._tell_state("loaded", optimizer, self.states.touched(optimizer)))
         closure, args, kwargs = answers.closure_of(args, kwargs)
         if closure is None:
-            return self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
-        return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+            result = self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
+        else:
+            result = self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+        self.states.stepped(optimizer)
+        return result
 
     def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
         if self._run.replaying and not self._run.warming:
             while self._run.journal.peek("closure"):
                 self._run.journal.next("closure", "")
-                with _gradients_on():
+                with sys.modules["torch"].enable_grad():
                     closure()
             return self._skipped("step", "an optimizer's step", (), lambda: None)
 
@@ -220,9 +292,3 @@ class Calls:
 
 def _same(one: Any, other: Any) -> bool:
     return one[0] == other[0] and (one[1] is other[1] or repr(one[1]) == repr(other[1]))
-
-
-def _gradients_on() -> Any:
-    import torch
-
-    return torch.enable_grad()

@@ -30,11 +30,22 @@ class Ending:
         for number in SIGNALS:
             if signal.getsignal(number) is signal.SIG_DFL:  # else it was told to be ignored
                 signal.signal(number, self._asked)
+        os.register_at_fork(after_in_child=self._leave_child)
 
     def pass_over(self) -> None:
         """Another process of the run answers them, and ends this one."""
         for number in SIGNALS:
-            signal.signal(number, lambda *_: None)  # no SIG_IGN, which programs that it starts would inherit
+            signal.signal(number, self._passed)  # no SIG_IGN, which programs that it starts would inherit
+        os.register_at_fork(after_in_child=self._leave_child)
+
+    def _leave_child(self) -> None:
+        """A process that the program forks ends by SIGTERM, which `Process.terminate` and pools send theirs; what Slurm
+        sends to all of a job ahead of a time limit is still none of its business."""
+        if signal.getsignal(signal.SIGTERM) in (self._asked, self._passed):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _passed(self, number: int, frame: Any) -> None:
+        pass
 
     def _asked(self, number: int, frame: Any) -> None:
         self.asked_by = number

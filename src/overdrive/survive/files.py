@@ -53,7 +53,7 @@ class Files:
         self._own = _Thread()
         self._lock = threading.Lock()
         self.noting = False
-        self.on_started: Callable[[], object] = lambda: None  # the program has another one started
+        self.on_started: Callable[[str], object] = lambda what: None  # what the program does to have others work
         self.on_lost: Callable[[OSError], object] = lambda error: None  # what a file was could not be kept
         self._temporary = tempfile.gettempdir()
         if self._list.exists():
@@ -121,7 +121,7 @@ class Files:
             elif event == "sqlite3.connect":
                 self.note(args[0])
             elif event in _STARTS and os.getpid() == self._process and started_by_program():
-                self.on_started()
+                self.on_started("forks a process" if event == "os.fork" else "starts another program")
         except (OSError, ValueError, TypeError, IndexError):
             return  # the program's own call fails for the same reason
 

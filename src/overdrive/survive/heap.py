@@ -33,7 +33,7 @@ _OPAQUE_MODULES = (
 )  # fmt: skip
 # Of these libraries' objects the numbers are the program's state as well.
 _STATE_MODULES = ("torch.nn", "torch.optim", "torch.amp")
-_NOT_OF_OPTIMIZERS = ("state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
 
 

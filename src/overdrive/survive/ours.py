@@ -16,7 +16,9 @@ def _places(*rooms: str) -> tuple[str, ...]:
 
 
 # By which a question comes here; who asks stands before them.
-_WAYS = _places("survive/", "seams/points.py", "seams/torch/asked.py", "seams/torch/scalars.py")
+_WAYS = _places(
+    "survive/", "seams/points.py", "seams/torch/asked.py", "seams/torch/scalars.py", "seams/torch/optimizer_state.py"
+)
 # What asks for itself: not of what the program computed, or what is the same when the run is made again. What only
 # watches (`worker`) is told what the program is.
 _TECHNIQUES = _places("changes/", "datacache/", "forks/", "kernels/", "model_state/", "ranks/", "techniques/")

@@ -116,14 +116,15 @@ class Recording:
 
     def _take_all(self, optimizer: Any) -> None:
         from overdrive.survive import heap, state
+        from overdrive.survive.optimizer_states import CannotTake
 
         began = self._clock()
         try:
             found = heap.Heap(sys._getframe())
-            taking = state.Taking(found)
+            taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()
             header: dict[str, Any] = {
-                "format": 1,
+                "format": 2,
                 "step": self._run.steps,
                 "journal": {"bytes": length, "sha256": digest},
                 "gradients there": self._run.calls.with_gradients,
@@ -137,7 +138,7 @@ class Recording:
             self._states[self._run.steps] = header["files"]
             self.snapshots.take(found, optimizer, header, taking)
             self.snapshots.cost += self._clock() - began
-        except state.CannotTake as error:
+        except CannotTake as error:
             self._run.cannot_skip(str(error))
         except Exception as error:
             self._run.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")

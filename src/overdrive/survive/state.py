@@ -6,26 +6,21 @@ All is data: raw bytes by memory (so that views of one memory stay views of one)
 from __future__ import annotations
 
 import base64
-import sys
 from typing import Any
 
 import numpy as np
 import torch
 
 from overdrive.core.rng import States
-from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import storage_id
 from overdrive.survive.heap import Heap
+from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
 
 _PLAIN = (bool, int, float, str, type(None))
 
 
 class OtherState(Exception):
     """The run that came here holds other things; the message names the first."""
-
-
-class CannotTake(Exception):
-    """The program holds what cannot be put back; the message says what."""
 
 
 class Taking:
@@ -36,7 +31,7 @@ class Taking:
         blocks: arrays of bytes.
     """
 
-    def __init__(self, heap: Heap) -> None:
+    def __init__(self, heap: Heap, states: OptimizerStates) -> None:
         """
         Raises:
             CannotTake: there is something whose next results are not in its tensors alone.
@@ -61,7 +56,7 @@ class Taking:
             "tensors": tensors,
             "gradients": gradients,
             "attributes": [_attributes(each) for each in heap.optimizers],
-            "optimizers": [self._optimizer(each) for each in heap.optimizers],
+            "optimizers": [states.told(each) for each in heap.optimizers],
             "generators": [_text(each.get_state()) for each in heap.generators],
             "random": _random_now(),
         }
@@ -76,24 +71,23 @@ class Taking:
     def _whole(self, tensor: torch.Tensor) -> list[Any]:
         """A tensor that is made anew."""
         if tensor.layout is not torch.strided:
-            raise CannotTake(f"a gradient or a state of an optimizer is {tensor.layout}")
+            raise CannotTake(f"a gradient is {tensor.layout}")
         about = [list(tensor.shape), list(tensor.stride()), int(tensor.storage_offset())]
         return [self._memory(tensor), *about, str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
 
-    def _optimizer(self, optimizer: Any) -> list[Any]:
-        numbers = {id(each): n for n, each in enumerate(parameters_of(optimizer))}
-        return [[numbers.get(id(key), repr(key)), self._plain(value)] for key, value in optimizer.state.items()]
 
-    def _plain(self, thing: Any) -> list[Any]:
-        if isinstance(thing, torch.Tensor):
-            return ["tensor", self._whole(thing)]
-        if type(thing) in _PLAIN:
-            return ["plain", thing]
-        if type(thing) in (list, tuple):
-            return [type(thing).__name__, [self._plain(each) for each in thing]]
-        if isinstance(thing, dict):
-            return ["dict", [[key, self._plain(value)] for key, value in thing.items()]]
-        raise CannotTake(f"an optimizer keeps a {type(thing).__qualname__}")
+def make_states(heap: Heap, states: OptimizerStates, header: dict[str, Any]) -> None:
+    """Have the optimizers that `heap` found keep what they kept, without its numbers: they are looked through after it.
+
+    Raises:
+        OtherState: there are more of them, or fewer.
+    """
+    if len(heap.optimizers) != len(header["optimizers"]):
+        raise OtherState(f"{len(header['optimizers'])} optimizers at the snapshot, {len(heap.optimizers)} now")
+    for optimizer, attributes, told in zip(heap.optimizers, header["attributes"], header["optimizers"], strict=True):
+        vars(optimizer).update(attributes)
+        states.make(optimizer, told)
+        states.stepped(optimizer)
 
 
 def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
@@ -105,21 +99,12 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
     if difference := _difference(header["heap"], heap.digest()):
         raise OtherState(difference)
     with torch.no_grad():
-        _fill(heap, header["tensors"], block)
+        memories = _fill(heap, header["tensors"], block)
         for tensor in (each for _, each in heap.tensors):
             if tensor.is_leaf and tensor.grad is not None:
                 tensor.grad = None
-        memories: dict[int, Any] = {}
         for number, whole in header["gradients"]:
             heap.tensors[number][1].grad = _made(whole, block, memories)
-        for optimizer, attributes, saved in zip(
-            heap.optimizers, header["attributes"], header["optimizers"], strict=True
-        ):
-            parameters = parameters_of(optimizer)
-            vars(optimizer).update(attributes)
-            optimizer.state.clear()
-            for key, value in saved:
-                optimizer.state[parameters[key] if isinstance(key, int) else key] = _read(value, block, memories)
     for generator, text in zip(heap.generators, header["generators"], strict=True):
         generator.set_state(_tensor(text))
     _put_back_random(header["random"])
@@ -134,7 +119,8 @@ def _difference(then: list[str], now: list[str]) -> str:
     return ""
 
 
-def _fill(heap: Heap, memories: list[int | None], block: Any) -> None:
+def _fill(heap: Heap, memories: list[int | None], block: Any) -> dict[int, torch.Tensor]:
+    """Returns: the memory that is filled with each block."""
     by_storage: dict[int, int] = {}
     by_number: dict[int, int] = {}
     for (path, tensor), number in zip(heap.tensors, memories, strict=True):
@@ -143,16 +129,17 @@ def _fill(heap: Heap, memories: list[int | None], block: Any) -> None:
         key = storage_id(tensor)
         if by_storage.setdefault(key, number) != number or by_number.setdefault(number, key) != key:
             raise OtherState(f"{path} shares its memory with another tensor than at the snapshot")
-    done: set[int] = set()
+    done: dict[int, torch.Tensor] = {}
     for (path, tensor), number in zip(heap.tensors, memories, strict=True):
         if number is None or number in done:
             continue
-        done.add(number)
         data, memory = torch.frombuffer(bytearray(block(number)) or bytearray(1), dtype=torch.uint8), _bytes_of(tensor)
         if memory.numel() != len(block(number)):
             raise OtherState(f"{path} has {memory.numel()} bytes, and had {len(block(number))} at the snapshot")
         if memory.numel():
             memory.copy_(data)
+        done[number] = memory
+    return done
 
 
 def _made(whole: list[Any], block: Any, memories: dict[int, Any]) -> torch.Tensor:
@@ -163,19 +150,6 @@ def _made(whole: list[Any], block: Any, memories: dict[int, Any]) -> torch.Tenso
     tensor = torch.empty(0, dtype=kind, device=device)
     tensor.set_(memories[number].untyped_storage(), offset, shape, strides)
     return tensor
-
-
-def _read(saved: list[Any], block: Any, memories: dict[int, Any]) -> Any:
-    kind, value = saved
-    if kind == "tensor":
-        return _made(value, block, memories)
-    if kind in ("list", "tuple"):
-        found = [_read(each, block, memories) for each in value]
-        return found if kind == "list" else tuple(found)
-    if kind == "dict":
-        # One name is one object, as in the program: a checkpoint that it pickles is the same in every byte.
-        return {sys.intern(key) if isinstance(key, str) else key: _read(each, block, memories) for key, each in value}
-    return value
 
 
 def _attributes(optimizer: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Survivor:
         self._target: Snapshot | None = None
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.files = Files(folder.path)
-        self.files.on_started = lambda: self.cannot_skip("it starts another program, whose work cannot be skipped")
+        self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
         self._rehearsed: RehearsedFiles | None = None
         self._patches: Patches | None = None
@@ -168,7 +168,7 @@ class Survivor:
             try:
                 return act(*args, **kwargs)
             except Exception as error:
-                if not self._elsewhere():
+                if not self.elsewhere():
                     reason = f"at step {self.steps}, {reason_of(error)}"
                     self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
                 raise
@@ -211,9 +211,9 @@ class Survivor:
         return bool(self.why_not) or self.beside() or (self._follows and not self.replaying)
 
     def beside(self) -> bool:
-        return self.inside or self._elsewhere()
+        return self.inside or self.elsewhere()
 
-    def _elsewhere(self) -> bool:
+    def elsewhere(self) -> bool:
         if os.getpid() != self._process:
             return True
         return threading.get_ident() != self._thread
@@ -229,7 +229,7 @@ class Survivor:
             self._patches.replace(torch, "save", on_path(torch.save, 1, self.files.noted))
 
     def _step_ends(self, optimizer: Any) -> None:
-        if self._elsewhere():
+        if self.elsewhere():
             return
         self.steps += 1
         if self.output.failure:
@@ -251,8 +251,10 @@ class Survivor:
             return wanted
         agreed = self._group.agree(wanted)
         if agreed:
+            self.inside = True
             for optimizer in self.calls.optimizers:
                 _ = optimizer.state  # until its next step: who reads it finds it whole
+            self.inside = False
         return agreed
 
     def end(self, sentence: str) -> NoReturn:
@@ -277,6 +279,7 @@ class Survivor:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
             with self.reading_alone():
+                state.make_states(heap.Heap(sys._getframe()), self.calls.states, target.header)
                 found = heap.Heap(sys._getframe())
                 state.put_back(found, target.header, target.block)
                 watch_graphs(found, self.calls.passed_through)

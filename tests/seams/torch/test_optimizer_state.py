@@ -15,7 +15,7 @@ from overdrive.worker.session import Session
 
 def test_who_reads_the_state_is_seen_and_no_trace_is_left() -> None:
     seen: list[Any] = []
-    plain = vars(torch.optim.Optimizer).get("state")
+    plain, load = vars(torch.optim.Optimizer).get("state"), torch.optim.Optimizer.load_state_dict
     with Session(observers=[lambda seams: seams.state_asked.subscribe(seen.append)]):
         optimizer = torch.optim.Adam([nn.Parameter(torch.ones(2))])
         assert state_of(optimizer) == {} and not seen
@@ -23,10 +23,15 @@ def test_who_reads_the_state_is_seen_and_no_trace_is_left() -> None:
             seen.clear()
             read()
             assert seen[0] is optimizer
-        optimizer.load_state_dict(optimizer.state_dict())
+        saved = optimizer.state_dict()
+        seen.clear()
+        torch.optim.SGD([nn.Parameter(torch.ones(2))]).load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
+        assert seen and seen[0] is not optimizer  # though SGD does not look at what it kept
+        optimizer.load_state_dict(saved)
         del vars(optimizer)["state"]
         assert not hasattr(optimizer, "state")
     assert vars(torch.optim.Optimizer).get("state") is plain
+    assert torch.optim.Optimizer.load_state_dict is load
 
 
 def test_clipping_is_seen_as_a_whole() -> None:

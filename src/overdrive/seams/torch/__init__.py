@@ -9,6 +9,7 @@ from overdrive.seams.patch import Patches, last_first
 from overdrive.seams.torch import (
     answers,
     asked,
+    attributes,
     autocasts,
     backward,
     draws,
@@ -49,6 +50,6 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore, late_compiler.stand_in()]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, scaling, draws, norms, ports)
-    for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked):
+    for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked, attributes):
         removers += seam.enter(hub, patches)
     return last_first(removers)

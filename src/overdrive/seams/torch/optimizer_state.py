@@ -1,7 +1,9 @@
-"""Seam *state asked*: somebody reads `optimizer.state`, as `state_dict`, a copy and the optimizer's own step do."""
+"""Seam *state asked*: somebody reads `optimizer.state`, as `state_dict`, a copy and the optimizer's own step do, or
+loads another one in its place: who has read the one before may hold it still."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +26,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         def write(self: Any, state: Any) -> None:
             vars(self)["state"] = state
 
+        load = Optimizer.load_state_dict
+
+        @functools.wraps(load)
+        def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> None:
+            hub.state_asked.publish(self)
+            load(self, *args, **kwargs)
+
         patches.replace(Optimizer, "state", property(read, write))
+        patches.replace(Optimizer, "load_state_dict", load_state_dict)
     return []
 
 
