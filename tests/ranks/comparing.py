@@ -9,14 +9,19 @@ _NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
 
 
 def difference(one: str, other: str, tolerance: float) -> str:
-    """The first line that differs by more than that share of the number (or of one, where it is less); else empty."""
+    """The first line that differs by more than that share of the number (or of one, where it is less); else empty.
+
+    Of per cents, one is a hundred: where losses differ in the fourth digit, one answer of a hundred may be another.
+    """
     lines, others = one.splitlines(), other.splitlines()
     if len(lines) != len(others):
         return f"{len(lines)} lines, and {len(others)}"
     for line, theirs in zip(lines, others, strict=True):
         if _NUMBER.sub("#", line) != _NUMBER.sub("#", theirs):
             return f"{line}\n{theirs}"
-        for a, b in zip(_NUMBER.findall(line), _NUMBER.findall(theirs), strict=True):
-            if not math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance) and a != b:
+        for found, same in zip(_NUMBER.finditer(line), _NUMBER.finditer(theirs), strict=True):
+            a, b = found.group(), same.group()
+            least = tolerance * (100 if line[found.end() :].startswith("%") else 1)
+            if not math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=least) and a != b:
                 return f"{a} and {b}:\n{line}\n{theirs}"
     return ""
