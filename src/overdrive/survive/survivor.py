@@ -252,9 +252,11 @@ class Survivor:
         agreed = self._group.agree(wanted)
         if agreed:
             self.inside = True
-            for optimizer in self.calls.optimizers:
-                _ = optimizer.state  # until its next step: who reads it finds it whole
-            self.inside = False
+            try:
+                for optimizer in self.calls.optimizers:
+                    _ = optimizer.state  # until its next step: who reads it finds it whole
+            finally:
+                self.inside = False
         return agreed
 
     def end(self, sentence: str) -> NoReturn:
