@@ -214,9 +214,7 @@ class Survivor:
         return self.inside or self.elsewhere()
 
     def elsewhere(self) -> bool:
-        if os.getpid() != self._process:
-            return True
-        return threading.get_ident() != self._thread
+        return os.getpid() != self._process or threading.get_ident() != self._thread
 
     def _follow_torch(self) -> None:
         """Given a path, PyTorch opens it where nobody hears of it."""
