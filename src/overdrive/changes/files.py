@@ -148,12 +148,12 @@ class Files:
 
     def unnamed(self, asked: set[str]) -> set[str]:
         """Those of these absolute paths that do not count here, whether there is something or not."""
-        rest = asked - self.absolute() - set(map(os.path.realpath, self._folders))
-        if self.looked_for and rest:
-            folders = set(self.folders())
-            rest = {path for path in rest if os.path.dirname(path) not in folders}
-            rest -= set(_absolute(self.absent()))
-        return rest
+        rest = asked - self.absolute()
+        if not self.looked_for or not rest:
+            return rest
+        folders = set(self.folders())
+        rest = rest - self._folders.keys() - set(_absolute(self.absent()))
+        return {path for path in rest if os.path.dirname(path) not in folders}
 
 
 class NoFiles(Files):

@@ -34,7 +34,7 @@ def test_shares_of_the_state_and_of_all() -> None:
 
 
 def test_layers_divided_leave_activations_whole() -> None:
-    alone, _, _, _, tensor, _ = layouts(needs((8, 600), (6, 100)), 4)
+    alone, _, _, _, tensor, *_ = layouts(needs((8, 600), (6, 100)), 4)
     assert alone.parts == MEMORY
     assert tensor.parts == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
     assert "1 of 2 weights" in tensor.said and "tried with 2 ranks" in tensor.said
@@ -51,6 +51,15 @@ def test_stages_are_of_whole_layers() -> None:
     assert pipeline.parts == {name: round(each * 0.6) for name, each in MEMORY.items()}
     fewer = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300,)), 2)[5]
     assert fewer.parts == MEMORY and "fewer layers" in fewer.said
+
+
+def test_replicas_of_stages_divide_samples_too() -> None:
+    found = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=6 * (100,)), 6)
+    assert [each.layout for each in found[6:]] == ["data=2,pipeline=3", "data=3,pipeline=2"]
+    samples = {**MEMORY, "activations": 251, "workspace": 50}
+    assert found[6].parts == {name: round(each / 3) for name, each in samples.items()}
+    fewer = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300,)), 4)[-1]
+    assert fewer.layout == "data=2,pipeline=2" and fewer.parts == MEMORY
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(4001, True), (4000, False), (None, None)])

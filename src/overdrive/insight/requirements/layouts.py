@@ -26,7 +26,7 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
     layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
     layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
-    staged, cut = _staged(needs, ranks)
+    meshes = [(replicas, ranks // replicas) for replicas in range(2, ranks // 2 + 1) if ranks % replicas == 0]
     found = (
         ("one process", alone, ""),
         (f"data={ranks}", batch, "the batch, and results gathered, come on top"),
@@ -37,7 +37,8 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
             f"the largest of {len(needs.units)} units of parameters is whole in its use, and so are its gradients",
         ),
         (f"tensor={ranks}", layers, _said(ranks, len(divided), len(needs.divided))),
-        (f"pipeline={ranks}", staged, cut),
+        (f"pipeline={ranks}", *_staged(needs, ranks)),
+        *((f"data={each},pipeline={stages}", *_staged(needs, stages, each)) for each, stages in meshes),
     )
     sizes = [sum(parts.values()) for _, parts, _ in found]
     return [
@@ -46,17 +47,18 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
     ]
 
 
-def _staged(needs: Needs, ranks: int) -> tuple[dict[str, int], str]:
-    """What the rank of the largest stage has, and what it is."""
-    runs = equal_runs(needs.layers, ranks)
+def _staged(needs: Needs, stages: int, replicas: int = 1) -> tuple[dict[str, int], str]:
+    """What the rank of the largest stage has, of one replica of them, and what it is."""
+    runs = equal_runs(needs.layers, stages)
     if runs is None:
-        return dict(needs.memory), "it has fewer layers than ranks"
+        return dict(needs.memory), "it has fewer layers than stages"
+    samples = {name: -(-each // replicas) if name in _OF_SAMPLES else each for name, each in needs.memory.items()}
     held = Counter[int]()
     for run, size in zip(runs, needs.layers, strict=True):
         held[run] += size
     share = max(held.values()) / sum(held.values())
     said = "the largest stage, were its activations as its weights; results come on top"
-    return {name: round(each * share) for name, each in needs.memory.items()}, said
+    return {name: round(each * share) for name, each in samples.items()}, said
 
 
 def _said(ranks: int, divided: int, found: int) -> str:
