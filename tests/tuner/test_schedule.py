@@ -64,6 +64,16 @@ def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> No
     assert late.selection_ends() == late.proof_begins() and late.time_for_another()
 
 
+def test_what_is_proved_after_its_duel_needs_time_for_both() -> None:
+    first_look = 2.0 + 3 * 4.0 + 6 * 4.0  # start, warm-up, and as many pairs of steps as make a process
+    for left, enough in ((first_look + 1.0, True), (first_look - 1.0, False)):
+        made = with_slow_steps(schedule(100.0, adopted=1))
+        made.contributions_known = True
+        made.deadline += NOW + left - made.proof_begins(Contract.ROUNDING)
+        assert made.time_for_another(level=Contract.ROUNDING) is enough
+        assert made.time_for_another()  # an exact one is proved in its duel
+
+
 def test_a_confirmation_of_slow_steps_has_time_for_warming_them_up() -> None:
     made = with_slow_steps(schedule(100.0, adopted=0))
     blocks, warm_up, looked_into = 6 * 4.0, 3 * 4.0, (2 + 1) * 4.0

@@ -200,8 +200,14 @@ class Schedule:
         return self.seconds_missing(start, level, promise) < 0
 
     def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
-        """Seconds by which the budget is too small, at least: with a larger one the proofs before it are longer."""
-        needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
+        """Seconds by which the budget is too small, at least: with a larger one the proofs before it are longer.
+
+        What is proved after its duel needs that to its first look: of `make demo`, a proof at `rounding` was begun with
+        21 s that were left of 30, and broke off.
+        """
+        first = replace(SCREENED, looks=SCREENED.looks[:1])
+        duel = _SHORTEST_DUEL_SECONDS if level is Contract.EXACT else self._duel_seconds(first)
+        needed = max(duel, self._start_seconds()) + start
         return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_run_duel_again(self) -> bool:
