@@ -201,6 +201,10 @@ def _exists(text: str) -> bool:
         return False
 
 
+def _may_be_data(path: str) -> bool:
+    return not path.startswith(_NO_DATA) and not is_library(path)
+
+
 def data_files(paths: set[str]) -> set[str]:
     """Real paths of these, without those of Python, packages and the system. What is not there may come to be there.
 
@@ -216,14 +220,14 @@ def data_files(paths: set[str]) -> set[str]:
         try:
             mode = os.lstat(real).st_mode
         except OSError:
-            if not real.startswith(_NO_DATA) and not is_library(real):
+            if _may_be_data(real):
                 found.add(path)
             continue
         if stat.S_ISLNK(mode):
             real = os.path.realpath(real)
         if real != path and os.path.isabs(path) and not is_library(real):
             found.add(path)  # there is a link on the way, which may come to lead elsewhere
-        if not real.startswith(_NO_DATA) and not is_library(real) and (not name or os.path.isfile(real)):
+        if _may_be_data(real) and (not name or os.path.isfile(real)):
             found.add(real)
     return found
 
@@ -233,7 +237,7 @@ def places_of(asked: set[str]) -> set[str]:
 
     Sources of Python are left out, which it looks for where it warns.
     """
-    data = {path for path in asked if not path.startswith(_NO_DATA) and not is_library(path) and path[-3:] != ".py"}
+    data = {path for path in asked if _may_be_data(path) and path[-3:] != ".py"}
     return {path if os.path.isdir(path) else os.path.join(os.path.dirname(path), "") for path in data}
 
 
@@ -244,7 +248,7 @@ def open_files() -> list[str]:
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 path = os.readlink(f"/proc/self/fd/{number}")
-                if not path.startswith(_NO_DATA) and not is_library(path) and os.path.isfile(path):
+                if _may_be_data(path) and os.path.isfile(path):
                     found.append(path)
     return found
 
