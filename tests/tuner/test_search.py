@@ -303,6 +303,18 @@ def test_a_run_that_makes_many_steps_in_a_call_is_judged_by_as_many_as_the_other
     assert seeded is not None and len(seeded.losses) == 300
 
 
+def test_a_proof_of_replayed_steps_is_reckoned_with_all_its_trials(tmp_path: Path) -> None:
+    with TrialPool(isolate=False) as pool:
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), target(tmp_path), "tune")
+        budget = ProofBudget(start=2.0, length=50)
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.1), proof_budget=budget)
+        plain, replayed = 2 + 50 * 0.1, 2 + 50 * 0.1 + 32 * 0.08
+        assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(plain + 3 * replayed)
+        short = ProofBudget(start=2.0, length=20)  # each of its steps is chosen, and no more
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.2), proof_budget=short)
+        assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(6 + 3 * (6 + 20 * 0.08))
+
+
 @pytest.mark.parametrize(("within", "steps"), [(math.inf, 300), (150.0, 230), (30.0, 100)])
 def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
     within: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

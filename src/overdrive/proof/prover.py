@@ -98,14 +98,11 @@ class Prover:
             return self._statistical.seconds_needed(plain, gain)
         runs = self._runs
         steps = min(runs.steps, runs.budget.length or runs.steps, MOST_STEPS)
-        needed = max(runs.budget.start + steps * runs.facts.step_seconds, runs.untimed.seconds)
+        run = runs.budget.start + steps * runs.facts.step_seconds
+        if level is Contract.ROUNDING:
+            return self._rounding.seconds_needed(steps, run)
         # The original's own trials are made once, the first time.
-        if level is Contract.EXACT:
-            return (1.5 if self._exact.begun else 3.0) * needed
-        given_up = runs.untimed.given_up
-        if self._rounding.begun:
-            return 1.5 * needed + given_up.get("candidate", 0.0)
-        return 3.0 * needed + max(given_up.values(), default=0.0)
+        return (1.5 if self._exact.begun else 3.0) * max(run, runs.untimed.seconds)
 
     def trial_seconds(self) -> float:
         """Seconds of the longest trial under the program's own seed so far."""

@@ -19,6 +19,7 @@ _QUICK = 15.0  # seconds of a run
 # Of programs that only call their model: calls in fp64 take up to 16 times as long as others (convolutions on a CPU).
 _FP64_SECONDS, _FP64_TIMES = 20.0, 16.0
 _FEWEST_CALLS = 6  # that are recorded all the same
+_STATE_SECONDS = 0.08  # to find a program's state among all objects, load it, and compare what came of it
 _STEPS_A_CALL = 4  # calls that are made for one that is recorded, where there are few
 
 
@@ -34,6 +35,19 @@ class RoundingProof:
     def begun(self) -> bool:
         """Whether the reference run is there."""
         return self._reference is not None and self._reference.begun
+
+    def seconds_needed(self, steps: int, run: float) -> float:
+        """An estimate for `compare`, which replays states of so many steps, after one plain trial of them.
+
+        Args:
+            run: seconds of such a trial, without states.
+        """
+        untimed = self._runs.untimed
+        replay = max(run + min(2 * STATES, steps) * _STATE_SECONDS, untimed.seconds)
+        if self.begun:
+            return replay + untimed.given_up.get("candidate", 0.0)
+        # Before the candidate: the original's plain trial, its reference run, and its own steps from the states.
+        return max(run, untimed.seconds) + 3 * replay + max(untimed.given_up.values(), default=0.0)
 
     def compare(self, plain: TrialSpec, new: TrialSpec) -> Check:
         """`new` against `plain`, in steps from states that a reference run saved along its run.

@@ -133,7 +133,7 @@ class DigestLog(digests.DigestLog):
 
     def _hashes(self) -> list[str]:
         if self._roots is None:
-            self._roots = Subject(self._optimizers)
+            self._roots = Subject.found(self._optimizers)
         subject = self._roots
         return [
             _hash(list(subject.parameters.values())),

@@ -196,7 +196,7 @@ class ProductsWatch:
 
     def _state(self, optimizers: list[Any]) -> dict[str, float]:
         """Sizes of buffers and of parameters that are matrices, and how far the latter moved."""
-        subject = Subject(optimizers)
+        subject = Subject.found(optimizers)
         buffers, sizes, moved = {}, {}, {}
         for name, tensor in list(subject.buffers.items())[:_MOST_TENSORS]:
             if tensor.is_floating_point() and tensor.dim() and tensor.numel():

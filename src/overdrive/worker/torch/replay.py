@@ -25,6 +25,7 @@ from overdrive.worker.torch.state import Subject, Tensors
 _MOST_EVALUATED = 4  # tensors that evaluation comes to, within a chosen step
 _END = object()
 _NONE = torch.empty(0, dtype=torch.float64)
+_NOTHING = Subject((), ())
 
 
 class TorchSteps:
@@ -37,7 +38,7 @@ class TorchSteps:
         self._replay: Replay | None = None
         self._made: list[weakref.ref[Any]] = []
         self._iterations = Iterations()
-        self._subject = Subject([])
+        self._subject = _NOTHING
         self._noted: Arrays = {}
         self._evaluated = self._losses = 0
         self._inputs: list[float] = []
@@ -56,7 +57,7 @@ class TorchSteps:
         return self._replay is not None and bool(self._replay.now)
 
     def settle(self) -> None:
-        self._subject = Subject(self._optimizers())
+        self._subject = Subject.found(self._optimizers())
 
     def size(self) -> int:
         return self._subject.bytes()
@@ -87,7 +88,7 @@ class TorchSteps:
         return self._inputs
 
     def end(self) -> None:
-        self._noted, self._inputs, self._subject = {}, [], Subject([])
+        self._noted, self._inputs, self._subject = {}, [], _NOTHING
         self._evaluated = self._losses = 0
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:

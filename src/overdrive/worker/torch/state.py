@@ -6,7 +6,7 @@ no optimizer knows is saved too. Two runs of one program find the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,12 @@ Tensors = dict[str, torch.Tensor]
 class Subject:
     """The state of a running program, by name."""
 
-    def __init__(self, optimizers: list[Any]) -> None:
+    @classmethod
+    def found(cls, optimizers: list[Any]) -> Subject:
+        """These optimizers, and what lives of modules: a walk over all objects, 50 ms of 300,000."""
+        return cls(optimizers, _named_roots())
+
+    def __init__(self, optimizers: Sequence[Any], roots: Sequence[tuple[str, torch.nn.Module]]) -> None:
         self.optimizers = optimizers
         self.parameters: Tensors = {}
         self.buffers: Tensors = {}
@@ -33,7 +38,7 @@ class Subject:
                 known.add(id(tensor))
                 place[name] = tensor
 
-        for name, module in _named_roots():
+        for name, module in roots:
             for key, parameter in module.named_parameters():
                 add(self.parameters, f"{name}{key}", parameter)
             for key, tensor in module.named_buffers():
