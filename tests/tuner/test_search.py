@@ -232,7 +232,7 @@ def test_what_joined_may_keep_a_looser_level_than_it_promises(
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
 
 
-@pytest.mark.parametrize("gain", [1.2, 4.0], ids=["little", "much"])
+@pytest.mark.parametrize("gain", [1.1, 4.0], ids=["little", "much"])
 def test_what_its_duel_has_shown_exact_is_hashed_first_where_that_quickens_runs_under_seeds(
     gain: float, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,9 +458,9 @@ def test_a_program_whose_steps_take_long_is_tuned_in_a_few_minutes(
     pace = paces(memory=2.2, layout=1.5, pools=1.4, half=2)
     facts = Facts(shares={"forward": 1.0}, step_seconds=0.5)
     program = Simulated(lambda names: 50 * pace(names), start=5.0, takes_time=True, facts=facts).enter(monkeypatch)
-    found = searched(tmp_path, contract, budget=240.0)
+    found = searched(tmp_path, contract, budget=300.0)
     assert {"memory", "layout"} <= set(names(found)) and found.verdict is Verdict.FASTER and found.confirmed
-    assert "half" in reasons(found) and program.spent < 250.0
+    assert "half" in reasons(found) and program.spent < 310.0
     # Twice as fast is more than processes of one program differ by: no second pair of them was started.
     assert {pair.process for pair in found.adopted[0].duel.pairs} == {0}
 

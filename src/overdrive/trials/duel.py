@@ -116,6 +116,7 @@ class Duel:
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
     published: bool = False  # by the rules of a confirmation
+    beside: list[float] = field(default_factory=list)  # seconds of each pair of processes that were none of its blocks
 
     def kept(self) -> list[Pair]:
         """The pairs that what is said of speed comes from: see `evidence.neighbours`."""

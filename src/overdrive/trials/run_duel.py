@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.confirmation import told
 from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
-from overdrive.evidence.speed import LEAST_GAIN, Verdict, speedup, speedup_of_these, verdict
+from overdrive.evidence.speed import LEAST_GAIN, Pair, Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials import interleaved
 from overdrive.trials import sequential as sequential_processes
 from overdrive.trials.duel import (
@@ -60,7 +60,9 @@ def run_duel(
     size: int | None = None  # steps in a block, where the program's length dictates it
     process, most = 0, rules.most_processes
     while process < most:
+        began, before = time.monotonic(), len(duel.pairs)
         pace = run_pair(ProcessPair(pool, duel, process, rules, deadline, size, on_pair))
+        duel.beside.append(time.monotonic() - began - _in_blocks(duel.pairs[before:]))
         process += 1
         if duel.exit_reason or duel.old_exit_reason:
             if pace is None or pace.total_steps is None:
@@ -89,6 +91,11 @@ def run_duel(
             break
     judge(duel, rules)
     return duel
+
+
+def _in_blocks(pairs: Sequence[Pair]) -> float:
+    """Seconds of their blocks, and of the steps before these that nobody times."""
+    return sum((each.seconds_a + each.seconds_b) * (1 + lead_steps(each.steps) / each.steps) for each in pairs)
 
 
 def _is_over(duel: Duel, rules: Rules) -> bool:

@@ -268,16 +268,16 @@ class Findings:
         """The level of the plan so far."""
         return loosest(self.adopted)
 
+    def duels(self) -> list[Duel]:
+        """All so far, but for that of the program against itself."""
+        others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels), self.confirmation]
+        others += [each.duel for each in (*self.rejected, *self.dropped)]
+        return list({id(each): each for each in others if each}.values())
+
     def spread(self) -> Spread:
         """How much processes differ, by all duels so far and those of the tune before."""
-        others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels)]
-        others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel and each.duel not in others]
-        others += [self.confirmation] if self.confirmation and self.confirmation not in others else []
-        return spread_of(
-            self.control.kept() if self.control else (),
-            [*(duel.kept() for duel in others), *self.earlier],
-            self.of_processes,
-        )
+        kept = [duel.kept() for duel in self.duels()]
+        return spread_of(self.control.kept() if self.control else (), [*kept, *self.earlier], self.of_processes)
 
     def of_any(self, pairs: Sequence[Pair]) -> Interval:
         """What these processes say of any."""
