@@ -22,8 +22,12 @@ AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gain
 
 
 def confirmation(pairs: int) -> Rules:
-    """So many fresh pairs of processes, no more and no fewer, whatever they show."""
-    return Rules(looks=(10, 20), processes=pairs, most_processes=pairs, patient=True)
+    """So many fresh pairs of processes, no more and no fewer, whatever they show.
+
+    Of 12 pairs of blocks each: simulated with `evidence.confirmation`, four processes of 10 tell more than three of 20
+    do in the same time, wherever processes differ by 1 to 6 % and blocks by 5 or 12 %.
+    """
+    return Rules(looks=(10, 12), processes=pairs, most_processes=pairs, patient=True)
 
 
 class Progress:

@@ -25,7 +25,8 @@ _SCREENING_SHARE_AT_MOST = 0.45  # of all that is left, where what it chooses ha
 _ENOUGH_OF_IT = 0.7  # of what a confirmation is reckoned to take: some of its processes are better than a duel of one
 _SPARE_OF_BOTH = 1.3  # by which a duel and a confirmation may take longer than is reckoned
 _SPARE_OF_ESTIMATE = 1.2  # by which what is reckoned for a proof is more than it may take
-_CONFIRMATION_SHARE = 0.1  # of the budget, kept for a confirmation by more than the fewest pairs of processes
+# Of the budget: what is kept for a confirmation by more pairs of processes than usual, and for one by the usual number.
+_CONFIRMATION_SHARE, _USUAL_CONFIRMATION_SHARE = 0.1, 0.25
 
 
 class Schedule:
@@ -41,8 +42,12 @@ class Schedule:
         control = self._found.control
         if control is None or not control.pairs:
             return self.deadline
-        share = _CONFIRMATION_SHARE * (self.deadline - self._found.started)
-        return self.deadline - self._confirmation_seconds(self._confirmation_pairs(share))
+        budget = self.deadline - self._found.started
+        usual = self._confirmation_seconds(evidence.USUAL)
+        if self._found.wanted() == "memory" or usual > _USUAL_CONFIRMATION_SHARE * budget:
+            usual = self._confirmation_seconds(evidence.FEWEST)
+        more = self._confirmation_seconds(self._confirmation_pairs(_CONFIRMATION_SHARE * budget))
+        return self.deadline - max(usual, more)
 
     def time_to_confirm(self) -> bool:
         """Whether there is time for the first steps of a pair of processes at least."""
@@ -61,6 +66,7 @@ class Schedule:
         if self._found.wanted() == "memory":
             return evidence.FEWEST  # peaks hardly differ
         needed = evidence.pairs_needed(self._found.spread(), more * self._found.gain(), confirmation(1).looks[-1])
+        needed = max(needed, evidence.USUAL)
         affordable = (each for each in range(needed, evidence.FEWEST, -1) if self._confirmation_seconds(each) < seconds)
         return next(affordable, evidence.FEWEST)
 
