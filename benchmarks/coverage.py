@@ -16,13 +16,13 @@ import numpy as np
 from alternate import ROOT
 
 from overdrive.core.interval import Interval
-from overdrive.evidence.confirmation import FEWEST, Spread, pairs_needed, spread_of, told
+from overdrive.evidence.confirmation import FEWEST, USUAL, Spread, pairs_needed, spread_of, told
 from overdrive.evidence.speed import Pair, Verdict, speedup, verdict
 
 PROCESS_SDS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.20)
 GAINS = (1.05, 1.3, 2.0, 4.0)
 BLOCK_SD = 0.05  # of one pair of blocks
-BLOCKS = 20
+BLOCKS = 12
 CONTROL_BLOCKS = 40
 
 
@@ -53,7 +53,8 @@ def cell(rng: np.random.Generator, gain: float, process_sd: float, count: int, i
     covered, published, pulled, raw, numbers = 0, [], 0, [], []
     for index in range(count):
         estimate = gain * math.exp(0.05 * rng.standard_normal())  # what the search took the gain for
-        number = pairs_needed(spreads[index % len(spreads)], estimate, BLOCKS) if in_time else FEWEST
+        needed = pairs_needed(spreads[index % len(spreads)], estimate, BLOCKS)
+        number = max(USUAL, needed) if in_time else FEWEST
         numbers.append(number)
         interval = confirmation(rng, gain, process_sd, number)
         hit = interval.low <= gain <= interval.high

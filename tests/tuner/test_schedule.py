@@ -14,7 +14,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Adopted
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.schedule import Schedule
 
 NOW = 1000.0
@@ -103,3 +103,27 @@ def test_a_tenth_of_the_budget_is_kept_for_more_than_three_pairs() -> None:
     one, once = 2.0 + 3 * 4.0 + 6 * 4.0, (2 + 1) * 4.0
     made.deadline = NOW + 10 * (5.5 * one + once)
     assert made.deadline - made.confirmation_begins() == 5 * one + once
+
+
+def test_what_pairs_of_processes_took_is_what_the_next_are_reckoned_to_take() -> None:
+    made = with_slow_steps(schedule(100.0, adopted=0))
+    reckoned = made.deadline - made.confirmation_begins()
+    spec = made._found.control.old if made._found.control else None
+    assert spec is not None
+    seen = Duel(spec, spec, pairs=[Pair(0, 1, 2.0, 2.0, True)], beside=[7.0, 5.0, 40.0])
+    made._found.rejected = [Rejected("threads", {}, "slower", duel=seen)]
+    assert made.deadline - made.confirmation_begins() == reckoned - 3 * (2.0 + 3 * 4.0 - 7.0)
+    seen.beside = [0.1]
+    assert made.deadline - made.confirmation_begins() == reckoned - 3 * (2.0 + 3 * 4.0 - 1.0)  # one starts at the least
+
+
+def test_four_pairs_of_processes_confirm_where_there_is_time_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = schedule(100.0, adopted=0)
+    monkeypatch.setattr(made._found, "gain", lambda: 4.0)  # three would tell it narrowly enough
+    control = made._found.control
+    assert control is not None
+    control.pairs = [Pair(0, 4, 0.1, 0.1, True)]
+    control.old_side = Side(seconds=10.0, steps=400, setup_seconds=1.0)
+    assert made.confirmation_rules().processes == 4
+    made.deadline = NOW + 20.0
+    assert made.confirmation_rules().processes == 3
