@@ -15,8 +15,8 @@ from overdrive.evidence import student
 from overdrive.evidence.speed import Pair, Verdict, factor, process_means, verdict
 
 FEWEST, MOST = 3, 8  # pairs of processes
-# What is made where a tune has time for it. Of a gain of 1.3 where processes differ by 3 %, the interval of three is told
-# as it is in 14 %, of four in 74 % (`told`).
+# What is made where a tune has time for it. Of a gain of 1.3 where processes differ by 3 %, the interval of three is
+# told as it is in 14 %, of four in 74 % (`told`).
 USUAL = 4
 # What is wanted: an interval of half a width of 1 %, or of a tenth of the gain, both in log-speedup.
 _WANTED, _WANTED_SHARE = 0.01, 0.1
