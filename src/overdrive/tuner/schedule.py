@@ -43,11 +43,9 @@ class Schedule:
         if control is None or not control.pairs:
             return self.deadline
         budget = self.deadline - self._found.started
-        usual = self._confirmation_seconds(evidence.USUAL)
-        if self._found.wanted() == "memory" or usual > _USUAL_CONFIRMATION_SHARE * budget:
-            usual = self._confirmation_seconds(evidence.FEWEST)
-        more = self._confirmation_seconds(self._confirmation_pairs(_CONFIRMATION_SHARE * budget))
-        return self.deadline - max(usual, more)
+        usual = min(evidence.USUAL, self._confirmation_pairs(_USUAL_CONFIRMATION_SHARE * budget))
+        pairs = max(usual, self._confirmation_pairs(_CONFIRMATION_SHARE * budget))
+        return self.deadline - self._confirmation_seconds(pairs)
 
     def time_to_confirm(self) -> bool:
         """Whether there is time for the first steps of a pair of processes at least."""
