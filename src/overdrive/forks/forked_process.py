@@ -7,7 +7,8 @@ import os
 import signal
 import time
 
-# Those that were killed and not gone in time: beside a busy program they are slow even in that.
+_ours: set[int] = set()  # all that are not gone yet
+# Of these, those that were killed and not gone in time: beside a busy program they are slow even in that.
 _dying: set[int] = set()
 
 
@@ -21,6 +22,8 @@ class ForkedProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.seconds = 0.0
+        if pid:
+            _ours.add(pid)
 
     def is_gone(self) -> bool:
         if not self.pid:
@@ -28,10 +31,13 @@ class ForkedProcess:
         try:
             process, _, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:  # the program has waited for it
-            self.pid = 0
-            return True
+            process = self.pid
+        else:
+            if process:
+                self.seconds = usage.ru_utime + usage.ru_stime
         if process:
-            self.pid, self.seconds = 0, usage.ru_utime + usage.ru_stime
+            _ours.discard(process)
+            self.pid = 0
         return bool(process)
 
     def kill(self, patience: float) -> None:
@@ -56,4 +62,23 @@ def bury() -> None:
         except ChildProcessError:  # another process's, or waited for already
             gone = True
         if gone:
-            _dying.discard(pid)
+            forget(pid)
+
+
+def is_ours(pid: int) -> bool:
+    """Whether it was forked here, and nobody has heard of its end."""
+    return pid in _ours
+
+
+def forget(pid: int) -> None:
+    """It is gone."""
+    _ours.discard(pid)
+    _dying.discard(pid)
+
+
+def _forget_all() -> None:
+    _ours.clear()
+    _dying.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)  # they are the parent's
