@@ -73,6 +73,14 @@ class Facts:
         whole = self.shares.get("step", 0.0) if parts and parts != ("other",) else 0.0  # not taken apart: any of it
         return whole + sum(self.shares.get(part, 0.0) for part in parts)
 
+    def without_data(self) -> Facts:
+        """The same program if it never waited for data: the other parts of a step are the larger shares then."""
+        left = 1 - self.shares.get("data", 0.0)
+        if left <= 0:
+            return self
+        shares = {part: 0.0 if part == "data" else share / left for part, share in self.shares.items()}
+        return replace(self, step_seconds=self.step_seconds * left, shares=shares)
+
     def no_samples_to_gain_by(self) -> str | None:
         """Why nothing can be gained by making map-style samples in less time; None where something may be."""
         if not any(loader.map_style for loader in self.loaders):

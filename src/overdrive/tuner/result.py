@@ -172,10 +172,12 @@ def _all_rejected(found: Findings) -> list[Rejected]:
 
 
 def _last_facts(found: Findings) -> Facts | None:
+    """Of the plan; what an item costs, of the untouched program where the plan's own process does not make items."""
+    plain = found.control.old_facts if found.control else None
     for duel in [each.duel for each in reversed(found.adopted)]:
         if duel.new_facts:
-            return duel.new_facts
-    return found.control.old_facts if found.control else None
+            return duel.new_facts.with_costs_of(plain) if plain else duel.new_facts
+    return plain
 
 
 def _not_kept(each: Rejected) -> NotKept:

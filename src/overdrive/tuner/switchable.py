@@ -13,18 +13,28 @@ _LONGEST_START = 10.0  # seconds that one may add to a process's start: compilin
 
 
 def that_go_together(found: Findings) -> dict[str, Technique]:
-    """The techniques to be screened: of those that exclude each other, the one that promises most."""
+    """The techniques to be screened: of those that exclude each other, the one that promises most.
 
-    def suits(technique: Technique) -> bool:
-        able = (technique.switchable or technique.process_level) and technique.usual_start <= _LONGEST_START
+    What is a small share of a step may not be where the program waits for no data, which others aboard see to: of
+    `make demo`, the optimizer takes 0.8 % of a step, and 2.3 % under `sample_cache`.
+    """
+
+    def able(technique: Technique) -> bool:
+        screened = (technique.switchable or technique.process_level) and technique.usual_start <= _LONGEST_START
         wanted = found.may_be_tried(technique) and "time" in technique.aims
-        return wanted and able and not technique.compare_all and not technique.applies(found.facts)
+        return wanted and screened and not technique.compare_all
+
+    known = [technique for technique in catalogue().values() if able(technique)]
+    suiting = [technique for technique in known if not technique.applies(found.facts)]
+    if any("data" in technique.targets for technique in suiting):
+        soon = found.facts.without_data()
+        suiting = [technique for technique in known if technique in suiting or not technique.applies(soon)]
 
     def rank(technique: Technique) -> tuple[bool, float]:
         return not found.contract.allows(technique.contract), -technique.expected_step_saving(found.facts)
 
     chosen: dict[str, Technique] = {}
-    for technique in sorted(filter(suits, catalogue().values()), key=rank):
+    for technique in sorted(suiting, key=rank):
         if conflict(technique.name, chosen) is None:
             chosen[technique.name] = technique
     return {name: chosen[name] for name in catalogue() if name in chosen}
