@@ -34,7 +34,10 @@ from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio  # noqa: E402
 from prepare import INTO, RECORD, Program, programs  # noqa: E402
 from turns import ratio_text  # noqa: E402
 
+from overdrive.core.json_data import from_json  # noqa: E402
+from overdrive.core.tune_result import SideFigures  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
+from overdrive.tuner.whole_runs import whole_run  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 QUIET = 0.3  # cores that others may use
@@ -155,24 +158,34 @@ def share(found: Result | None, reference: Result | None) -> float | None:
     return None if one is None or not other else one / other
 
 
-def table(results: Result) -> Iterator[str]:
+def foretold(found: Result, steps: int) -> float | None:
+    """The gain of a whole run of so many steps, start-up included, as the tune's report tells it."""
+    if not steps or not found["techniques"] or not (found["baseline"] and found["tuned"]):
+        return None
+    before, after = (from_json(SideFigures, found[side]) for side in ("baseline", "tuned"))
+    return whole_run(before, after, steps)
+
+
+def table(results: Result, known: dict[str, Program]) -> Iterator[str]:
     """Markdown, a row for each program and contract."""
-    yield "| program | contract | measured | plan | stated | whole runs | of the reference | quiet |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| program | contract | measured | plan | stated | of a whole run | whole runs | of the reference | quiet |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for name, parts in results.items():
         for contract, (runs, reference) in REFERENCES.items():
             if (found := parts.get(contract)) is None:
                 continue
             quiet = "yes" if all(parts[each]["quiet"] for each in (contract, runs) if each in parts) else "no"
             if "refused" in found:
-                yield f"| {name} | {contract} | – | refused: {found['refused'].splitlines()[-1]} | | | | {quiet} |"
+                yield f"| {name} | {contract} | – | refused: {found['refused'].splitlines()[-1]} | | | | | {quiet} |"
                 continue
             count = len(found["measured"])
             of = share(found, parts.get(reference))
+            whole_gain = foretold(found, known[name]["steps"])
             cells = (
                 f"{count} of {count + len(found['not_measured'])}",
                 ", ".join(found["techniques"]) or "–",
                 ratio_text(found["speedup"]) if found["techniques"] else "–",
+                "–" if whole_gain is None else f"{whole_gain:.2f}×",
                 ratio_text(parts.get(runs, {}).get("speedup")),
                 "–" if of is None else f"{of:.0%}",
                 quiet,
@@ -219,8 +232,8 @@ def main() -> None:
                 **outcome,
             }
             options.to.write_text(json.dumps(results, indent=1) + "\n")
-            options.to.with_suffix(".md").write_text("\n".join(table(results)) + "\n")
-    print("\n".join(table(results)))
+            options.to.with_suffix(".md").write_text("\n".join(table(results, known)) + "\n")
+    print("\n".join(table(results, known)))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,12 @@ def test_where_its_length_is_not_known_in_steps_and_time_of_training() -> None:
     assert gains(FASTER) == [told]
 
 
+def test_a_run_that_is_too_short_to_gain_anything_is_said_to_be() -> None:
+    """A compiled step is 1.3 times as fast; of public makemore, 13 s, the run takes twice as long."""
+    told = gains(replace(FASTER, own_run=OwnRun(1000, 15.0, 31.0)))[0]
+    assert told == "Your 1,000 steps: 15 s → 31 s, start-up included: so short a run is done no sooner."
+
+
 def test_money() -> None:
     priced = replace(FASTER, price=Price(2.5, "$"))
     assert gains(priced)[-1] == "At $2.50 an hour, training that cost $2.50 costs $1.00; the tune cost $0.17."

@@ -24,7 +24,8 @@ def _run(result: TuneResult) -> str:
     own = result.own_run
     if own is None or not (own.steps and own.before and own.after):
         return ""
-    return f"Your {own.steps:,} {result.unit}s: {duration(own.before)} → {duration(own.after)}, start-up included."
+    told = f"Your {own.steps:,} {result.unit}s: {duration(own.before)} → {duration(own.after)}, start-up included"
+    return f"{told}: so short a run is done no sooner." if own.after >= own.before else f"{told}."
 
 
 def _pays(result: TuneResult) -> str:
