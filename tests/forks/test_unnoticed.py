@@ -1,8 +1,12 @@
+"""Each in a process of its own: that of the tests has children of other tests, which may end at any time."""
+
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -26,12 +30,30 @@ class Owner:
         self.given_up += 1
 
 
-@pytest.fixture
-def owner() -> Iterator[Owner]:
-    it = Owner()
-    unnoticed.began(it)
-    yield it
-    unnoticed.over(it)
+def apart(body: Callable[..., None]) -> Callable[..., None]:
+    """Run in a forked process, with an owner of processes beside it as the argument `owner`."""
+
+    @wraps(body)
+    def test(**arguments: Any) -> None:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                owner = Owner()
+                unnoticed.began(owner)
+                body(owner=owner, **arguments)
+            except BaseException:
+                os.write(writing, traceback.format_exc().encode()[-4000:])
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as said:
+            failure = said.read()
+        os.waitpid(pid, 0)
+        assert not failure, failure
+
+    del test.__wrapped__  # type: ignore[attr-defined]  # pytest would look there for a fixture `owner`
+    return test
 
 
 def process(seconds: float, code: int = 0) -> int:
@@ -43,22 +65,31 @@ def process(seconds: float, code: int = 0) -> int:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_waits_for_any_process_is_not_told_of_one_of_ours(way: str, owner: Owner) -> None:
-    ours = ForkedProcess(process(0.0))  # it ends first
-    theirs = process(0.2)
-    given_up = owner.given_up
-    assert WAYS[way]() == theirs
-    assert owner.given_up == given_up + 1, "what goes on beside the program is ended before it waits"
-    assert not is_ours(ours.pid) and ours.is_gone()
+def test_who_waits_for_any_process_is_not_told_of_one_of_ours(way: str) -> None:
+    @apart
+    def body(owner: Owner) -> None:
+        ours = ForkedProcess(process(0.0))  # it ends first
+        theirs = process(0.2)
+        given_up = owner.given_up
+        assert WAYS[way]() == theirs
+        assert owner.given_up == given_up + 1, "what goes on beside the program is ended before it waits"
+        assert not is_ours(ours.pid) and ours.is_gone()
+
+    body()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_has_no_process_of_his_own_is_told_so(way: str, owner: Owner) -> None:
-    ForkedProcess(process(0.05))
-    with pytest.raises(ChildProcessError):
-        WAYS[way]()
+def test_who_has_no_process_of_his_own_is_told_so(way: str) -> None:
+    @apart
+    def body(owner: Owner) -> None:
+        ForkedProcess(process(0.05))
+        with pytest.raises(ChildProcessError):
+            WAYS[way]()
+
+    body()
 
 
+@apart
 def test_who_only_looks_does_not_wait_for_one_of_ours(owner: Owner) -> None:
     ours = ForkedProcess(process(60.0))
     try:
@@ -68,6 +99,7 @@ def test_who_only_looks_does_not_wait_for_one_of_ours(owner: Owner) -> None:
         ours.kill(10.0)
 
 
+@apart
 def test_one_of_ours_that_is_only_looked_at_is_passed_over(owner: Owner) -> None:
     ForkedProcess(process(0.0))
     theirs = process(0.2)
@@ -75,13 +107,15 @@ def test_one_of_ours_that_is_only_looked_at_is_passed_over(owner: Owner) -> None
     assert found.si_pid == theirs == os.waitpid(theirs, 0)[0]
 
 
+@apart
 def test_who_waits_for_his_own_by_name_ends_nothing_of_ours(owner: Owner) -> None:
     theirs, given_up = process(0.0, 7), owner.given_up
-    assert os.waitpid(theirs, 0) == (theirs, 7 << 8) and owner.given_up == given_up + 1, "by the fork alone"
+    assert os.waitpid(theirs, 0) == (theirs, 7 << 8) and owner.given_up == given_up, "but by the fork"
     assert subprocess.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
-    assert owner.given_up == given_up + 1
+    assert owner.given_up == given_up
 
 
+@apart
 def test_a_process_that_is_forked_has_none_of_ours(owner: Owner) -> None:
     ours = ForkedProcess(process(60.0))
     try:
