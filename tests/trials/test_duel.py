@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from overdrive.trials import interleaved
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
 from overdrive.trials.duel import Duel, Pace, ProcessPair, Rules, full_processes, of_full_processes
 from overdrive.trials.run_duel import judge, run_duel
-from overdrive.tuner.duel_runner import CANDIDATE, CONTROL
+from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, confirmation
+from overdrive.tuner.reasons import no_faster
 from tests.warm_trials import WarmPool
 
 DRAWS = """
@@ -68,6 +70,20 @@ def test_what_a_neighbour_disturbed_does_not_count_and_beyond_half_all_count_for
         judge(duel, CANDIDATE)
         assert duel.verdict.value == expected and duel.interval is not None
         assert len(duel.kept()) == (quiet if quiet >= 20 else 40)
+
+
+def test_what_lost_before_is_confirmed_only_where_chance_is_smaller_still() -> None:
+    """Of 100 simulated tunes of nothing that helps, 3 adopted something by another attempt at it."""
+    spec = TrialSpec(Program("script.py"))
+    rules = replace(confirmation(4), selects=True)
+    lucky, clear = (1.13, 1.07, 1.05, 1.09), (1.2, 1.21, 1.2, 1.19)
+    for gains, once, again in ((lucky, "FASTER", "INCONCLUSIVE"), (clear, "FASTER", "FASTER")):
+        pairs = [Pair(at, 10, each + 0.001 * (i % 3), 1.0, True) for at, each in enumerate(gains) for i in range(12)]
+        for alpha, expected in ((0.05, once), (0.01, again)):
+            duel = Duel(spec, spec, list(pairs), published=True)
+            judge(duel, replace(rules, alpha=alpha))
+            assert duel.verdict.value == expected
+            assert (no_faster(duel) or "").startswith("not clear enough for") is (expected == "INCONCLUSIVE")
 
 
 def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:

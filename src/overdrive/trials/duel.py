@@ -137,6 +137,7 @@ class Rules:
     most_processes: int = 2
     patient: bool = False  # go on to the last look, though one side is hopeless (controls and confirmations)
     selects: bool = False  # a confirmation of what had no duel before: it ends where nothing is to be confirmed
+    alpha: float = 0.05  # what is published is FASTER where the interval of 1 - alpha is
 
     def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
         """Those that there is time for; the first in any case, or as many as make a process."""

@@ -128,8 +128,8 @@ def judge(duel: Duel, rules: Rules) -> None:
         # One or two processes cannot know how much processes differ. A selection takes them as they are
         # (its interval is of these processes); what is published comes from a confirmation with more.
         duel.interval = speedup(kept) if published else speedup_of_these(kept)
-        duel.verdict = verdict(duel.interval)
-        if published:
+        duel.verdict = verdict(speedup(kept, 1 - rules.alpha) if published else duel.interval)
+        if published and duel.verdict is Verdict.FASTER:
             duel.interval = told(duel.interval, len({pair.process for pair in kept}))
     few = not are_enough(kept) and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
     if few and duel.verdict is Verdict.FASTER:

@@ -90,7 +90,7 @@ class Judge:
         schedule, level, promise = self._schedule, candidate.contract, candidate.promise
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and candidate.again and not self._found.adopted:
-            rules = schedule.rules_of_the_rest(level, promise)
+            rules = schedule.rules_of_another_attempt(level, promise)
             return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))
         if wanted == "time" and schedule.confirms_at_once(level, promise, pairs):
             rules = replace(confirmation(FEWEST), selects=True)

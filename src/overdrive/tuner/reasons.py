@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from overdrive.core.objective import saves, size
 from overdrive.evidence.neighbours import busy, share_disturbed
-from overdrive.evidence.speed import Verdict
-from overdrive.trials.duel import Duel, new_names
+from overdrive.evidence.speed import Verdict, verdict
+from overdrive.trials.duel import Duel, are_enough, new_names
 
 # A candidate whose interval reaches this is tried once more, when the plan has become much faster.
 _NARROW_LOSS = 0.95
@@ -28,6 +28,8 @@ def no_faster(duel: Duel) -> str | None:
     }[duel.verdict]
     if busy(share := share_disturbed(duel.pairs)):
         return f"{reason}: others held the cores in {share:.0%} of its pairs of blocks"
+    if duel.published and duel.interval and verdict(duel.interval) is Verdict.FASTER and are_enough(duel.kept()):
+        reason = "not clear enough for another attempt"
     return f"{reason}: {duel.describe()}" if duel.interval else f"{reason}: too few blocks"
 
 
