@@ -23,6 +23,7 @@ from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
+from overdrive.seams.keras.layers_on_torch import compute_in_double, kept_by_layers
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
@@ -65,6 +66,7 @@ class _CallTrial:
         model, leaves = asked.model, asked.leaves
         if exact:
             model.double()
+            compute_in_double(model.modules())
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):
@@ -73,7 +75,8 @@ class _CallTrial:
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._circumstances = Circumstances()
         self._state = State([model])
-        self._buffers = [(each, each.detach().clone()) for each in model.buffers()]
+        kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model.modules()))]
+        self._buffers = [(each, each.detach().clone()) for each in kept]
         self._chance_before = States.now()
         self._said: list[str] = []
 
