@@ -127,15 +127,16 @@ class _CallTrial:
         """What is drawn, or normalised, past the places where it could be divided."""
         assert self._norms.statistics is not None
         norms, self._norms.statistics, self._chance.noted = self._norms.statistics, None, None
+        of_operators = sum(bool(count) for *_, count in norms)
         with unseen_draws() as unseen:
             made = self._make(self._leaves)
             if unseen.draws:
                 raise _refusal(f"it draws random numbers inside of {unseen.draws[0]}")
-            if unseen.normalisations != len(norms):
+            if unseen.normalisations != of_operators:
                 raise _refusal("it normalises its batch inside of a compiled part")
             self._chance.noted = []
             _backward(self._model, made)
-            if unseen.draws or self._chance.noted or unseen.normalisations != len(norms):
+            if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
                 raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
         self._norms.statistics = norms
         self._restore()
