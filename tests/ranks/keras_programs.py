@@ -115,7 +115,11 @@ def a_loop_of_its_own():
 class Own(keras.Model):
     def __init__(self):
         super().__init__()
-        self.first, self.norm, self.last = layers.Dense(12, activation="relu"), layers.BatchNormalization(), layers.Dense(3)
+        self.first, self.norm, self.last = (
+            layers.Dense(12, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dense(3),
+        )
         self.seen = keras.metrics.Mean(name="seen")
 
     def call(self, x, training=False):
@@ -124,7 +128,9 @@ class Own(keras.Model):
     def train_step(self, batch):
         x, y = batch
         self.zero_grad()
-        loss = scores()(y, self(x, training=True)) + 0.01 * sum(each.value.square().sum() for each in self.trainable_weights)
+        loss = scores()(y, self(x, training=True)) + 0.01 * sum(
+            each.value.square().sum() for each in self.trainable_weights
+        )
         loss.backward()
         trained = list(self.trainable_weights)
         with torch.no_grad():
@@ -151,19 +157,57 @@ def penalty_on_activations():
     return fitted(compiled(dense(layers.Dense(8, activity_regularizer="l2"))), *data(6))
 
 
+class Later(layers.Layer):
+    """From its twenty-first call on it draws in another way, which no trial of a call before shows. It counts where
+    nobody looks: in a setting of Keras's."""
+
+    def call(self, x):
+        keras.config.set_epsilon(keras.config.epsilon() + 1e-9)
+        late = keras.config.epsilon() > 1e-7 + 20.5e-9
+        return (torch.nn.functional.alpha_dropout if late else torch.nn.functional.dropout)(x, 0.2, training=True)
+
+
+@program
+def divided_at_first():
+    """The call that turns out otherwise is undone and made whole: running means are not moved twice."""
+    keras.config.set_epsilon(1e-7)
+    return fitted(compiled(dense(layers.BatchNormalization(), Later())), *data(6), epochs=6)
+
+
+@program
+def frozen_and_thawed():
+    model = dense(layers.BatchNormalization(), layers.Dense(5, activation="relu"))
+    x, y = data(6)
+    told = []
+    for trainable in (False, True):
+        model.layers[0].trainable = model.layers[1].trainable = trainable
+        told.append(fitted(compiled(model), x, y))
+    return told
+
+
+@program
+def steps_with_masks():
+    """The mask travels with the model's answer, and into loss and metric."""
+    words = np.random.randint(0, 9, (37, 7)).astype("int32")
+    deep = layers.Embedding(9, 6, mask_zero=True), layers.Dense(5, activation="relu"), layers.Dense(3)
+    model = keras.Sequential([keras.Input((7,), dtype="int32"), *deep])
+    return fitted(compiled(model), words, (words % 3).astype("int32"))
+
+
 @program
 def several_inputs_and_outputs():
     a, b = keras.Input((6,), name="a"), keras.Input((4,), name="b")
     h = layers.Concatenate()([layers.Dense(5)(a), layers.Dense(5)(b)])
-    model = keras.Model({"a": a, "b": b}, {"kind": layers.Dense(3, name="kind")(h), "size": layers.Dense(1, name="size")(h)})
+    model = keras.Model(
+        {"a": a, "b": b}, {"kind": layers.Dense(3, name="kind")(h), "size": layers.Dense(1, name="size")(h)}
+    )
     model.compile("adam", {"kind": scores(), "size": "mse"}, loss_weights={"kind": 1.0, "size": 0.3})
     x, y = data(6)
     return fitted(model, {"a": x, "b": x[:, :4]}, {"kind": y, "size": x.sum(1)})
 
 
 @program
-def masked_steps():
-    """The mask travels with the model's answer, and into loss and metric."""
+def lstm_with_masks():
     words = np.random.randint(0, 9, (37, 7)).astype("int32")
     deep = layers.Embedding(9, 6, mask_zero=True), layers.LSTM(5, return_sequences=True), layers.Dense(3)
     model = keras.Sequential([keras.Input((7,), dtype="int32"), *deep])

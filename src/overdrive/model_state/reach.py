@@ -287,12 +287,13 @@ class Reach:
 
     def _instance(self, thing: Any) -> None:
         kind = type(thing)
-        if _top(getattr(kind.__reduce__, "__module__", None)) not in _COMPUTES:  # else its library says how, in Python
-            try:
-                object.__reduce_ex__(thing, 4)  # refuses what has a state of C's that it cannot see
-            except Exception:
-                self._hide(f"a {kind.__qualname__}")
-                return
+        try:
+            # It refuses what has a state of C's that it cannot see. Keras's objects would be written as files are.
+            if _top(getattr(kind.__reduce__, "__module__", "")) != "keras":
+                object.__reduce_ex__(thing, 4)
+        except Exception:
+            self._hide(f"a {kind.__qualname__}")
+            return
         slots = slots_of(thing, kind)
         if isinstance(getattr(thing, "__dict__", None), dict):
             self._space(thing)

@@ -77,7 +77,7 @@ def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResul
     if what := state.reach.hidden or state.reach.outward:
         raise NoTrial(f"a trial call could not be undone: the model's code can reach {what}")
     chance = States.now()
-    kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model.modules()))]
+    kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model))]
     buffers = [(each, each.detach().clone()) for each in kept]
     try:
         with quiet(state.reach.loggers) as said:

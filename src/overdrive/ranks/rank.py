@@ -32,6 +32,7 @@ _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its
 _SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
 _WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 
+_TITLES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _current: list[Rank] = []
 
 
@@ -175,14 +176,16 @@ class Rank:
         """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""
         if not self.divides:
             return
-        wrong = ""
         if (backend := control.backend()) != "torch":
-            wrong = f"--ranks is for Keras on PyTorch (KERAS_BACKEND=torch), and this program runs on {backend}"
+            self.say(
+                f"Keras is divided over ranks where it runs on PyTorch (KERAS_BACKEND=torch), and here it runs on "
+                f"{_TITLES.get(backend, backend)}: without ranks this program runs as it is"
+            )
         elif not self.batches_alone:
-            wrong = "--layout is not for programs of Keras, of which only batches are divided (--layout data=N)"
-        if wrong:
-            self.say(f"{wrong}; without --ranks it runs as one process")
-            raise SystemExit(1)
+            self.say("of a program of Keras only the batches are divided: leave out --layout, or give data=N")
+        else:
+            return
+        raise SystemExit(1)
 
     def _follow_first(self, failure: BaseException | None, code: int) -> int:
         """A rank above 0 ends after rank 0, with whose code the run ends; unless it fails alone."""

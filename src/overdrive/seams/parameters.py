@@ -1,4 +1,4 @@
-"""What an optimizer trains, on PyTorch. Imports no framework: techniques are installed before PyTorch is there."""
+"""What an optimizer of PyTorch trains. Imports no framework: techniques are installed before PyTorch is there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from typing import Any
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
-    """All tensors of its groups, in their order; of Keras's on PyTorch, those of its variables."""
-    if not hasattr(optimizer, "param_groups"):
-        from overdrive.seams.keras.internals import trained_variables  # it has come with Keras
-
-        return [variable.value for variable in trained_variables([optimizer])]
+    """All tensors of its groups, in their order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 

@@ -66,7 +66,7 @@ class _CallTrial:
         model, leaves = asked.model, asked.leaves
         if exact:
             model.double()
-            compute_in_double(model.modules())
+            compute_in_double(model)
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):
@@ -75,7 +75,7 @@ class _CallTrial:
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._circumstances = Circumstances()
         self._state = State([model])
-        kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model.modules()))]
+        kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model))]
         self._buffers = [(each, each.detach().clone()) for each in kept]
         self._chance_before = States.now()
         self._said: list[str] = []

@@ -5,13 +5,32 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Iterable
 from typing import Any
+
+from overdrive.seams.keras.internals import layers_in
 
 
 def is_layer(module: Any) -> bool:
     keras = sys.modules.get("keras")
     return keras is not None and hasattr(keras, "layers") and isinstance(module, keras.layers.Layer)
+
+
+def modules_of(model: Any) -> list[Any]:
+    """All modules of a model, itself first; also layers that a layer has in a list, of which PyTorch does not know."""
+    found: dict[int, Any] = {}
+    waiting = [model]
+    while waiting:
+        for module in waiting.pop().modules():
+            if id(module) not in found:
+                found[id(module)] = module
+                waiting += layers_in(module, recursive=False) if is_layer(module) else ()
+    return [*found.values()]
+
+
+def named_modules(model: Any) -> list[tuple[str, Any]]:
+    """The same with their names: PyTorch's, or else a layer's own; that of the model itself is empty."""
+    names = {id(module): name for name, module in model.named_modules()}
+    return [(names.get(id(each), getattr(each, "name", "")), each) for each in modules_of(model)]
 
 
 def trainers_own(module: Any) -> frozenset[str]:
@@ -39,11 +58,11 @@ def _set_by(kinds: tuple[type, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def kept_by_layers(modules: Iterable[Any]) -> list[tuple[dict[str, Any], str]]:
+def kept_by_layers(model: Any) -> list[tuple[dict[str, Any], str]]:
     """Where calls keep something: tables and names of what layers have besides what is trained (running means, states
     of generators), which on this backend are parameters that need no gradient. Each once."""
     found: dict[int, tuple[dict[str, Any], str]] = {}
-    for module in modules:
+    for module in modules_of(model):
         if is_layer(module) and (held := module._modules.get("_torch_params")) is not None:
             for name, each in held._parameters.items():
                 if not each.requires_grad:
@@ -51,9 +70,9 @@ def kept_by_layers(modules: Iterable[Any]) -> list[tuple[dict[str, Any], str]]:
     return [*found.values()]
 
 
-def compute_in_double(modules: Iterable[Any]) -> None:
-    """Layers convert what they are given, and what they read of their variables, to the type of their policy."""
-    layers = [each for each in modules if is_layer(each)]
+def compute_in_double(model: Any) -> None:
+    """Its layers convert what they are given, and what they read of their variables, to the type of their policy."""
+    layers = [each for each in modules_of(model) if is_layer(each)]
     if not layers:
         return
     policy = sys.modules["keras"].DTypePolicy("float64")

@@ -76,6 +76,7 @@ class DataParallel(Technique):
             seams.random_drawn.subscribe(divided.chance.answer)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
             seams.moments_taken.subscribe(divided.norms.moments)
+            seams.train_function_made.subscribe(divided.trained_by)
             seams.gradients_asked.subscribe(divided.asked)
             seams.on_undo(divided.close)
 
