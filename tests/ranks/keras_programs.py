@@ -1,5 +1,5 @@
 """Programs of Keras on PyTorch, one after the other in one process: `python keras_programs.py [NAME...]` prints their
-numbers, in fp64, so that what differs by more than rounding shows. The names are followed by `:` and numbers."""
+numbers, in fp64 as far as Keras does so.  The names are followed by `:` and numbers."""
 
 import sys
 
@@ -273,6 +273,23 @@ def coupled_samples():
             return x - keras.ops.mean(x, axis=0, keepdims=True)
 
     return fitted(compiled(dense(AgainstTheBatch())), *data(6))
+
+
+class Keeping(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = layers.Dense(8, activation="relu"), layers.Dense(3)
+
+    def call(self, x):
+        self.inner = self.first(x)
+        return self.last(self.inner)
+
+
+@program
+def keeps_something_of_its_batch():
+    model = compiled(Keeping())
+    told = fitted(model, *data(6))
+    return told, model.inner.sum().item(), tuple(model.inner.shape)
 
 
 @program

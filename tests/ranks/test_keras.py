@@ -14,7 +14,7 @@ from tests.conftest import Run
 from tests.ranks.comparing import difference
 
 HERE = Path(__file__).parent
-ROUNDING = 1e-6  # Keras adds up metrics in fp32, whatever a model computes in
+ROUNDING = 1e-6  # Keras multiplies matrices and adds up metrics in fp32, whatever a program asks for
 LONG = ("compiled_by_torch",)  # a minute
 NAMES = tuple(re.findall(r"^@program\ndef (\w+)", (HERE / "keras_programs.py").read_text(), re.MULTILINE))
 DEFECTS = {
@@ -59,13 +59,14 @@ def compare(names: tuple[str, ...], python: Run, overdrive: Run) -> str:
 def test_programs_print_the_numbers_of_one_process(python: Run, overdrive: Run) -> None:
     told = compare(tuple(name for name in NAMES if name not in LONG), python, overdrive)
     assert re.findall(r"overdrive: (\w+) is called whole on every rank: (.*)", told) == [
-        ("Sequential", "it draws random numbers (dropout) as it did not before"),
+        ("Sequential", "it draws random numbers (alpha_dropout) as it did not before"),
         ("Sequential", "it keeps something of the batch: a TrackedList, '_losses' of a Dense"),
         ("Sequential", "it looks at values of its batch (__bool__)"),
         (
             "Sequential",
             "what it makes of a sample depends on the rest of its batch: against_the_batch, a AgainstTheBatch",
         ),
+        ("Keeping", "it keeps something of the batch: the global 'inner'"),
     ]
 
 

@@ -23,7 +23,8 @@ from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
-from overdrive.seams.keras.layers_on_torch import compute_in_double, kept_by_layers
+from overdrive.seams.keras.fp64 import to_double
+from overdrive.seams.keras.layers_on_torch import kept_by_layers
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
@@ -66,7 +67,7 @@ class _CallTrial:
         model, leaves = asked.model, asked.leaves
         if exact:
             model.double()
-            compute_in_double(model)
+            to_double(model)
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):

@@ -63,19 +63,8 @@ def kept_by_layers(model: Any) -> list[tuple[dict[str, Any], str]]:
     of generators), which on this backend are parameters that need no gradient. Each once."""
     found: dict[int, tuple[dict[str, Any], str]] = {}
     for module in modules_of(model):
-        if is_layer(module) and (held := module._modules.get("_torch_params")) is not None:
+        if is_layer(module) and (held := getattr(module, "_torch_params", None)) is not None:
             for name, each in held._parameters.items():
                 if not each.requires_grad:
                     found.setdefault(id(each), (held._parameters, name))
     return [*found.values()]
-
-
-def compute_in_double(model: Any) -> None:
-    """Its layers convert what they are given, and what they read of their variables, to the type of their policy."""
-    layers = [each for each in modules_of(model) if is_layer(each)]
-    if not layers:
-        return
-    policy = sys.modules["keras"].DTypePolicy("float64")
-    policy._variable_dtype = "float32"  # where it is another type, a layer converts what it reads
-    for each in layers:
-        each.dtype_policy = policy
