@@ -1,5 +1,5 @@
 """Programs of Keras on PyTorch, one after the other in one process: `python keras_programs.py [NAME...]` prints their
-numbers, in fp64 as far as Keras does so.  The names are followed by `:` and numbers."""
+numbers, in fp64 as far as Keras does so. The names are followed by `:` and numbers."""
 
 import sys
 
