@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import sys
 from typing import Any
 
@@ -53,7 +54,7 @@ def _set_by(kinds: tuple[type, ...]) -> frozenset[str]:
     functions += [part for each in functions if isinstance(each, property) for part in (each.fget, each.fset)]
     found = {"history"}  # set by the callback of that name
     for each in functions:
-        if code := getattr(getattr(each, "__wrapped__", each), "__code__", None):
+        if code := getattr(inspect.unwrap(each), "__code__", None):
             found.update(line.argval for line in dis.get_instructions(code) if line.opname == "STORE_ATTR")
     return frozenset(found)
 
