@@ -121,7 +121,6 @@ def test_files_are_written_once(script: Write, python: Run, overdrive: Run) -> N
     assert sorted(each.name for each in folder.iterdir()) == ["best.keras", "history.csv", "train.py"]
 
 
-@pytest.mark.fault(28)
 @pytest.mark.parametrize(("backend", "title"), [("tensorflow", "TensorFlow"), ("jax", "JAX")])
 def test_other_backends_are_refused_before_training(
     backend: str, title: str, script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +136,6 @@ def test_other_backends_are_refused_before_training(
     assert [each.name for each in folder.iterdir()] == ["train.py"]
 
 
-@pytest.mark.fault(28)
 def test_other_layouts_are_refused_before_training(script: Write, overdrive: Run) -> None:
     folder = script(SAVING).parent
     told = overdrive("run", "--ranks", "2", "--layout", "shard=2", "train.py", cwd=folder)
