@@ -25,7 +25,7 @@ from overdrive.cli.whole_run import run
 from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program
-from overdrive.core.settings import Chosen
+from overdrive.core.settings import Chosen, Settings
 from overdrive.ranks.horovod.imports import installed
 from overdrive.techniques.catalogue import catalogue, ranks_for
 from overdrive.worker.launch import hide_own_frames
@@ -140,6 +140,7 @@ def run_as_rank(
     kept = [samples_folder(), *([Path(run_folder)] if run_folder else [])]
     rank = Rank(membership, kept, hide_own_frames, chance=chance)
     rank.technique = technique[0]
+    rank.batches_alone = all(name == "data_parallel" and _whole(settings) for name, settings in chosen)
     if plan is not None and plan_path is not None:
         for each, _ in _chosen(plan):
             if each not in dict(chosen):
@@ -148,6 +149,11 @@ def run_as_rank(
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     survivor = survivor_in_group(rank, Path(run_folder), chosen, survives, launched) if survives else None
     return run(program, chosen, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
+
+
+def _whole(settings: Settings) -> bool:
+    """Whether each rank has the whole optimizer state, gradients and parameters."""
+    return settings.get("shards", "nothing") == "nothing"
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:

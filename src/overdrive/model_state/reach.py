@@ -26,6 +26,7 @@ import torch
 
 from overdrive.changes import code
 from overdrive.changes.state import slots_of
+from overdrive.seams.keras.layers_on_torch import trainers_own
 from overdrive.seams.torch.modules import tensors_in
 
 _MOST_OBJECTS = 50_000
@@ -55,6 +56,7 @@ _COMPUTES = frozenset(
         "importlib",
         "inspect",
         "itertools",
+        "keras",
         "math",
         "numbers",
         "numpy",
@@ -139,12 +141,15 @@ class Reach:
         self._seen: dict[int, Any] = {id(each): each for each in _GLOBAL_GENERATORS}
         self._used = {"forward"}  # names, in code
         self._not_used: dict[str, list[Any]] = {}  # methods, by name
+        self._apart: list[tuple[dict[str, Any], frozenset[str]]] = []  # attributes of models of Keras, and trainer's
         self._waiting: list[Any] = list(roots)
         while self._waiting:
             self._visit(self._waiting.pop())
             if len(self._seen) > _MOST_OBJECTS:
                 self._hide("too many objects")
                 break
+        # What their calls may come to set.
+        self.names += [(space, name) for space, _ in self._apart for name in self._used if name not in space]
         owned = {id(each) for module in self.modules for each in tensors_in(module)}
         self.tensors = [each for each in self.tensors if id(each) not in owned]
         self._seen.clear()
@@ -180,7 +185,18 @@ class Reach:
             self._hide("a TorchScript module")
         else:
             self.modules.append(module)
-            self._space(module)
+            if own := trainers_own(module):
+                self._model_of_keras(module, own)
+            else:
+                self._space(module)
+
+    def _model_of_keras(self, module: torch.nn.Module, trainers: frozenset[str]) -> None:
+        """`trainers`: what is the trainer's of its attributes, which are looked at where code uses them."""
+        space = vars(module)
+        self._apart.append((space, trainers))
+        for name in space.keys() - (trainers - self._used):
+            self._name(space, name)
+        self._kind(type(module))
 
     def _array(self, array: Any) -> None:
         if array.dtype.hasobject or array.nbytes > _LARGEST_ARRAY or isinstance(array, np.memmap):
@@ -238,6 +254,9 @@ class Reach:
         for name in names - self._used:
             self._used.add(name)
             self._waiting += self._not_used.pop(name, ())
+            for space, trainers in self._apart:
+                if name in trainers and name in space:
+                    self._name(space, name)
 
     def _of_c(self, method: types.BuiltinMethodType) -> None:
         if not isinstance(method.__self__, (types.ModuleType, type)):
@@ -269,7 +288,9 @@ class Reach:
     def _instance(self, thing: Any) -> None:
         kind = type(thing)
         try:
-            object.__reduce_ex__(thing, 4)  # refuses what has a state of C's that it cannot see
+            # It refuses what has a state of C's that it cannot see. Keras's objects would be written as files are.
+            if _top(getattr(kind.__reduce__, "__module__", "")) != "keras":
+                object.__reduce_ex__(thing, 4)
         except Exception:
             self._hide(f"a {kind.__qualname__}")
             return

@@ -156,9 +156,9 @@ class _Held:
         for (container, items), (_, other_items) in zip(self._lists, now._lists, strict=True):
             if len(items) != len(other_items) or not all(map(_alike, items, other_items)):
                 return f"a {type(container).__name__}{self._owner_of(container)}"
-        for (_, name, value), (_, _, other_value) in zip(self._names, now._names, strict=True):
+        for (space, name, value), (_, _, other_value) in zip(self._names, now._names, strict=True):
             if not _alike(value, other_value):
-                return f"the global {name!r}"
+                return f"the global {name!r}" if "__name__" in space else f"its attribute {name!r}"
         for (each, drawn), (_, other_drawn) in zip(self._generators, now._generators, strict=True):
             if frozen(drawn) != frozen(other_drawn):
                 return f"the state of a {type(each).__name__}"

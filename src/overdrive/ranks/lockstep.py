@@ -7,6 +7,7 @@ the run stops at the next comparison, and says what differs first.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
 from overdrive.ranks.pace import Pace
+from overdrive.seams.keras.internals import trained_variables
 from overdrive.seams.parameters import parameters_of
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ class Lockstep:
 
     @property
     def _goes(self) -> bool:
-        return not self._stopped and self._group_of().mine()
+        """Ranks meet when PyTorch arrives; before that, and without it, nothing is compared."""
+        return not self._stopped and "torch" in sys.modules and self._group_of().mine()
 
     def _seed(self, seed: Any) -> Any:
         """One that is made of the clock, say."""
@@ -146,7 +149,7 @@ class Lockstep:
         return [part for each in self._trained() if (part := self.part_of(each)) is not None]
 
     def _trained(self) -> list[Any]:
-        return [each for optimizer in self._optimizers for each in parameters_of(optimizer)]
+        return [each for optimizer in self._optimizers for each in _trained_by(optimizer)]
 
     def _first_parameter(self) -> str:
         parameters = self._parameters()
@@ -155,6 +158,12 @@ class Lockstep:
             if any(numbers[place] != told[0][place] for numbers in told):
                 return f" (first no. {place}, of shape {tuple(each.shape)})"
         return ""
+
+
+def _trained_by(optimizer: Any) -> list[Any]:
+    if hasattr(optimizer, "param_groups"):
+        return parameters_of(optimizer)
+    return [each.value for each in trained_variables([optimizer])]  # of Keras
 
 
 def _checksum(tensors: list[Any]) -> int:

@@ -22,6 +22,7 @@ from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
 from overdrive.sandbox.isolation import isolate, redirect_torch
+from overdrive.seams.keras import control
 
 if TYPE_CHECKING:
     from overdrive.ranks.group import Group
@@ -31,6 +32,7 @@ _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its
 _SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
 _WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 
+_TITLES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _current: list[Rank] = []
 
 
@@ -45,6 +47,7 @@ class Rank:
     Attributes:
         divides: whether calls are divided; the program may bring its own parallelism.
         technique: that divides them.
+        batches_alone: whether it divides batches, and nothing else.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Rank:
         if not trial:
             FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
-        self.technique = "data_parallel"
+        self.technique, self.batches_alone = "data_parallel", True
         _current.append(self)
 
     @property
@@ -106,6 +109,7 @@ class Rank:
 
         self._membership.on_own.append(own)
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
+        seams.keras_used.subscribe(self._keras_used)
         self.lockstep.observe(seams)
 
     def leave_to_program(self, reason: str) -> None:
@@ -167,6 +171,21 @@ class Rank:
 
             late_compiler.load()  # makes folders on one rank and not on another: before changes are counted (files.py)
             _ = self.group
+
+    def _keras_used(self) -> None:
+        """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""
+        if not self.divides:
+            return
+        if (backend := control.backend()) != "torch":
+            self.say(
+                f"Keras is divided over ranks where it runs on PyTorch (KERAS_BACKEND=torch), and here it runs on "
+                f"{_TITLES.get(backend, backend)}: without ranks this program runs as it is"
+            )
+        elif not self.batches_alone:
+            self.say("of a program of Keras only the batches are divided: leave out --layout, or give data=N")
+        else:
+            return
+        raise SystemExit(1)
 
     def _follow_first(self, failure: BaseException | None, code: int) -> int:
         """A rank above 0 ends after rank 0, with whose code the run ends; unless it fails alone."""

@@ -134,6 +134,8 @@ class Seams:
         self.step_called = Event(self)  # (model, function, state, batch) on JAX: a train step is about to be called
         self.answer_called = Around(self)  # ((model, kind)) an outermost call that answers; see seams.keras.answers
         self.predict_batched = Answer(self)  # (adapter) predict() asks for the batches of arrays, as tensors
+        self.keras_used = Event(self, always=True)  # () a model or an optimizer of Keras is about to be made
+        self.moments_taken = Answer(self)  # (call, inputs, axes) Keras's batch normalisation does, on PyTorch
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
 
     def operator_called(self, name: str) -> Answer:

@@ -4,6 +4,8 @@ Seen in Keras 3.15.1 and TensorFlow 2.21; JAX is looked at where it is installed
 
 OF_KERAS: dict[str, tuple[str, ...]] = {
     "layer": ("_flatten_layers", "_get_call_context", "_maybe_reset_call_context", "_layers"),
+    "layer on PyTorch": ("_torch_params",),
+    "batch normalisation": ("_moments", "_reduction_axes"),
     "optimizer": ("_trainable_variables", "_get_current_learning_rate"),
     "symbolic tensor": ("_keras_history",),
     "masked tensor": ("_keras_mask",),

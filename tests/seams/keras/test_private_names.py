@@ -20,6 +20,11 @@ def thing_of(kind: str) -> Any:
     match kind:
         case "layer":
             return model
+        case "layer on PyTorch":
+            pytest.importorskip("torch")
+            return inspect.getsource(import_module("keras.src.backend.torch.layer"))
+        case "batch normalisation":
+            return keras.layers.BatchNormalization()
         case "optimizer":
             optimizer = keras.optimizers.SGD()
             optimizer.build(model.trainable_variables)

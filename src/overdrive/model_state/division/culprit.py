@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.keras.layers_on_torch import named_modules
+
 Alike = Callable[[torch.Tensor, torch.Tensor], bool]
 _Call = tuple[str, torch.Tensor | None, torch.Tensor]  # a module's name, what it was given first, what it made
 
@@ -19,7 +21,7 @@ def culprit(model: torch.nn.Module, make: Callable[[int | None], None], parts: i
     """
     if isinstance(model, torch.jit.ScriptModule):
         return ""
-    kinds = {name: type(each).__name__ for name, each in model.named_modules()}
+    kinds = {name: type(each).__name__ for name, each in named_modules(model)}
     try:
         made = [_calls(model, lambda rank=rank: make(rank)) for rank in (None, *range(parts))]  # type: ignore[misc]
     except Exception:  # it says nothing, then
@@ -46,7 +48,7 @@ def _calls(model: torch.nn.Module, make: Callable[[], None]) -> list[_Call]:
 
         return ends
 
-    handles = [each.register_forward_hook(hook(name)) for name, each in model.named_modules() if name]
+    handles = [each.register_forward_hook(hook(name)) for name, each in named_modules(model) if name]
     try:
         make()
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +14,11 @@ _ARGUMENTS = ("input", "weight", "bias", "running_mean", "running_var", "trainin
 
 
 class Norms:
-    """What `torch.batch_norm` does inside of divided calls.
+    """What `torch.batch_norm`, and batch normalisation of Keras's, do inside of divided calls.
 
     Attributes:
-        statistics: in trial calls, the means and variances of each call of it, in their order; else None.
+        statistics: in trial calls, the means and variances of each call of it, in their order, and of how many numbers
+            a channel's are (0 where Keras asked for them, which keeps running ones itself); else None.
     """
 
     def __init__(self, group: Group | None) -> None:
@@ -25,6 +26,23 @@ class Norms:
         self.active = False
         self.statistics: list[tuple[torch.Tensor, torch.Tensor, int]] | None = None
         self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
+
+    def moments(
+        self, call: Callable[[], Any], inputs: torch.Tensor, axes: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Mean and variance of each channel, over all but the others of these axes."""
+        if self.statistics is None:
+            if not self.active:
+                return None
+            assert self.group is not None
+            return _moments_of_all(self.group, inputs, axes)
+        if self.replayed < 0:
+            mean, variance = call()
+            self.statistics.append((mean.detach(), variance.detach(), 0))
+            return mean, variance
+        mean, variance, _ = self.statistics[self.replayed]
+        self.replayed += 1
+        return mean, variance
 
     def answer(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
@@ -43,6 +61,18 @@ class Norms:
         return torch.batch_norm(
             x, given["weight"], given["bias"], mean, variance, False, 0.0, given["eps"], torch.backends.cudnn.enabled
         )
+
+
+def _moments_of_all(group: Group, x: torch.Tensor, axes: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of the samples of all ranks, not corrected; they have gradients."""
+    sums = x.sum(list(axes), keepdim=True, dtype=torch.float64)
+    shape = sums.shape
+    own = torch.cat((sums.view(-1), sums.new_tensor([x.numel() // sums.numel()])))
+    told = Total.apply(own, group)  # type: ignore[no-untyped-call]
+    mean, count = told[:-1] / told[-1:], told[-1:].detach()
+    centred = x - mean.view(shape).to(x.dtype)
+    squares = Total.apply((centred * centred).sum(list(axes), dtype=torch.float64), group)  # type: ignore[no-untyped-call]
+    return mean.to(x.dtype), (squares / count).to(x.dtype)
 
 
 def _live(group: Group, given: dict[str, Any]) -> Any:

@@ -1,4 +1,5 @@
-"""Arguments and results of a call as a flat list of what is in them: tuples, lists, dicts, dataclasses."""
+"""Arguments and results of a call as a flat list of what is in them: tuples, lists, dicts, dataclasses, and the masks
+that tensors of Keras carry."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from overdrive.seams.keras.internals import mask_of, masked
 
 Build = Callable[[Sequence[Any]], Any]  # makes the whole of such leaves
 
@@ -20,6 +24,8 @@ def flatten(thing: Any) -> tuple[list[Any], Build]:
     for each in found:
         if dataclasses.is_dataclass(each) and not isinstance(each, type):
             inner, build = _fields(each)
+        elif isinstance(each, torch.Tensor) and (mask := mask_of(each)) is not None:
+            inner, build = [each, mask], _with_mask
         else:
             inner, build = [each], None
         leaves += inner
@@ -36,6 +42,11 @@ def flatten(thing: Any) -> tuple[list[Any], Build]:
         return tree_unflatten(made, spec)
 
     return leaves, together
+
+
+def _with_mask(leaves: Sequence[Any]) -> Any:
+    tensor, mask = leaves
+    return masked(tensor, mask)
 
 
 def _fields(thing: Any) -> tuple[list[Any], Build]:

@@ -23,6 +23,8 @@ from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
+from overdrive.seams.keras.fp64 import to_double
+from overdrive.seams.keras.layers_on_torch import kept_by_layers
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
@@ -65,6 +67,7 @@ class _CallTrial:
         model, leaves = asked.model, asked.leaves
         if exact:
             model.double()
+            to_double(model)
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):
@@ -73,7 +76,8 @@ class _CallTrial:
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._circumstances = Circumstances()
         self._state = State([model])
-        self._buffers = [(each, each.detach().clone()) for each in model.buffers()]
+        kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model))]
+        self._buffers = [(each, each.detach().clone()) for each in kept]
         self._chance_before = States.now()
         self._said: list[str] = []
 
@@ -124,15 +128,16 @@ class _CallTrial:
         """What is drawn, or normalised, past the places where it could be divided."""
         assert self._norms.statistics is not None
         norms, self._norms.statistics, self._chance.noted = self._norms.statistics, None, None
+        of_operators = sum(bool(count) for *_, count in norms)
         with unseen_draws() as unseen:
             made = self._make(self._leaves)
             if unseen.draws:
                 raise _refusal(f"it draws random numbers inside of {unseen.draws[0]}")
-            if unseen.normalisations != len(norms):
+            if unseen.normalisations != of_operators:
                 raise _refusal("it normalises its batch inside of a compiled part")
             self._chance.noted = []
             _backward(self._model, made)
-            if unseen.draws or self._chance.noted or unseen.normalisations != len(norms):
+            if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
                 raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
         self._norms.statistics = norms
         self._restore()

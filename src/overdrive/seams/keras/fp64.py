@@ -12,6 +12,7 @@ import numpy as np
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.internals import layers_of
+from overdrive.seams.keras.layers_on_torch import is_layer, modules_of
 from overdrive.seams.patch import Patches
 
 
@@ -24,7 +25,7 @@ def compute_in_double(seams: Seams) -> None:
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     patches = Patches()
-    restore_width = _widen_jax(patches)
+    restore_width, restore_types = _widen_jax(patches), _keep_double()
     draws = importlib.import_module(f"keras.src.backend.{backend()}.random")
     for name in ("normal", "uniform", "truncated_normal"):
         patches.replace(draws, name, _drawn_narrow(getattr(draws, name)))
@@ -40,6 +41,7 @@ def compute_in_double(seams: Seams) -> None:
     def undo() -> None:
         patches.restore()
         restore_width()
+        restore_types()
         keras.config.set_floatx(before[0])
         keras.config.set_dtype_policy(before[1])
 
@@ -52,10 +54,7 @@ def layers_in_double(model: Any) -> Iterator[None]:
 
     A policy says what a layer computes in and what its variables are of; where these differ it widens what it reads.
     """
-    import keras
-
-    policy = keras.DTypePolicy("float64")
-    policy._variable_dtype = "float32"
+    policy = _double()
     before = [(layer, layer.dtype_policy) for layer in layers_of([model])]
     try:
         for layer, _ in before:
@@ -64,6 +63,33 @@ def layers_in_double(model: Any) -> Iterator[None]:
     finally:
         for layer, own in before:
             layer.dtype_policy = own
+
+
+def to_double(model: Any) -> None:
+    """From here on the layers among the modules of a model on PyTorch compute in fp64: for a process that ends soon."""
+    layers = [each for each in modules_of(model) if is_layer(each)]
+    if layers:
+        _keep_double()
+    for each in layers:
+        each.dtype_policy = _double()
+
+
+def _double() -> Any:
+    import keras
+
+    policy = keras.DTypePolicy("float64")
+    policy._variable_dtype = "float32"
+    return policy
+
+
+def _keep_double() -> Callable[[], None]:
+    """Have operations compute in fp64 what they are given in fp64, of which Keras makes fp32 on PyTorch and JAX, even
+    under a `floatx` of float64. Returns what undoes it."""
+    from keras.src.backend.common.dtypes import BIT64_TO_BIT32_DTYPE
+
+    before = dict(BIT64_TO_BIT32_DTYPE)
+    BIT64_TO_BIT32_DTYPE["float64"] = "float64"
+    return lambda: BIT64_TO_BIT32_DTYPE.update(before)
 
 
 def _rounded(value: Any) -> Any:

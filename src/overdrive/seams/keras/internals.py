@@ -48,6 +48,12 @@ def mask_of(tensor: Any) -> Any:
     return getattr(tensor, "_keras_mask", None)
 
 
+def masked(tensor: Any, mask: Any) -> Any:
+    """The same tensor, with that mask."""
+    tensor._keras_mask = mask
+    return tensor
+
+
 def maker_of(tensor: Any) -> Any:
     """The layer or operation that a symbolic tensor comes from."""
     return tensor._keras_history.operation

@@ -1,4 +1,4 @@
-"""Seams *model compiled*, *fit called*, *data opened* and *train function made*."""
+"""Seams *keras used*, *model compiled*, *fit called*, *data opened* and *train function made*."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from keras.src.models.model import Model
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.trainers.trainer import Trainer
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
-from overdrive.seams.points import Around
+from overdrive.seams.points import Around, Event
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     backend_trainer = next(each for each in Model.__mro__ if "fit" in vars(each))
+    if hub.keras_used.wanted:
+        for holder in (Trainer, BaseOptimizer):
+            patches.replace(holder, "__init__", _told(hub.keras_used, holder.__init__))
     if hub.model_compiled.wanted:
         patches.replace(Trainer, "compile", _around(hub.model_compiled, Trainer.compile))
     if hub.fit_called.wanted:
@@ -43,6 +47,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         patches.replace(backend_trainer, "make_train_function", make_train_function)
     return []
+
+
+def _told(point: Event, make: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        point.publish()
+        make(self, *args, **kwargs)
+
+    return __init__
 
 
 def _around(point: Around, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from keras.src.backend.torch.trainer import TorchTrainer
+from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.models.model import Model
 from keras.src.trainers.epoch_iterator import EpochIterator
 from torch.utils.data import DataLoader
@@ -32,6 +33,8 @@ def make_step_log() -> StepLog:
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.moments_taken.wanted:
+        patches.replace(BatchNormalization, "_moments", _taking_moments(hub, BatchNormalization._moments))
     if not wanted(hub):
         return []
     parts.enter(hub, patches, _parts())
@@ -40,6 +43,19 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     watch.enter(patches)
     functions.enter(patches)
     return [functions.leave]
+
+
+def _taking_moments(hub: Seams, take: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(take)
+    def moments(layer: Any, inputs: Any, mask: Any) -> Any:
+        """Mean and variance of each channel. `mask`: which steps count."""
+        if mask is not None or torch.compiler.is_compiling():
+            return take(layer, inputs, mask)
+        call = functools.partial(take, layer, inputs, None)
+        answer = hub.moments_taken.ask(call, inputs, layer._reduction_axes)
+        return call() if answer is None else answer
+
+    return moments
 
 
 def _parts() -> list[Part]:

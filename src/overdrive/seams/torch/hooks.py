@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.keras.layers_on_torch import modules_of
+
 
 def has_hooks(module: torch.nn.Module) -> bool:
     """Whether calls of this module are seen by hooks of its own, before or after, forward or backward."""
@@ -16,7 +18,7 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 def own_hooks(model: torch.nn.Module) -> bool:
     """Whether the program has put hooks on modules of this model, or on all, which see every call of them."""
-    return all_modules_have_hooks() or any(map(has_hooks, model.modules()))
+    return all_modules_have_hooks() or any(map(has_hooks, modules_of(model)))
 
 
 def all_modules_have_hooks() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,14 @@ def noting_reads(but: Collection[int] = ()) -> Iterator[list[str]]:
         yield reads
 
 
+def _for_a_seed() -> bool:
+    """Keras reads the seed of a generator before it draws: that is no value of a batch."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name != "torch_seed_generator":
+        frame = frame.f_back
+    return frame is not None
+
+
 def _is_of(args: Any, but: Collection[int]) -> bool:
     return bool(but) and bool(args) and isinstance(args[0], torch.Tensor) and storage_id(args[0]) in but
 
@@ -39,7 +48,7 @@ class _Functions(TorchFunctionMode):
         self._reads, self._but = reads, but
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _READS and not _is_of(args, self._but):
+        if func in _READS and not _is_of(args, self._but) and not _for_a_seed():
             self._reads.append(func.__name__)
         return func(*args, **(kwargs or {}))
 
@@ -50,6 +59,6 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._reads, self._but = reads, but
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _TAGS.isdisjoint(func.tags) and not _is_of(args, self._but):
+        if not _TAGS.isdisjoint(func.tags) and not _is_of(args, self._but) and not _for_a_seed():
             self._reads.append(str(func))
         return func(*args, **(kwargs or {}))

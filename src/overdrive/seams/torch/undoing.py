@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import Glimpse, States
+from overdrive.seams.keras.layers_on_torch import kept_by_layers, modules_of
 from overdrive.seams.torch.internals import has_running_means
 from overdrive.seams.written import Written
 
@@ -74,6 +75,9 @@ class Undoable:
                 self._uncounted_places.update(each for each in places if each[1].startswith("running_"))
             self.tables += found
             self._places += places
+        found = [(table, name) for table, name in kept_by_layers(model) if _can_be_copied(table[name])]
+        self.tables += found
+        self._places += [(id(table), name) for table, name in found]
         self.buffers = [None] * len(self.tables)
         self.versions = [-1] * len(self.tables)
         self.copies = [None] * len(self.tables)
@@ -118,7 +122,7 @@ class Moment:
         self._calls = calls
         self._thorough = thorough
         if thorough or holds_nothing(model):
-            modules = list(model.modules())
+            modules = modules_of(model)
         else:
             modules = [each for ref in calls.writers if (each := ref()) is not None]
         self._attributes = [(each, vars(each).copy(), _containers(each)) for each in modules]
@@ -202,7 +206,7 @@ def holds_nothing(module: torch.nn.Module) -> bool:
 
 def _can_be_copied(buffer: Any) -> bool:
     return (
-        type(buffer) is torch.Tensor
+        type(buffer) in (torch.Tensor, torch.nn.Parameter)
         and buffer.layout is torch.strided
         and not buffer.is_meta
         and not buffer.is_inference()

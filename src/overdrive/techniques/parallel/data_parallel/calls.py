@@ -74,6 +74,11 @@ class Divided:
             for each in gradients
         )
 
+    def trained_by(self, model: Any) -> None:
+        """Keras has made what it trains that model by."""
+        if model.jit_compile:
+            self._tell(model, "its steps are compiled (jit_compile)")
+
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if traced() or next(model.parameters(), None) is None or not self.group.mine():
             return call(*args, **kwargs)

@@ -75,6 +75,8 @@ class DataParallel(Technique):
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
+            seams.moments_taken.subscribe(divided.norms.moments)
+            seams.train_function_made.subscribe(divided.trained_by)
             seams.gradients_asked.subscribe(divided.asked)
             seams.on_undo(divided.close)
 
