@@ -18,7 +18,7 @@ from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
-from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -93,7 +93,10 @@ class Rank:
 
     @cached_property
     def group(self) -> Group:
-        from overdrive.ranks.group import Group
+        if IMAGINED in os.environ:
+            from overdrive.ranks.imagined import ImaginedGroup as Group
+        else:
+            from overdrive.ranks.group import Group  # type: ignore[assignment]
 
         return Group(self._membership, lambda sentence: self._ended(sentence))
 
