@@ -50,7 +50,8 @@ class Group:
 
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         """The one that all share, and the monitor's own connection to it."""
-        self._server = tcp_store(membership.address, membership.port, self.tells and not membership.agents_store, _START)
+        hosts = not membership.agents_store and self.rank == 0
+        self._server = tcp_store(membership.address, membership.port, hosts, _START)
         room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
         # PyTorch's default is to wait for the store for five minutes.
         own = tcp_store(membership.address, membership.port, False, _START).within(room)

@@ -47,4 +47,5 @@ class RankNotes:
     def _diary(self) -> Diary:
         rank = current()
         assert rank is not None
-        return rank.group.diary  # type: ignore[attr-defined]
+        diary: Diary = rank.group.diary  # type: ignore[attr-defined]
+        return diary

@@ -8,19 +8,23 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from overdrive.core.json_data import from_json
+from overdrive.core.link import Link
 from overdrive.core.program import Program
 from overdrive.core.rank_notes import STEP, Note
 from overdrive.core.records import TrialOver
+from overdrive.core.requirements_result import RankLayout
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.timeline import played
-from overdrive.machine.pool.curve import Network
-from overdrive.ranks.membership import IMAGINED
+from overdrive.machine.pool.curve import Measured, Network, OverLink
+from overdrive.machine.pool.start import PoolUnavailable, measure_here
+from overdrive.ranks.membership import IMAGINED, threads_of
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -29,10 +33,83 @@ _NOTES = "overdrive.worker.rank_notes"
 _WARM_UP = 4  # steps: after each of them ranks compare what they have come to, then after every sixteenth
 _STEPS = (4, 17)  # that are noted, of which the first begins with the trial's pause
 _SECONDS = 6.0  # of them, about
+_RUN = 4  # steps
+_MOST_STAGES = 4  # each has a trial of its own
+_MOST_PARTS = 8  # of layers: who tries whether they can be divided makes the call as often, in fp64
 
 
 class CannotForetell(Exception):
     """The step could not be foretold; the message is the reason, for people."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Attributes: `together`: they are of this machine, and share it; else each has one as this to itself."""
+
+    count: int
+    network: Network
+    together: bool
+    name: str  # of the network, for people
+
+
+def ranks_of(count: int, link: Link | None, quick: bool) -> Ranks:
+    """Over a link that was stated, or else those of this machine, among which it is measured.
+
+    Raises:
+        CannotForetell: they are more than there are cores here, or could not be measured.
+    """
+    if link is not None:
+        return Ranks(count, OverLink(link), False, link.name)
+    cores = threads_of(1)
+    if count > cores:
+        raise CannotForetell(
+            f"there are {cores} cores here for {count} ranks: say how they are connected (--link 10Gbit,50us)"
+        )
+    try:
+        told = measure_here(count, quick)
+    except PoolUnavailable as error:
+        raise CannotForetell(str(error).rstrip(".")) from None
+    times = {name: {int(size): float(took) for size, took in points} for name, points in told["seconds"].items()}
+    network = Measured(count, times, told["busy"] / threads_of(count))
+    return Ranks(count, network, True, f"{count} processes of this machine, measured")
+
+
+def with_steps(
+    program: Program,
+    needs: Needs,
+    layouts: Sequence[RankLayout],
+    technique_of: Callable[[str], Chosen],
+    ranks: Ranks,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[RankLayout]:
+    """The same layouts, with how long a step would take or why that is not known."""
+    found = []
+    for each in layouts:
+        if each.seconds is not None:  # one process
+            found.append(each)
+            continue
+        counts = dict(part.split("=") for part in each.layout.split(","))
+        try:
+            _may_foretell(needs, counts, ranks)
+            tell(f"Measuring what a rank does under {each.layout}.")
+            stages = int(counts.get("pipeline", 1))
+            step = foretold(program, technique_of(each.layout), ranks, stages)
+        except CannotForetell as error:
+            found.append(replace(each, why=str(error)))
+        else:
+            found.append(replace(each, seconds=step.seconds, communication=step.communication, told=step.said))
+    return found
+
+
+def _may_foretell(needs: Needs, counts: Mapping[str, str], ranks: Ranks) -> None:
+    if needs.inference:
+        raise CannotForetell("it trains nothing")
+    if needs.device != "cpu":
+        raise CannotForetell("what a rank does is measured on CPUs alone")
+    if int(counts.get("tensor", 1)) > _MOST_PARTS:
+        raise CannotForetell(f"layers are not tried over more than {_MOST_PARTS} ranks")
+    if int(counts.get("pipeline", 1)) > _MOST_STAGES and not ranks.together:
+        raise CannotForetell(f"more than {_MOST_STAGES} stages are not tried")
 
 
 @dataclass(frozen=True)
@@ -44,32 +121,32 @@ class Foretold:
     said: tuple[str, ...]  # what rank 0 told of how the work is divided
 
 
-def foretold(
-    program: Program, technique: Chosen, ranks: int, network: Network, together: bool, stages: int = 1
-) -> Foretold:
+def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1) -> Foretold:
     """
     Args:
-        together: the ranks are of this machine, and compute at the same time; else each has one as this to itself.
         stages: of a pipeline: ranks of which each does something else.
 
     Raises:
         CannotForetell: a rank's trial failed, or made too few steps.
     """
-    groups = [range(ranks)] if together else [range(each, each + 1) for each in range(stages)]
+    groups = [range(ranks.count)] if ranks.together else [range(each, each + 1) for each in range(stages)]
     notes: dict[int, list[Note]] = {}
     said: tuple[str, ...] = ()
     with TrialPool() as pool:
         for started in groups:
-            found, told = _noted(pool, program, technique, ranks, started)
+            found, told = _noted(pool, program, technique, ranks.count, started)
             notes.update(found)
             said = said or told
-    least = min(sum(note.operation == STEP for note in each) for each in notes.values())
+    fewest = min(sum(note.operation == STEP for note in each) for each in notes.values())
     try:
-        result = played({rank: _last_steps(each, least) for rank, each in notes.items()}, network)
+        result = played({rank: _last_steps(each, fewest) for rank, each in notes.items()}, ranks.network)
     except ValueError as error:
-        raise CannotForetell(f"{error}") from None
-    seconds = statistics.median(result.steps)
-    return Foretold(seconds, max(0.0, 1 - result.computing / statistics.fmean(result.steps)), said)
+        raise CannotForetell(str(error)) from None
+    # The shortest run of steps: on a shared machine others only ever add to it, and one process is measured likewise.
+    runs = [slice(first, first + _RUN) for first in range(max(1, len(result.steps) - _RUN + 1))]
+    run = min(runs, key=lambda each: statistics.fmean(result.steps[each]))
+    seconds = statistics.fmean(result.steps[run])
+    return Foretold(seconds, max(0.0, 1 - statistics.fmean(result.computing[run]) / seconds), said)
 
 
 def _noted(

@@ -18,10 +18,10 @@ _TO_ONE = ("send", "receive")
 
 @dataclass(frozen=True)
 class Played:
-    """Seconds of each step; `computing`: of that, what a rank computes, in the mean over ranks and steps."""
+    """Of each step its seconds, and the seconds of it that a rank computes, in the mean over ranks."""
 
     steps: tuple[float, ...]
-    computing: float
+    computing: tuple[float, ...]
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _Rank:
     now: float = 0.0
     computed: float = 0.0
     under_way: dict[int, _Exchange] = field(default_factory=dict)  # by number
-    marks: list[float] = field(default_factory=list)
+    ends: list[tuple[float, float]] = field(default_factory=list)  # of steps: when, and what was computed by then
 
 
 def played(notes: Mapping[int, Sequence[Note]], network: Network) -> Played:
@@ -68,10 +68,10 @@ class _Play:
                     moved = True
         if any(rank.place < len(rank.notes) for rank in self._ranks.values()):
             raise ValueError("the ranks wait for each other")
-        marks = [max(each) for each in zip(*(rank.marks for rank in self._ranks.values()), strict=True)]
-        steps = tuple(after - before for before, after in zip([0.0, *marks], marks, strict=False))
-        computing = sum(rank.computed for rank in self._ranks.values()) / len(self._ranks) / max(1, len(steps))
-        return Played(steps, computing)
+        ends = [*zip(*(rank.ends for rank in self._ranks.values()), strict=True)]
+        over = [max(when for when, _ in each) for each in ends]
+        computed = [sum(by_then for _, by_then in each) / len(each) for each in ends]
+        return Played(_differences(over), _differences(computed))
 
     def _takes(self, number: int, rank: _Rank, note: Note) -> bool:
         """Whether this rank can go on beyond this note."""
@@ -84,11 +84,11 @@ class _Play:
             rank.now = max(came + self._network.busy * beside, exchange.done)
         else:
             rank.now = came
-            if note.operation == STEP:
-                rank.marks.append(came)
-            else:
+            if note.operation != STEP:
                 self._begin(number, rank, note)
         rank.computed += note.computed
+        if note.operation == STEP:
+            rank.ends.append((rank.now, rank.computed))
         return True
 
     def _begin(self, number: int, rank: _Rank, note: Note) -> None:
@@ -104,7 +104,7 @@ class _Play:
             self._free[way] = exchange.done
 
     def _of(self, number: int, note: Note) -> tuple[Any, Any, set[int]]:
-        """What tells it from others, what carries it, and which ranks have to be there: of one to another, who sends."""
+        """What tells it from others, what carries it, and which ranks have to be there: of a message, who sends it."""
         there = {each for each in note.members if each in self._ranks}
         if note.operation in _TO_ONE:
             way = (note.channel, note.members)
@@ -112,3 +112,7 @@ class _Play:
             return (*way, note.tag), way, sender or {number}
         count = self._count[note.channel, number] = self._count.get((note.channel, number), 0) + 1
         return (note.channel, count), note.channel, there
+
+
+def _differences(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(after - before for before, after in zip([0.0, *values], values, strict=False))
