@@ -34,13 +34,13 @@ PROGRAMS = {
     "cnn": ("benchmarks/models/cnn.py", "--batch-size", "64"),
     "gpt": ("benchmarks/models/gpt.py", "--layers", "2", "--batch-size", "8", "--context", "64"),
 }
-_WARM_UP, _STEPS, _BLOCKS = 5, 4, 8
+_WARM_UP, _STEPS, _BLOCKS = 5, 4, 6
 
 
 def measured(program: Program, layout: str) -> float:
     """Seconds of a step of two real ranks: of the shortest of some blocks, as steps are measured everywhere."""
     with TrialPool() as pool:
-        spec = TrialSpec(program, (technique_of(layout, RANKS),))
+        spec = TrialSpec(program, (technique_of(layout, RANKS),), losses=False)
         trial = Trial(pool, spec, RanksLauncher(RANKS, pool.launcher))
         try:
             trial.first_step()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core.link import Link
 from overdrive.machine.acs import redirecting_bridges
-from overdrive.machine.pool.curve import fit, points_of
+from overdrive.machine.pool.curve import Measured, OverLink, fit, points_of
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.reading import interfaces
 from tests.conftest import Run
@@ -96,3 +97,25 @@ def test_what_does_not_go_together_is_said(overdrive: Run, tmp_path: Path) -> No
     ):
         told = overdrive("doctor", *words, cwd=tmp_path)
         assert told.returncode == 2 and said in told.stderr
+
+
+def test_rings_over_a_link() -> None:
+    """Of 4 ranks, 1 GB at 1 GB/s: 6 messages of a quarter each for the sum, 3 for what is put together."""
+    link = OverLink(Link(1e9, 0.01, ""))
+    assert link.seconds("all_reduce", 10**9, 4) == pytest.approx(6 * 0.01 + 1.5)
+    assert link.seconds("all_gather", 10**9, 4) == pytest.approx(3 * 0.01 + 0.75)
+    assert link.seconds("point_to_point", 10**9, 2) == pytest.approx(0.01 + 1.0)
+    assert link.busy == 0
+
+
+def test_between_two_measured_sizes_time_grows_on_a_line() -> None:
+    measured = Measured(4, {"all_reduce": {1000: 1.0, 2000: 3.0, 4000: 4.0}}, busy=0.5)
+    seconds = [measured.seconds("all_reduce", size, 4) for size in (1, 1000, 1500, 2000, 3000, 8000)]
+    assert seconds == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.5, 6.0]), "beyond the last, as between the last two"
+    # Two ranks put as many bytes on a link as four do with two thirds of them.
+    assert measured.seconds("all_reduce", 3000, 2) == pytest.approx(3.0)
+
+
+def test_a_time_that_falls_with_the_size_does_not_go_on_to_fall() -> None:
+    measured = Measured(2, {"broadcast": {1000: 2.0, 2000: 1.0}}, busy=0.0)
+    assert measured.seconds("broadcast", 10**6, 2) == 2.0

@@ -59,7 +59,7 @@ def ranks_of(count: int, link: Link | None, quick: bool) -> Ranks:
         CannotForetell: they are more than there are cores here, or could not be measured.
     """
     if link is not None:
-        return Ranks(count, OverLink(link), False, link.name)
+        return Ranks(count, OverLink(link), False, f"{count} machines as this one, over {link.name}")
     cores = threads_of(1)
     if count > cores:
         raise CannotForetell(
@@ -154,7 +154,14 @@ def _noted(
 ) -> tuple[Mapping[int, list[Note]], tuple[str, ...]]:
     """By rank, the notes of some steps; and what they told."""
     with tempfile.TemporaryDirectory(prefix="overdrive-ranks-") as folder:
-        spec = TrialSpec(program, (technique,), observers=(_NOTES,), environment={IMAGINED: folder}, folder=folder)
+        spec = TrialSpec(
+            program,
+            (technique,),
+            losses=False,  # ranks would tell each other those that are read for us
+            observers=(_NOTES,),
+            environment={IMAGINED: folder},
+            folder=folder,
+        )
         trial = Trial(pool, spec, RanksLauncher(ranks, pool.launcher, started))
         try:
             trial.first_step()
