@@ -1,9 +1,9 @@
 """How well `overdrive doctor --for --ranks 2` foretells a step under each layout: against real steps of two processes.
 
-python benchmarks/planner.py [--rounds 3] [--only NAMES]     writes benchmarks/results/planner.json
+python benchmarks/planner.py [--anew]     adds a round to benchmarks/results/planner.json, or begins it anew
 
-In each round every layout of every program is foretold and then run, by two processes of one thread each, as
-`overdrive run --ranks 2` has it on two cores. Of both the median over the rounds counts.
+In a round the network is measured for each program, and every layout of it is foretold and then run, by two processes
+of one thread each, as `overdrive run --ranks 2` has it on two cores. Of both the median over the rounds counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from overdrive.cli.layout import technique_of
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.insight.requirements.ranks import Ranks, foretold, ranks_of
+from overdrive.insight.requirements.ranks import foretold, ranks_of
 from overdrive.machine.inventory import machine, versions
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
@@ -50,50 +50,42 @@ def measured(program: Program, layout: str) -> float:
             trial.stop()
 
 
-def of_round(found: dict[str, dict[str, Any]], programs: dict[str, Program], ranks: Ranks) -> None:
-    """Adds what it came to."""
-    for name, program in programs.items():
-        for layout in LAYOUTS:
-            step = foretold(program, technique_of(layout, RANKS), ranks)
-            seconds = measured(program, layout)
-            row = found.setdefault(f"{name} {layout}", {"foretold": [], "measured": [], "communication": []})
-            row["foretold"].append(step.seconds)
-            row["measured"].append(seconds)
-            row["communication"].append(step.communication)
-            row["told"] = list(step.said)
-            print(
-                f"{name:6} {layout:12} foretold {step.seconds * 1e3:7.1f} ms ({step.communication:.0%} waiting), "
-                f"measured {seconds * 1e3:7.1f} ms: {step.seconds / seconds - 1:+.0%}",
-                flush=True,
-            )
+def round_of(name: str, program: Program, rows: dict[str, dict[str, Any]]) -> None:
+    """Adds what each layout came to."""
+    ranks = ranks_of(RANKS, None, quick=True)
+    for layout in LAYOUTS:
+        step = foretold(program, technique_of(layout, RANKS), ranks)
+        seconds = measured(program, layout)
+        row = rows.setdefault(f"{name} {layout}", {"foretold": [], "measured": [], "communication": []})
+        row["foretold"].append(step.seconds)
+        row["measured"].append(seconds)
+        row["communication"].append(step.communication)
+        row["told"] = list(step.said)
+        row["error"] = statistics.median(row["foretold"]) / statistics.median(row["measured"]) - 1
+        print(
+            f"{name:6} {layout:12} foretold {step.seconds * 1e3:7.1f} ms ({step.communication:.0%} waiting), "
+            f"measured {seconds * 1e3:7.1f} ms: {step.seconds / seconds - 1:+.0%}",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="names of programs, with commas between")
-    arguments = parser.parse_args()
-    only = set(filter(None, arguments.only.split(",")))
-    programs = {
-        name: Program.parse([str(ROOT / words[0]), *words[1:]])
-        for name, words in PROGRAMS.items()
-        if not only or name in only
-    }
-    found: dict[str, dict[str, Any]] = {}
-    loads = []
-    began = time.time()
-    for _ in range(arguments.rounds):
-        of_round(found, programs, ranks_of(RANKS, None, quick=True))
-        loads.append(os.getloadavg()[0])
-    for row in found.values():
-        row["error"] = statistics.median(row["foretold"]) / statistics.median(row["measured"]) - 1
-    errors = sorted(abs(row["error"]) for row in found.values())
-    told = {"median": statistics.median(errors), "worst": errors[-1]}
-    print(f"{len(errors)} layouts: off by {told['median']:.0%} in the median, by {told['worst']:.0%} at worst")
-    here = {"machine": machine(), "versions": versions(), "date": time.strftime("%Y-%m-%d"), "load": loads}
+    parser.add_argument("--anew", action="store_true", help="forget the rounds before")
+    here = {"machine": machine(), "versions": versions()}
     del here["machine"]["available_bytes"]
-    result = {**here, "commands": {name: " ".join(words) for name, words in PROGRAMS.items()}, "rows": found, **told}
-    RESULTS.write_text(json.dumps({**result, "seconds": time.time() - began}, indent=1) + "\n")
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and not parser.parse_args().anew else {}
+    if {name: kept.get(name) for name in here} != here:
+        kept = {**here, "dates": [], "load": [], "rows": {}}
+    for name, words in PROGRAMS.items():
+        round_of(name, Program.parse([str(ROOT / words[0]), *words[1:]]), kept["rows"])
+    kept["dates"].append(time.strftime("%Y-%m-%d %H:%M"))
+    kept["load"].append(os.getloadavg()[0])
+    kept["commands"] = {name: " ".join(words) for name, words in PROGRAMS.items()}
+    errors = sorted(abs(row["error"]) for row in kept["rows"].values())
+    kept |= {"median": statistics.median(errors), "worst": errors[-1]}
+    print(f"{len(errors)} layouts: off by {kept['median']:.0%} in the median, by {kept['worst']:.0%} at worst")
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":
