@@ -26,7 +26,7 @@ from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known
 from overdrive.insight.requirements.layouts import layouts
 from overdrive.insight.requirements.needs import Needs
-from overdrive.insight.requirements.ranks import CannotForetell, ranks_of, with_steps
+from overdrive.insight.requirements.ranks import CannotForetell, may_be_measured, ranks_of, with_steps
 from overdrive.insight.requirements.step_time import LAUNCH, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.report.requirements import requirements
@@ -94,14 +94,13 @@ def _among_ranks(
     tell: Callable[[str], None],
 ) -> Requirements:
     """With layouts, and how long a step takes under them where that can be foretold."""
-    if link is None:
-        tell("Measuring what goes between ranks.")
     try:
-        there = ranks_of(ranks, link, quick)
+        may_be_measured(needs)
+        there = ranks_of(ranks, link, quick, tell)
     except CannotForetell as error:
         whole, *others = found
         return replace(result, layouts=(whole, *(replace(each, why=str(error)) for each in others)))
-    found = with_steps(program, needs, found, lambda layout: technique_of(layout, ranks), there, tell)
+    found = with_steps(program, found, lambda layout: technique_of(layout, ranks), there, tell)
     return replace(result, layouts=tuple(found), network=there.name)
 
 

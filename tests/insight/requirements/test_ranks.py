@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from overdrive.core.rank_notes import STEP, Note  # noqa: E402
 from overdrive.core.requirements_result import RankLayout  # noqa: E402
 from overdrive.insight.requirements import ranks as planner  # noqa: E402
 from overdrive.insight.requirements.needs import Needs  # noqa: E402
-from overdrive.insight.requirements.ranks import CannotForetell, Ranks, foretold, ranks_of, with_steps  # noqa: E402
+from overdrive.insight.requirements.ranks import CannotForetell, Ranks, foretold, may_be_measured, ranks_of, with_steps  # noqa: E402
 from overdrive.insight.requirements.timeline import Played, played  # noqa: E402
 from overdrive.trials import pool  # noqa: E402
 
@@ -144,22 +143,28 @@ def test_ranks_of_a_link_have_machines_of_their_own_and_more_than_cores_need_one
 
 
 @pytest.mark.parametrize(
-    ("layout", "needs", "why"),
+    ("layout", "why"),
     [
-        ("data=64", {"inference": True}, "it trains nothing"),
-        ("data=64", {"device": "cuda"}, "measured on CPUs alone"),
-        ("tensor=64", {}, "layers are not tried over more than 8 ranks"),
-        ("data=8,pipeline=8", {}, "more than 4 stages are not tried"),
+        ("tensor=64", "layers are not tried over more than 8 ranks"),
+        ("data=8,pipeline=8", "more than 4 stages are not tried"),
     ],
 )
-def test_a_cell_is_empty_with_its_reason(layout: str, needs: dict[str, object], why: str) -> None:
-    given = {"device": "cpu", "threads": 1, "memory": {}, "program": 0, "operators": ()}
+def test_a_cell_is_empty_with_its_reason(layout: str, why: str) -> None:
     alone = RankLayout("one process", {}, 1, None, "", seconds=2.0, communication=0.0)
     asked = [alone, RankLayout(layout, {}, 1, None, "")]
-    told = with_steps(Program("x.py"), Needs(**{**given, **needs}), asked, _never, over(0.0, 64))  # type: ignore[arg-type]
+    told = with_steps(Program("x.py"), asked, _never, over(0.0, 64))
     assert told[0] is alone
-    assert told[1].seconds is None and why in told[1].why
-    assert json.dumps(told[1].why)
+    assert (told[1].seconds, told[1].communication, told[1].why) == (None, None, why)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [({"inference": True}, "trains nothing"), ({"device": "cuda"}, "on CPUs alone")]
+)
+def test_of_some_programs_no_rank_is_measured(told: dict[str, object], why: str) -> None:
+    given = {"device": "cpu", "threads": 1, "memory": {}, "program": 0, "operators": ()}
+    may_be_measured(Needs(**given))  # type: ignore[arg-type]
+    with pytest.raises(CannotForetell, match=why):
+        may_be_measured(Needs(**{**given, **told}))  # type: ignore[arg-type]
 
 
 def _never(layout: str) -> planner.Chosen:

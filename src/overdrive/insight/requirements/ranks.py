@@ -52,7 +52,7 @@ class Ranks:
     name: str  # of the network, for people
 
 
-def ranks_of(count: int, link: Link | None, quick: bool) -> Ranks:
+def ranks_of(count: int, link: Link | None, quick: bool, tell: Callable[[str], None] = lambda _: None) -> Ranks:
     """Over a link that was stated, or else those of this machine, among which it is measured.
 
     Raises:
@@ -65,6 +65,7 @@ def ranks_of(count: int, link: Link | None, quick: bool) -> Ranks:
         raise CannotForetell(
             f"there are {cores} cores here for {count} ranks: say how they are connected (--link 10Gbit,50us)"
         )
+    tell("Measuring what goes between ranks.")
     try:
         told = measure_here(count, quick)
     except PoolUnavailable as error:
@@ -76,7 +77,6 @@ def ranks_of(count: int, link: Link | None, quick: bool) -> Ranks:
 
 def with_steps(
     program: Program,
-    needs: Needs,
     layouts: Sequence[RankLayout],
     technique_of: Callable[[str], Chosen],
     ranks: Ranks,
@@ -90,7 +90,7 @@ def with_steps(
             continue
         counts = dict(part.split("=") for part in each.layout.split(","))
         try:
-            _may_foretell(needs, counts, ranks)
+            _may_be_tried(counts, ranks)
             tell(f"Measuring what a rank does under {each.layout}.")
             stages = int(counts.get("pipeline", 1))
             step = foretold(program, technique_of(each.layout), ranks, stages)
@@ -101,11 +101,18 @@ def with_steps(
     return found
 
 
-def _may_foretell(needs: Needs, counts: Mapping[str, str], ranks: Ranks) -> None:
+def may_be_measured(needs: Needs) -> None:
+    """
+    Raises:
+        CannotForetell: what a rank does of such a program is not measured.
+    """
     if needs.inference:
-        raise CannotForetell("it trains nothing")
+        raise CannotForetell("the program trains nothing")
     if needs.device != "cpu":
-        raise CannotForetell("what a rank does is measured on CPUs alone")
+        raise CannotForetell("what a rank does is measured on CPUs alone, and the program runs on a GPU")
+
+
+def _may_be_tried(counts: Mapping[str, str], ranks: Ranks) -> None:
     if int(counts.get("tensor", 1)) > _MOST_PARTS:
         raise CannotForetell(f"layers are not tried over more than {_MOST_PARTS} ranks")
     if int(counts.get("pipeline", 1)) > _MOST_STAGES and not ranks.together:
@@ -143,10 +150,11 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
     except ValueError as error:
         raise CannotForetell(str(error)) from None
     # The shortest run of steps: on a shared machine others only ever add to it, and one process is measured likewise.
-    runs = [slice(first, first + _RUN) for first in range(max(1, len(result.steps) - _RUN + 1))]
-    run = min(runs, key=lambda each: statistics.fmean(result.steps[each]))
-    seconds = statistics.fmean(result.steps[run])
-    return Foretold(seconds, max(0.0, 1 - statistics.fmean(result.computing[run]) / seconds), said)
+    steps = [*zip(result.steps, result.computing, strict=True)]
+    runs = [steps[first : first + _RUN] for first in range(max(1, len(steps) - _RUN + 1))]
+    shortest = min(runs, key=lambda run: sum(seconds for seconds, _ in run))
+    seconds, computing = (statistics.fmean(each) for each in zip(*shortest, strict=True))
+    return Foretold(seconds, max(0.0, 1 - computing / seconds), said)
 
 
 def _noted(
