@@ -93,12 +93,11 @@ class Rank:
 
     @cached_property
     def group(self) -> Group:
-        if IMAGINED in os.environ:
-            from overdrive.ranks.imagined import ImaginedGroup as Group
-        else:
-            from overdrive.ranks.group import Group  # type: ignore[assignment]
+        from overdrive.ranks.group import Group
+        from overdrive.ranks.imagined import ImaginedGroup
 
-        return Group(self._membership, lambda sentence: self._ended(sentence))
+        kind = ImaginedGroup if IMAGINED in os.environ else Group
+        return kind(self._membership, lambda sentence: self._ended(sentence))
 
     def observe(self, seams: Seams) -> None:
         """An observer for `Session`."""
