@@ -28,7 +28,7 @@ def test_rate_and_latency(text: str, rate: float, latency: float) -> None:
         ("fast", "'fast' is not a link: 'fast' is no rate; write for example 10Gbit,50us"),
         ("0Gbit,50us", "'0Gbit' is no rate"),
         ("-1Gbit,50us", "'-1Gbit' is no rate"),
-        ("10Gbit", "'10Gbit' has no latency: small messages hang on it; write for example 10Gbit,50us"),
+        ("10Gbit", "'10Gbit' names no latency, which small messages hang on; write for example 10Gbit,50us"),
         ("10Gbit,", "'' is no latency"),
         ("10Gbit,50", "'50' is no latency; write for example 10Gbit,50us"),
         ("10Gbit,50us,3", "'50us,3' is no latency"),

@@ -96,7 +96,7 @@ def test_what_does_not_go_together_is_said(overdrive: Run, tmp_path: Path) -> No
         (("--ranks", "2"), "--ranks is for --pool"),
         (("--pool", "--link", "10Gbit,50us"), "run it alone"),
         (("--for", "--link", "10Gbit,50us", "train.py"), "--link is what connects --ranks, with --for SCRIPT"),
-        (("--for", "--ranks", "2", "--link", "10Gbit", "train.py"), "'10Gbit' has no latency"),
+        (("--for", "--ranks", "2", "--link", "10Gbit", "train.py"), "'10Gbit' names no latency"),
     ):
         told = overdrive("doctor", *words, cwd=tmp_path)
         assert told.returncode == 2 and said in told.stderr

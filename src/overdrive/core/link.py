@@ -35,7 +35,7 @@ class Link:
         if rate is None or not float(rate[1]):
             raise LinkError(f"{text!r} is not a link: {first!r} is no rate; write for example 10Gbit,50us")
         if not comma:
-            raise LinkError(f"{text!r} has no latency: small messages hang on it; write for example {first},50us")
+            raise LinkError(f"{text!r} names no latency, which small messages hang on; write for example {first},50us")
         if latency is None:
             raise LinkError(f"{text!r} is not a link: {second!r} is no latency; write for example {first},50us")
         per_second = float(rate[1]) * _POWERS[rate[2]] / (1 if rate[3] == "B" else 8)
