@@ -2,8 +2,8 @@
 
 python benchmarks/planner.py [--anew]     adds a round to benchmarks/results/planner.json, or begins it anew
 
-In a round the network is measured for each program, and every layout of it is foretold and then run, by two processes
-of one thread each, as `overdrive run --ranks 2` has it on two cores. Of both the median over the rounds counts.
+In a round the network is measured, and every layout of every program is foretold and then run, by two processes of one
+thread each, as `overdrive run --ranks 2` has it on two cores. Of both the median over the rounds counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from overdrive.cli.layout import technique_of
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.insight.requirements.ranks import foretold, ranks_of
+from overdrive.insight.requirements.ranks import Ranks, foretold, ranks_of
 from overdrive.machine.inventory import machine, versions
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
@@ -50,9 +50,8 @@ def measured(program: Program, layout: str) -> float:
             trial.stop()
 
 
-def round_of(name: str, program: Program, rows: dict[str, dict[str, Any]]) -> None:
-    """Adds what each layout came to."""
-    ranks = ranks_of(RANKS, None, quick=True)
+def add(name: str, program: Program, ranks: Ranks, rows: dict[str, dict[str, Any]]) -> None:
+    """What each layout of a program came to."""
     for layout in LAYOUTS:
         step = foretold(program, technique_of(layout, RANKS), ranks)
         seconds = measured(program, layout)
@@ -77,8 +76,9 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and not parser.parse_args().anew else {}
     if {name: kept.get(name) for name in here} != here:
         kept = {**here, "dates": [], "load": [], "rows": {}}
+    ranks = ranks_of(RANKS, None, quick=False)
     for name, words in PROGRAMS.items():
-        round_of(name, Program.parse([str(ROOT / words[0]), *words[1:]]), kept["rows"])
+        add(name, Program.parse([str(ROOT / words[0]), *words[1:]]), ranks, kept["rows"])
     kept["dates"].append(time.strftime("%Y-%m-%d %H:%M"))
     kept["load"].append(os.getloadavg()[0])
     kept["commands"] = {name: " ".join(words) for name, words in PROGRAMS.items()}

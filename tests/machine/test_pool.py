@@ -113,12 +113,19 @@ def test_rings_over_a_link() -> None:
 
 def test_between_two_measured_sizes_time_grows_on_a_line() -> None:
     measured = Measured(4, {"all_reduce": {1000: 1.0, 2000: 3.0, 4000: 4.0}}, busy=0.5)
-    seconds = [measured.seconds("all_reduce", size, 4) for size in (1, 1000, 1500, 2000, 3000, 8000)]
-    assert seconds == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.5, 6.0]), "beyond the last, as between the last two"
+    seconds = [measured.seconds("all_reduce", size, 4) for size in (1, 1000, 1500, 2000, 3000)]
+    assert seconds == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.5])
     # Two ranks put as many bytes on a link as four do with two thirds of them.
     assert measured.seconds("all_reduce", 3000, 2) == pytest.approx(3.0)
 
 
-def test_a_time_that_falls_with_the_size_does_not_go_on_to_fall() -> None:
-    measured = Measured(2, {"broadcast": {1000: 2.0, 2000: 1.0}}, busy=0.0)
-    assert measured.seconds("broadcast", 10**6, 2) == 2.0
+def test_beyond_the_largest_it_goes_on_at_the_rate_of_all() -> None:
+    line = {size: 1.0 + size / 1000 for size in (1000, 2000, 4000)}
+    assert Measured(2, {"broadcast": line}, busy=0.0).seconds("broadcast", 10**6, 2) == pytest.approx(1001.0)
+    falls = {1000: 2.0, 2000: 1.0}
+    assert Measured(2, {"broadcast": falls}, busy=0.0).seconds("broadcast", 10**6, 2) == 1.0, "no time below that"
+
+
+def test_a_smaller_exchange_that_took_longer_was_disturbed() -> None:
+    measured = Measured(2, {"broadcast": {1000: 1.0, 2000: 9.0, 3000: 2.0, 4000: 3.0}}, busy=0.0)
+    assert [measured.seconds("broadcast", size, 2) for size in (500, 1000, 1500, 2000, 3500)] == [1, 1, 1.5, 2, 2.5]

@@ -54,7 +54,8 @@ class OverLink:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured among `ranks`, in seconds by size, by operation: between two sizes on a straight line."""
+    """What was measured among `ranks`, in seconds by size, by operation: between two sizes on a straight line, beyond
+    the largest at the rate of all. Less takes no longer than more: where it did, it was disturbed."""
 
     ranks: int
     times: Mapping[str, Mapping[int, float]]
@@ -62,13 +63,16 @@ class Measured:
 
     def seconds(self, operation: str, size: int, ranks: int) -> float:
         """Of fewer ranks than were measured: of as many bytes on each link."""
-        times = sorted(self.times[operation].items())
+        times = self.times[operation]
+        sizes = sorted(times)
         alike = size * BUS[operation](ranks) / BUS[operation](self.ranks)
-        if alike <= times[0][0]:
-            return times[0][1]
-        place = min(bisect_left(times, (alike, 0.0)), len(times) - 1)
-        (before, least), (after, most) = times[place - 1], times[place]
-        return least + max(0.0, most - least) * (alike - before) / (after - before)
+        place = bisect_left(sizes, alike)
+        if place == len(sizes):
+            rate = fit(times).bytes_per_second
+            return times[sizes[-1]] + ((alike - sizes[-1]) / rate if rate else 0.0)
+        least, most = (min(times[each] for each in sizes[start:]) for start in (max(0, place - 1), place))
+        before, after = sizes[max(0, place - 1)], sizes[place]
+        return least + (most - least) * (alike - before) / (after - before) if place else most
 
 
 @dataclass(frozen=True)
