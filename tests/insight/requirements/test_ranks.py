@@ -127,6 +127,23 @@ def test_a_mesh_and_layers_in_parts_and_shares(script: Callable[..., Path], note
     assert found[first] >= 1 and found[last] >= 1, "a layer's weights are gathered"
 
 
+def test_of_stages_that_made_different_numbers_of_steps_the_same_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick stage is measured for more steps; messages are numbered from the start."""
+
+    def stage(pool: object, program: object, technique: object, ranks: int, started: range) -> object:
+        (rank,) = started
+        kind, seconds, steps = (("send", 3.0, 21), ("receive", 1.0, 9))[rank]
+        notes = []
+        for step in range(steps):
+            notes += [Note(seconds, kind, step, 8, "row", (0, 1), step), Note(0.0, "", step), Note(0.0, STEP)]
+        return {rank: notes}, ()
+
+    monkeypatch.setattr(planner, "_noted", stage)
+    step = foretold(Program("x.py"), technique_of("pipeline=2", 2), over(2.0, 2), stages=2)
+    assert step.seconds == pytest.approx(5.0), "each sends one after the other"
+    assert step.communication == pytest.approx(1 - (3 + 1) / 2 / 5)
+
+
 def test_a_program_of_few_steps_is_told(script: Callable[..., Path], noted: dict[int, list[Note]]) -> None:
     with pytest.raises(CannotForetell, match="came to an end"):
         foretold(slow(script, steps=5), technique_of("data=2", 2), over(0.0, 2))

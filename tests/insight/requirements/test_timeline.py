@@ -97,6 +97,10 @@ def test_of_a_message_from_a_rank_that_is_not_there_only_the_way_counts() -> Non
     assert played({1: [receives(2, 1, 3), waits(0, 1), over(1)]}, Flat()).steps == (6,)
 
 
+def test_what_began_before_the_first_note_is_over() -> None:
+    assert played({0: [waits(2, 7), over(1)]}, Flat()).steps == (3,)
+
+
 def test_ranks_that_wait_for_each_other_are_found() -> None:
     notes = {0: [receives(0, 1, 1, members=(1, 0)), waits(0, 1), over(0)], 1: [receives(0, 1, 1), waits(0, 1), over(0)]}
     with pytest.raises(ValueError, match="wait for each other"):

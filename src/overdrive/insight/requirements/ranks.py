@@ -31,7 +31,8 @@ from overdrive.trials.trial import Trial
 
 _NOTES = "overdrive.worker.rank_notes"
 _WARM_UP = 4  # steps: after each of them ranks compare what they have come to, then after every sixteenth
-_STEPS = (4, 17)  # that are noted, of which the first begins with the trial's pause
+_FIRST = _WARM_UP + 1  # the trial stood still before it: what is played begins at its end
+_STEPS = (4, 17)  # after the warm-up
 _SECONDS = 6.0  # of them, about
 _RUN = 4  # steps
 _MOST_STAGES = 4  # each has a trial of its own
@@ -144,9 +145,9 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
             found, told = _noted(pool, program, technique, ranks.count, started)
             notes.update(found)
             said = said or told
-    fewest = min(sum(note.operation == STEP for note in each) for each in notes.values())
+    last = min(sum(note.operation == STEP for note in each) for each in notes.values())
     try:
-        result = played({rank: _last_steps(each, fewest) for rank, each in notes.items()}, ranks.network)
+        result = played({rank: _between(each, _FIRST, last) for rank, each in notes.items()}, ranks.network)
     except ValueError as error:
         raise CannotForetell(str(error)) from None
     # The shortest run of steps: on a shared machine others only ever add to it, and one process is measured likewise.
@@ -160,7 +161,7 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
 def _noted(
     pool: TrialPool, program: Program, technique: Chosen, ranks: int, started: Sequence[int]
 ) -> tuple[Mapping[int, list[Note]], tuple[str, ...]]:
-    """By rank, the notes of some steps; and what they told."""
+    """By rank, its notes from the start; and what rank 0 told."""
     with tempfile.TemporaryDirectory(prefix="overdrive-ranks-") as folder:
         spec = TrialSpec(
             program,
@@ -186,15 +187,12 @@ def _noted(
             trial.stop()
         if left_out:
             raise CannotForetell(next(iter(left_out.values())))
-        found = {}
-        for rank in started:
-            notes = from_json(list[Note], json.loads((Path(folder) / f"rank{rank}.json").read_text()))
-            found[rank] = _last_steps(notes, count - 1)
-        return found, tuple(line.removeprefix("overdrive: ") for line in said)
+        files = {rank: (Path(folder) / f"rank{rank}.json").read_text() for rank in started}
+    notes = {rank: from_json(list[Note], json.loads(text)) for rank, text in files.items()}
+    return notes, tuple(line.removeprefix("overdrive: ") for line in said)
 
 
-def _last_steps(notes: Sequence[Note], count: int) -> list[Note]:
-    """From the end of one step to that of the last, with so many between."""
+def _between(notes: Sequence[Note], first: int, last: int) -> Sequence[Note]:
+    """From the end of one step to that of another. Of all ranks they have to be the same: messages are numbered."""
     ends = [place for place, note in enumerate(notes) if note.operation == STEP]
-    first = ends[-count - 1] + 1 if len(ends) > count else 0
-    return [*notes[first : ends[-1] + 1]]
+    return notes[ends[first - 1] + 1 : ends[last - 1] + 1]

@@ -77,8 +77,9 @@ class _Play:
         """Whether this rank can go on beyond this note."""
         came = rank.now + note.computed
         if not note.operation:
-            exchange = rank.under_way[note.number]
+            exchange = rank.under_way.pop(note.number, _Exchange(done=0.0))  # else it began before the first note
             if exchange.done is None:
+                rank.under_way[note.number] = exchange
                 return False
             beside = max(0.0, min(came, exchange.done) - exchange.start)  # what carries it took from what computes
             rank.now = max(came + self._network.busy * beside, exchange.done)
