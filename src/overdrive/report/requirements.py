@@ -102,14 +102,14 @@ def _steps_of_layouts(result: Requirements, paper: Paper) -> None:
         if each.seconds is None:
             untold.setdefault(each.why, []).append(each.layout)
     for why, names in untold.items():
-        paper.say(f"Not foretold is a step of {' and '.join(names)}: {why}.")
+        paper.say(f"No step is foretold of {', '.join(names)}: {why}.")
     if result.network:
         paper.say(_fastest(foretold), "bold")
         count, median, worst = FORETOLD
         paper.say(
             f"What a rank does was measured, with the others imagined; what goes between ranks is reckoned "
-            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU, the foretold step was off by "
-            f"{median:.0%} in the median, by {worst:.0%} at worst."
+            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU that others used, too, the foretold step "
+            f"was off by {median:.0%} in the median, by {worst:.0%} at worst."
         )
     if result.layouts:
         paper.say()

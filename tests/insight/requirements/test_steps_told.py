@@ -47,9 +47,9 @@ def test_each_layout_has_its_step_and_the_fastest_is_named(capsys: pytest.Captur
     text = said(found, capsys)
     assert "one process 1 s 1.00x 0% data=4 400 ms 2.50x 25% zero1=4 500 ms 2.00x 10%" in text
     assert "Of these, data=4 is the fastest." in text
-    assert "Not foretold is a step of shard=4 and tensor=4: it is not tried." in text
-    assert "Not foretold is a step of pipeline=4: no steps." in text
-    assert f"is reckoned ({LINK}). Of {FORETOLD[0]} layouts measured on 2 ranks of a CPU, the foretold step was" in text
+    assert "No step is foretold of shard=4, tensor=4: it is not tried." in text
+    assert "No step is foretold of pipeline=4: no steps." in text
+    assert f"is reckoned ({LINK}). Of {FORETOLD[0]} layouts measured on 2 ranks of a CPU" in text
     assert "data=4: Net: divided." in text
 
 
@@ -66,7 +66,7 @@ def test_one_process_may_be_the_fastest(capsys: pytest.CaptureFixture[str]) -> N
 def test_where_no_network_is_known_no_step_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     why = "there are 2 cores here for 4 ranks: say how they are connected (--link 10Gbit,50us)"
     text = said(result(why, why, why, network=""), capsys)
-    assert f"Not foretold is a step of data=4 and zero1=4 and shard=4: {why}." in text
+    assert f"No step is foretold of data=4, zero1=4, shard=4: {why}." in text
     assert "fastest" not in text and "off by" not in text
 
 
