@@ -108,8 +108,8 @@ def _steps_of_layouts(result: Requirements, paper: Paper) -> None:
         count, median, worst = FORETOLD
         paper.say(
             f"What a rank does was measured, with the others imagined; what goes between ranks is reckoned "
-            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU that others used, too, the foretold step "
-            f"was off by {median:.0%} in the median, by {worst:.0%} at worst."
+            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU that others used, too, the foretold "
+            f"step was off by {median:.0%} in the median, by {worst:.0%} at worst."
         )
     if result.layouts:
         paper.say()
