@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core.link import Link
 from overdrive.machine.acs import redirecting_bridges
-from overdrive.machine.pool.curve import fit, points_of
+from overdrive.machine.pool.curve import Measured, OverLink, fit, points_of
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.reading import interfaces
 from tests.conftest import Run
@@ -93,6 +94,38 @@ def test_what_does_not_go_together_is_said(overdrive: Run, tmp_path: Path) -> No
     for words, said in (
         (("--pool", "train.py"), "run it alone"),
         (("--ranks", "2"), "--ranks is for --pool"),
+        (("--pool", "--link", "10Gbit,50us"), "run it alone"),
+        (("--for", "--link", "10Gbit,50us", "train.py"), "--link is what connects --ranks, with --for SCRIPT"),
+        (("--for", "--ranks", "2", "--link", "10Gbit", "train.py"), "'10Gbit' names no latency"),
     ):
         told = overdrive("doctor", *words, cwd=tmp_path)
         assert told.returncode == 2 and said in told.stderr
+
+
+def test_rings_over_a_link() -> None:
+    """Of 4 ranks, 1 GB at 1 GB/s: 6 messages of a quarter each for the sum, 3 for what is put together."""
+    link = OverLink(Link(1e9, 0.01, ""))
+    assert link.seconds("all_reduce", 10**9, 4) == pytest.approx(6 * 0.01 + 1.5)
+    assert link.seconds("all_gather", 10**9, 4) == pytest.approx(3 * 0.01 + 0.75)
+    assert link.seconds("point_to_point", 10**9, 2) == pytest.approx(0.01 + 1.0)
+    assert link.busy == 0
+
+
+def test_between_two_measured_sizes_time_grows_on_a_line() -> None:
+    measured = Measured(4, {"all_reduce": {1000: 1.0, 2000: 3.0, 4000: 4.0}}, busy=0.5)
+    seconds = [measured.seconds("all_reduce", size, 4) for size in (1, 1000, 1500, 2000, 3000)]
+    assert seconds == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.5])
+    # Two ranks put as many bytes on a link as four do with two thirds of them.
+    assert measured.seconds("all_reduce", 3000, 2) == pytest.approx(3.0)
+
+
+def test_beyond_the_largest_it_goes_on_at_the_rate_of_all() -> None:
+    line = {size: 1.0 + size / 1000 for size in (1000, 2000, 4000)}
+    assert Measured(2, {"broadcast": line}, busy=0.0).seconds("broadcast", 10**6, 2) == pytest.approx(1001.0)
+    falls = {1000: 2.0, 2000: 1.0}
+    assert Measured(2, {"broadcast": falls}, busy=0.0).seconds("broadcast", 10**6, 2) == 1.0, "no time below that"
+
+
+def test_a_smaller_exchange_that_took_longer_was_disturbed() -> None:
+    measured = Measured(2, {"broadcast": {1000: 1.0, 2000: 9.0, 3000: 2.0, 4000: 3.0}}, busy=0.0)
+    assert [measured.seconds("broadcast", size, 2) for size in (500, 1000, 1500, 2000, 3500)] == [1, 1, 1.5, 2, 2.5]

@@ -21,8 +21,9 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.values import SizeText, Whole, stdin_option
+from overdrive.cli.values import LinkText, SizeText, Whole, stdin_option
 from overdrive.core.json_data import to_json
+from overdrive.core.link import Link
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.diagnosis import Diagnosis
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
@@ -110,8 +111,14 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
 @click.option("--pool", "among_ranks", is_flag=True, help="What goes between processes and hosts: bandwidth, latency.")
-@click.option("--ranks", type=Whole(min=2), help="With --pool, so many processes here; with --for, what each holds.")
+@click.option("--ranks", type=Whole(min=2), help="With --pool, so many processes here; with --for, a step on so many.")
 @click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks, what each rank has (80GB).")
+@click.option(
+    "--link",
+    type=LinkText(),
+    metavar="RATE,LATENCY",
+    help="With --for and --ranks, what connects them, each a machine like this one (10Gbit,50us).",
+)
 @program_argument("[SCRIPT [ARGS]...]")
 def command(
     quick: bool,
@@ -122,6 +129,7 @@ def command(
     among_ranks: bool,
     ranks: int | None,
     memory: int | None,
+    link: Link | None,
     words: tuple[str, ...],
 ) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
@@ -130,13 +138,14 @@ def command(
     something is wrong, and 0 where nothing is, whatever could be better.
 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
-    how long a step would take on GPUs that are not here; with --ranks, what each rank would hold under each layout.
+    how long a step would take on GPUs that are not here; with --ranks, what each rank would hold under each layout,
+    how long a step would take so, and which layout is the fastest that fits.
 
     With --pool, it measures what goes between ranks instead: of this machine, or of all that `torchrun ... -m
     overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
     """
     if among_ranks:
-        if wanted or fresh or memory or words:
+        if wanted or fresh or memory or link or words:
             fail("--pool measures what goes between ranks: run it alone.")
         with faults_as_sentences(goes_on=False):
             code = pool.pool(ranks, quick, json_path)
@@ -145,6 +154,8 @@ def command(
         fail("--ranks is for --pool, or for --for SCRIPT.")
     if memory and not ranks:
         fail("--memory is what each of --ranks has, with --for SCRIPT.")
+    if link and not ranks:
+        fail("--link is what connects --ranks, with --for SCRIPT.")
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
@@ -152,7 +163,7 @@ def command(
 
         with faults_as_sentences(goes_on=False):
             try:
-                code = requirements.wanted(program, quick, json_path, ranks, memory)
+                code = requirements.wanted(program, quick, json_path, ranks, memory, link)
             except CannotCount as error:
                 fail(why_it_fails(str(error)), 1)
         sys.exit(code)

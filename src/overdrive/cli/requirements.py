@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from overdrive.cli.json_output import STDOUT, console_beside, write_json
+from overdrive.cli.layout import technique_of
 from overdrive.core.json_data import to_json
+from overdrive.core.link import Link
 from overdrive.core.program import Program
-from overdrive.core.requirements_result import LaunchTime, MemoryNeeds, OnGpu, OnThreads, Requirements, StepCost
+from overdrive.core.requirements_result import (
+    LaunchTime,
+    MemoryNeeds,
+    OnGpu,
+    OnThreads,
+    RankLayout,
+    Requirements,
+    StepCost,
+)
 from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known
 from overdrive.insight.requirements.layouts import layouts
 from overdrive.insight.requirements.needs import Needs
+from overdrive.insight.requirements.ranks import CannotForetell, may_be_measured, ranks_of, with_steps
 from overdrive.insight.requirements.step_time import LAUNCH, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.report.requirements import requirements
@@ -32,12 +44,14 @@ def wanted(
     json_path: Path | None = None,
     ranks: int | None = None,
     memory: int | None = None,
+    link: Link | None = None,
 ) -> int:
     """Count, measure, predict, and print. Returns the exit code.
 
     Args:
-        ranks: say what each of so many would have to hold, too.
+        ranks: say what each of so many would have to hold, too, and how long a step would take.
         memory: bytes that each rank has.
+        link: what connects them.
 
     Raises:
         CannotCount: the program fails, or makes too few steps.
@@ -57,15 +71,37 @@ def wanted(
         missing = str(error)
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
+    if ranks:
+        result = _among_ranks(result, program, needs, layouts(needs, ranks, memory), ranks, link, quick, tell)
     result = replace(
         result,
-        layouts=tuple(layouts(needs, ranks, memory)) if ranks else (),
         notes=(*result.notes, *([missing] if missing else [])),
     )
     write_json(json_path, to_json(result))
     if json_path != STDOUT:
         requirements(result, console_beside(json_path))
     return 0
+
+
+def _among_ranks(
+    result: Requirements,
+    program: Program,
+    needs: Needs,
+    found: list[RankLayout],
+    ranks: int,
+    link: Link | None,
+    quick: bool,
+    tell: Callable[[str], None],
+) -> Requirements:
+    """With layouts, and how long a step takes under them where that can be foretold."""
+    try:
+        may_be_measured(needs)
+        there = ranks_of(ranks, link, quick, tell)
+    except CannotForetell as error:
+        whole, *others = found
+        return replace(result, layouts=(whole, *(replace(each, why=str(error)) for each in others)))
+    found = with_steps(program, found, lambda layout: technique_of(layout, ranks), there, tell)
+    return replace(result, layouts=tuple(found), network=there.name)
 
 
 def judged(needs: Needs, limits: Limits | None, program: str) -> Requirements:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from overdrive.core.link import Link, LinkError
 from overdrive.core.metric import Metric, MetricError
 from overdrive.core.objective import Objective, ObjectiveError, bytes_in
 
@@ -114,6 +115,16 @@ class SizeText(click.ParamType):  # type: ignore[type-arg]
         try:
             return value if isinstance(value, int) else bytes_in(str(value))
         except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
+class LinkText(click.ParamType):  # type: ignore[type-arg]
+    name = "link"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Link:
+        try:
+            return value if isinstance(value, Link) else Link.parse(str(value))
+        except LinkError as error:
             self.fail(str(error), param, context)
 
 

@@ -72,13 +72,25 @@ class LaunchTime:
 
 @dataclass(frozen=True)
 class RankLayout:
-    """What each rank holds at the peak under a layout. `fits`: None where its memory was not told."""
+    """What each rank holds at the peak under a layout, and how long a step would take.
+
+    Attributes:
+        fits: None where its memory was not told.
+        said: what its memory hangs on.
+        seconds: of a step, foretold; of one process, measured. None: it could not be, and `why`.
+        communication: the share of them in which a rank waits for the network or for others.
+        told: by rank 0 of such a run, of how it divides the work.
+    """
 
     layout: str
     parts: Mapping[str, int]
     bytes: int
     fits: bool | None
     said: str
+    seconds: float | None = None
+    communication: float | None = None
+    why: str = ""
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,4 +111,5 @@ class Requirements:
     gpu_here: OnGpu | None
     notes: tuple[str, ...]
     layouts: tuple[RankLayout, ...] = ()
+    network: str = ""  # between ranks, where steps of layouts are foretold
     inference: bool = False

@@ -33,6 +33,7 @@ class Group:
 
     Attributes:
         waited: seconds, for other ranks and for what they send.
+        tells: whether this rank finds out what is told to all.
     """
 
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
@@ -40,16 +41,21 @@ class Group:
         self.waited = 0.0
         self._process = os.getpid()
         self._end = end
+        self.tells = self.rank == 0
+        self.store, own = self._stores(membership)
+        self.monitor = Monitor(own, self.rank, self.size, self.end)
+        self._run = self
+        self._connect("", range(self.size))
+        self._requests = Requests(self._on_cpu("words"), self.size)
+
+    def _stores(self, membership: Membership) -> tuple[Any, Any]:
+        """The one that all share, and the monitor's own connection to it."""
         hosts = not membership.agents_store and self.rank == 0
         self._server = tcp_store(membership.address, membership.port, hosts, _START)
         room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
-        self.store = self._server.within(room)
         # PyTorch's default is to wait for the store for five minutes.
         own = tcp_store(membership.address, membership.port, False, _START).within(room)
-        self.monitor = Monitor(own, self.rank, self.size, self.end)
-        self._requests = Requests(gloo_group(self.store, "words", self.rank, self.size, _PATIENCE), self.size)
-        self._run = self
-        self._connect("", range(self.size))
+        return self._server.within(room), own
 
     def _connect(self, name: str, members: Sequence[int]) -> None:
         self._name, self._members = name, members
@@ -100,13 +106,13 @@ class Group:
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         """Rank 0's thing, which JSON can hold."""
-        data = json.dumps(thing).encode() if self.rank == 0 else b""
+        data = json.dumps(thing).encode() if self.tells else b""
         with self._waiting(what):
             self._requests.put(data[:ROOM])
             size = self._meet("words", what, len(data), sizes_differ=True)[self._members[0]]
             if size <= ROOM:
                 return json.loads(self._requests.taken(self._members[0], size))
-            told = torch.frombuffer(bytearray(data) if self.rank == 0 else bytearray(size), dtype=torch.uint8)
+            told = torch.frombuffer(bytearray(data) if self.tells else bytearray(size), dtype=torch.uint8)
             self._calls.broadcast([told]).wait()
         return json.loads(bytes(told.tolist()))
 

@@ -13,6 +13,7 @@ from overdrive.ranks.asking import asked_by_program
 
 SEED = "OVERDRIVE_RANKS_SEED"  # of all hidden entropy, where `overdrive run --ranks` started the ranks
 LOGS = "OVERDRIVE_RANKS_LOGS"  # the folder for what ranks above 0 print, likewise
+IMAGINED = "OVERDRIVE_RANKS_IMAGINED"  # the folder for notes of a rank whose others are not there
 
 # What libraries and scripts take for a sign that they are one of many.
 _NAMES = frozenset(

@@ -18,7 +18,7 @@ from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
-from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -97,8 +97,10 @@ class Rank:
     @cached_property
     def group(self) -> Group:
         from overdrive.ranks.group import Group
+        from overdrive.ranks.imagined import ImaginedGroup
 
-        return Group(self._membership, lambda sentence: self._ended(sentence))
+        kind = ImaginedGroup if IMAGINED in os.environ else Group
+        return kind(self._membership, lambda sentence: self._ended(sentence))
 
     def observe(self, seams: Seams) -> None:
         """An observer for `Session`."""

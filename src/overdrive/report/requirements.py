@@ -17,6 +17,8 @@ _PARTS = {
     "activations": "kept from forward to backward, with the batch",
     "workspace": "alive for a moment only, at the peak",
 }
+# Of benchmarks/results/planner.json: layouts measured, and by how much their foretold step was off, median and worst.
+FORETOLD = (12, 0.24, 0.55)
 _OF_A_CALL = "inputs, answers and what lies between the layers, at the peak of a call"
 
 
@@ -27,6 +29,7 @@ def requirements(result: Requirements, console: Console) -> None:
     paper.say()
     _memory(result, paper)
     _layouts(result.layouts, paper)
+    _steps_of_layouts(result, paper)
     _step(result, paper)
     if result.inference:
         _room_on_gpus(result.gpus, paper)
@@ -79,9 +82,49 @@ def _layouts(found: Sequence[RankLayout], paper: Paper) -> None:
     ]
     paper.rows(("a rank, at the peak", "bytes", "weights", "their states", "activations", ""), rows, right=True)
     for each in found:
-        if each.said:
-            paper.say(f"{each.layout}: {each.said}.")
+        if said := ". ".join(f"{told[:1].upper()}{told[1:]}" for told in each.told) or each.said:
+            paper.say(f"{each.layout}: {said}.")
     paper.say()
+
+
+def _steps_of_layouts(result: Requirements, paper: Paper) -> None:
+    foretold = [each for each in result.layouts if each.seconds is not None]
+    if result.network:
+        alone = result.layouts[0].seconds or 0.0
+        rows = [
+            (each.layout, rate(each.seconds, "s"), f"{alone / each.seconds:.2f}x", f"{each.communication or 0:.0%}")
+            for each in foretold
+            if each.seconds
+        ]
+        paper.rows(("a step", "seconds", "speed", "waiting"), rows, right=True)
+    untold: dict[str, list[str]] = {}
+    for each in result.layouts:
+        if each.seconds is None:
+            untold.setdefault(each.why, []).append(each.layout)
+    for why, names in untold.items():
+        paper.say(f"No step is foretold of {', '.join(names)}: {why}.")
+    if result.network:
+        paper.say(_fastest(foretold), "bold")
+        count, median, worst = FORETOLD
+        paper.say(
+            f"What a rank does was measured, with the others imagined; what goes between ranks is reckoned "
+            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU that others used, too, the foretold "
+            f"step was off by {median:.0%} in the median, by {worst:.0%} at worst."
+        )
+    if result.layouts:
+        paper.say()
+
+
+def _fastest(foretold: Sequence[RankLayout]) -> str:
+    """Of those that fit: the first is one process."""
+    fitting = [each for each in foretold if each.fits is not False]
+    if not fitting:
+        return "None of those whose step is foretold fits."
+    best = min(fitting, key=lambda each: each.seconds or 0.0)
+    of = "Of what fits" if best.fits else "Of these"
+    if best is foretold[0]:
+        return f"{of} nothing is faster than one process."
+    return f"{of}, {best.layout} is the fastest."
 
 
 def _step(result: Requirements, paper: Paper) -> None:

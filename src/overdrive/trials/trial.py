@@ -40,7 +40,7 @@ class Trial:
     """One live trial. It stands still except while an answer of it is waited for, data workers and threads included."""
 
     def __init__(self, pool: TrialPool, spec: TrialSpec, launcher: Launcher | None = None) -> None:
-        """`launcher`: another one than the pool's; where there are several ranks it starts each of them."""
+        """`launcher`: another one than the pool's; where there are several ranks it starts each, or all of them."""
         self.spec = spec
         self.pool = pool
         self.step = 0
@@ -57,7 +57,7 @@ class Trial:
             keep.append(str(samples_folder()))
         ranks = ranks_for(spec.techniques)
         launcher = launcher or pool.launcher
-        launcher = RanksLauncher(ranks, launcher) if ranks > 1 else launcher
+        launcher = RanksLauncher(ranks, launcher) if ranks > 1 and not isinstance(launcher, RanksLauncher) else launcher
         self.group = launcher.start(_environment(pool, spec), self._log)
         self._watch = LoadWatch(self.group.pids)
         for pid in self.group.pids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from overdrive.core.requirements_result import RankLayout
 from overdrive.core.runs import equal_runs
@@ -41,10 +42,11 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
         *((f"data={each},pipeline={stages}", *_staged(needs, stages, each)) for each, stages in meshes),
     )
     sizes = [sum(parts.values()) for _, parts, _ in found]
-    return [
+    whole, *others = [
         RankLayout(name, parts, size, None if limit is None else size <= limit, said)
         for (name, parts, said), size in zip(found, sizes, strict=True)
     ]
+    return [replace(whole, seconds=needs.step_seconds, communication=0.0), *others]
 
 
 def _staged(needs: Needs, stages: int, replicas: int = 1) -> tuple[dict[str, int], str]:

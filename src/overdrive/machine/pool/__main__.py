@@ -40,6 +40,7 @@ def main() -> None:
         "backend": backend,
         "ranks": [json.loads(store.get(f"pool/reading/{each}")) for each in range(size)],
         "seconds": {name: list(times.items()) for name, times in seconds.items()},
+        "busy": pool.busy(),
         "pairs": pool.pairs(),
     }
     if rank == 0:

@@ -40,6 +40,16 @@ class Pool:
                 size *= _STEP
         return found
 
+    def busy(self) -> float:
+        """Seconds of processors that a rank needs for each second of an all-reduce, at most one."""
+        call = self._call("all_reduce", _PAIR)
+        best = self._time(call, 1)
+        began = time.process_time()
+        for _ in range(_REPETITIONS[0]):
+            call()
+        self._wait()
+        return min(1.0, (time.process_time() - began) / _REPETITIONS[0] / best)
+
     def pairs(self) -> list[dict[str, Any]]:
         """Between each two ranks, while the others are silent; none where there are too many."""
         both = [(one, other) for one in range(self._size) for other in range(one + 1, self._size)]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from overdrive.core.link import Link
 
 # Of so many ranks, what each link carries for each byte of the algorithm: nccl-tests, doc/PERFORMANCE.md.
 BUS: Mapping[str, Callable[[int], float]] = {
@@ -13,6 +17,62 @@ BUS: Mapping[str, Callable[[int], float]] = {
     "broadcast": lambda ranks: 1.0,
     "point_to_point": lambda ranks: 1.0,
 }
+# How many messages of a ring, one after the other, it is made of; a broadcast goes from each to the next.
+_HOPS: Mapping[str, Callable[[int], int]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1),
+    "all_gather": lambda ranks: ranks - 1,
+    "reduce_scatter": lambda ranks: ranks - 1,
+    "broadcast": lambda ranks: ranks - 1,
+    "point_to_point": lambda ranks: 1,
+}
+
+
+class Network(Protocol):
+    """
+    Attributes:
+        busy: of each second of an exchange, what it takes from the rank's own computing.
+    """
+
+    @property
+    def busy(self) -> float: ...
+
+    def seconds(self, operation: str, size: int, ranks: int) -> float:
+        """Of an exchange of so many bytes, which are of the whole where that is put together or divided."""
+
+
+@dataclass(frozen=True)
+class OverLink:
+    """What rings of ranks make of a link of which only its rate and its latency are known."""
+
+    link: Link
+    busy: float = 0.0
+
+    def seconds(self, operation: str, size: int, ranks: int) -> float:
+        carried = BUS[operation](ranks) * size / self.link.bytes_per_second
+        return _HOPS[operation](ranks) * self.link.latency_seconds + carried
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured among `ranks`, in seconds by size, by operation: between two sizes on a straight line, beyond
+    the largest at the rate of all. Less takes no longer than more: where it did, it was disturbed."""
+
+    ranks: int
+    times: Mapping[str, Mapping[int, float]]
+    busy: float
+
+    def seconds(self, operation: str, size: int, ranks: int) -> float:
+        """Of fewer ranks than were measured: of as many bytes on each link."""
+        times = self.times[operation]
+        sizes = sorted(times)
+        alike = size * BUS[operation](ranks) / BUS[operation](self.ranks)
+        place = bisect_left(sizes, alike)
+        if place == len(sizes):
+            rate = fit(times).bytes_per_second
+            return times[sizes[-1]] + ((alike - sizes[-1]) / rate if rate else 0.0)
+        least, most = (min(times[each] for each in sizes[start:]) for start in (max(0, place - 1), place))
+        before, after = sizes[max(0, place - 1)], sizes[place]
+        return least + (most - least) * (alike - before) / (after - before) if place else most
 
 
 @dataclass(frozen=True)

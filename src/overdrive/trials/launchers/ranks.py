@@ -19,18 +19,20 @@ class RanksLauncher:
     Args:
         ranks: how many; each has its share of the cores, unless the environment says how many threads.
         each: what starts one rank, on this machine, where the ranks meet.
+        started: those that are started at all; they imagine the others.
     """
 
-    def __init__(self, ranks: int, each: Launcher) -> None:
+    def __init__(self, ranks: int, each: Launcher, started: Sequence[int] = ()) -> None:
         self._ranks = ranks
         self._each = each
+        self._started = started or range(ranks)
 
     def start(self, environment: Mapping[str, str], output: BinaryIO) -> RanksGroup:
         port, seed = _free_port(), secrets.token_hex(16)
         started: list[ProcessGroup] = []
         try:
-            for rank in range(self._ranks):
-                threads = {"OMP_NUM_THREADS": str(threads_of(self._ranks)), **environment}
+            for rank in self._started:
+                threads = {"OMP_NUM_THREADS": str(threads_of(len(self._started))), **environment}
                 own = environment_of(self._ranks, rank, port, seed)
                 started.append(self._each.start({**threads, **own}, output))
         except OSError:

@@ -190,7 +190,7 @@ class Divided:
             told = {}
             try:
                 with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
-                    if self.group.rank == 0:
+                    if self.group.tells:
                         told = find_way(asked)
             finally:
                 self._within = False

@@ -123,7 +123,7 @@ class Pipelines:
 
     def _cut(self, asked: CallToDivide) -> _Pipeline | None:
         model, group, told = asked.model, self._rank.group, {}
-        if group.rank == 0:
+        if group.tells:
             try:
                 told = found(asked, self._replicas)
             except Exception as error:  # the other ranks wait for an answer

@@ -92,7 +92,7 @@ class Dividing:
         self, model: nn.Module, optimizers: Sequence[Any], call: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         told: Any = {}
-        if self._rank.rank == 0:
+        if self._rank.group.tells:
             try:
                 told = found(model, optimizers, call, args, kwargs, self._rank.size)
             except Exception as error:  # the other ranks wait for an answer
