@@ -163,7 +163,8 @@ def command(
 
         with faults_as_sentences(goes_on=False):
             try:
-                code = requirements.wanted(program, quick, json_path, ranks, memory, link)
+                on_ranks = requirements.OnRanks(ranks, memory, link) if ranks else None
+                code = requirements.wanted(program, quick, json_path, on_ranks)
             except CannotCount as error:
                 fail(why_it_fails(str(error)), 1)
         sys.exit(code)

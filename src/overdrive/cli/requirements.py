@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from overdrive.cli.json_output import STDOUT, console_beside, write_json
@@ -38,20 +38,24 @@ CONTEXT = 0.6e9
 UNFILLED = 0.1
 
 
+@dataclass(frozen=True)
+class OnRanks:
+    """So many ranks, of which is told what each would hold, and how long a step would take.
+
+    Attributes:
+        memory: bytes that each rank has; None: not told.
+        link: what connects them; None: it is measured here.
+    """
+
+    count: int
+    memory: int | None = None
+    link: Link | None = None
+
+
 def wanted(
-    program: Program,
-    quick: bool = False,
-    json_path: Path | None = None,
-    ranks: int | None = None,
-    memory: int | None = None,
-    link: Link | None = None,
+    program: Program, quick: bool = False, json_path: Path | None = None, on_ranks: OnRanks | None = None
 ) -> int:
     """Count, measure, predict, and print. Returns the exit code.
-
-    Args:
-        ranks: say what each of so many would have to hold, too, and how long a step would take.
-        memory: bytes that each rank has.
-        link: what connects them.
 
     Raises:
         CannotCount: the program fails, or makes too few steps.
@@ -71,12 +75,10 @@ def wanted(
         missing = str(error)
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
-    if ranks:
-        result = _among_ranks(result, program, needs, layouts(needs, ranks, memory), ranks, link, quick, tell)
-    result = replace(
-        result,
-        notes=(*result.notes, *([missing] if missing else [])),
-    )
+    if on_ranks:
+        found, network = _among_ranks(program, needs, on_ranks, quick, tell)
+        result = replace(result, layouts=tuple(found), network=network)
+    result = replace(result, notes=(*result.notes, *([missing] if missing else [])))
     write_json(json_path, to_json(result))
     if json_path != STDOUT:
         requirements(result, console_beside(json_path))
@@ -84,24 +86,17 @@ def wanted(
 
 
 def _among_ranks(
-    result: Requirements,
-    program: Program,
-    needs: Needs,
-    found: list[RankLayout],
-    ranks: int,
-    link: Link | None,
-    quick: bool,
-    tell: Callable[[str], None],
-) -> Requirements:
-    """With layouts, and how long a step takes under them where that can be foretold."""
+    program: Program, needs: Needs, asked: OnRanks, quick: bool, tell: Callable[[str], None]
+) -> tuple[list[RankLayout], str]:
+    """The layouts, with how long a step takes where that can be foretold; and the name of the network."""
+    found = layouts(needs, asked.count, asked.memory)
     try:
         may_be_measured(needs)
-        there = ranks_of(ranks, link, quick, tell)
+        there = ranks_of(asked.count, asked.link, quick, tell)
     except CannotForetell as error:
         whole, *others = found
-        return replace(result, layouts=(whole, *(replace(each, why=str(error)) for each in others)))
-    found = with_steps(program, found, lambda layout: technique_of(layout, ranks), there, tell)
-    return replace(result, layouts=tuple(found), network=there.name)
+        return [whole, *(replace(each, why=str(error)) for each in others)], ""
+    return with_steps(program, found, lambda layout: technique_of(layout, asked.count), there, tell), there.name
 
 
 def judged(needs: Needs, limits: Limits | None, program: str) -> Requirements:
