@@ -18,7 +18,7 @@ _PARTS = {
     "workspace": "alive for a moment only, at the peak",
 }
 # Of benchmarks/results/planner.json: layouts measured, and by how much their foretold step was off, median and worst.
-FORETOLD = (12, 0.24, 0.55)
+FORETOLD = (12, 0.14, 0.29)
 _OF_A_CALL = "inputs, answers and what lies between the layers, at the peak of a call"
 
 
@@ -108,7 +108,7 @@ def _steps_of_layouts(result: Requirements, paper: Paper) -> None:
         count, median, worst = FORETOLD
         paper.say(
             f"What a rank does was measured, with the others imagined; what goes between ranks is reckoned "
-            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU that others used, too, the foretold "
+            f"({result.network}). Of {count} layouts measured on 2 ranks of a CPU, the foretold "
             f"step was off by {median:.0%} in the median, by {worst:.0%} at worst."
         )
     if result.layouts:
