@@ -20,7 +20,7 @@ from overdrive.forks.forked import in_children
 from overdrive.forks.layout import Unfit
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
-from overdrive.seams.keras.layers_on_torch import kept_by_layers
+from overdrive.seams.keras.layers_on_torch import buffers_of
 
 _PATIENCE = 600.0  # seconds for a call on one core
 
@@ -77,8 +77,7 @@ def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResul
     if what := state.reach.hidden or state.reach.outward:
         raise NoTrial(f"a trial call could not be undone: the model's code can reach {what}")
     chance = States.now()
-    kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model))]
-    buffers = [(each, each.detach().clone()) for each in kept]
+    buffers = [(each, each.detach().clone()) for each in buffers_of(model)]
     try:
         with quiet(state.reach.loggers) as said:
             outcome = _observed(model, work, state)

@@ -147,7 +147,7 @@ class Schedule:
         """Of a duel that is a confirmation and has all the time that is left, of what lost a duel before.
 
         It has as many pairs of processes as tell what is promised, if there is time for them. Luck had its chance
-        before: of 100 simulated tunes of nothing that helps (blocks 10 %, processes 5 %), 4 adopted something by such a
+        before: of 100 simulated tunes of nothing that helps (blocks 10 %, processes 5 %), 3 adopted something by such a
         duel at 5 %.
         """
         hoped = 1 / (1 - min(promise, _MOST_PROMISED))

@@ -24,7 +24,7 @@ from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.keras.fp64 import to_double
-from overdrive.seams.keras.layers_on_torch import kept_by_layers
+from overdrive.seams.keras.layers_on_torch import buffers_of
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
@@ -76,8 +76,7 @@ class _CallTrial:
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._circumstances = Circumstances()
         self._state = State([model])
-        kept = [*model.buffers(), *(table[name] for table, name in kept_by_layers(model))]
-        self._buffers = [(each, each.detach().clone()) for each in kept]
+        self._buffers = [(each, each.detach().clone()) for each in buffers_of(model)]
         self._chance_before = States.now()
         self._said: list[str] = []
 

@@ -69,3 +69,8 @@ def kept_by_layers(model: Any) -> list[tuple[dict[str, Any], str]]:
                 if not each.requires_grad:
                     found.setdefault(id(each), (held._parameters, name))
     return [*found.values()]
+
+
+def buffers_of(model: Any) -> list[Any]:
+    """All that calls of a model may write to and nobody trains: PyTorch's buffers, and what Keras's layers keep."""
+    return [*model.buffers(), *(table[name] for table, name in kept_by_layers(model))]
