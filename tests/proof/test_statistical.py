@@ -122,3 +122,52 @@ def test_runs_of_an_earlier_version_are_made_again_and_its_ledger_is_read(tmp_pa
     first = len(runs.ordered)
     assert by_seeds.compare(PLAIN, NEW, 1e12).level is Contract.STATISTICAL
     assert len(runs.ordered) == first, "runs that are there are not made again"
+
+
+class Clock:
+    """Each run takes a second, and each comparison of inputs two."""
+
+    def __init__(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.compared = 0
+        run = runs.run
+
+        def timed(*order: Any) -> Trace:
+            self.now += 1.0
+            return run(*order)
+
+        def inputs(old: TrialSpec, new: TrialSpec) -> tuple[()]:
+            self.now += 2.0
+            self.compared += 1
+            return ()
+
+        monkeypatch.setattr(runs.untimed, "run", timed)
+        monkeypatch.setattr(runs.untimed, "digests_seconds", 2.0)
+        monkeypatch.setattr(runs, "same_inputs", inputs)
+        monkeypatch.setattr("overdrive.proof.statistical.time.monotonic", lambda: self.now)
+
+
+def test_a_proof_goes_on_to_the_next_look_where_that_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = lambda seed, new: f"accuracy {quality(seed + 100 * new):.3f}"  # noqa: E731
+    for latest, seeds in ((18.0, 7), (15.0, 5)):
+        runs = Runs(noisy)
+        Clock(runs, monkeypatch)
+        by_seeds = proof(runs, tmp_path / str(seeds), Metric("accuracy"))
+        check = by_seeds.compare(PLAIN, NEW, 13.0, latest=latest)
+        assert check.level is None and f"{seeds} and {seeds} runs" in check.sentence
+
+
+def test_the_proof_of_a_part_of_a_plan_is_not_begun_where_it_cannot_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(lambda seed, new: "")
+    clock = Clock(runs, monkeypatch)
+    by_seeds = proof(runs, tmp_path)
+    assert by_seeds.compare(PLAIN, NEW, 1000.0).level is Contract.STATISTICAL
+    made, compared, part = len(runs.ordered), clock.compared, TrialSpec(PLAIN.program, (("other", {}),))
+    check = by_seeds.compare(PLAIN, part, clock.now + 6.5)
+    assert check.late and check.level is None and "no time left for 5 seeds" in check.sentence
+    assert len(runs.ordered) == made and clock.compared == compared, "neither inputs nor runs"
+    assert by_seeds.compare(PLAIN, part, clock.now + 8.0).level is Contract.STATISTICAL

@@ -48,6 +48,12 @@ class Schedule:
         pairs = max(usual, self._confirmation_pairs(_CONFIRMATION_SHARE * budget))
         return self.deadline - self._confirmation_seconds(pairs)
 
+    def shortest_confirmation_begins(self) -> float:
+        """When the fewest pairs of processes that confirm a plan have their time yet."""
+        if self._found.control is None or not self._found.control.pairs:
+            return self.deadline
+        return self.deadline - self._confirmation_seconds(evidence.FEWEST)
+
     def time_to_confirm(self) -> bool:
         """Whether there is time for the first steps of a pair of processes at least."""
         return time.monotonic() + self._start_seconds() < self.deadline
