@@ -64,9 +64,7 @@ def played(
 
 
 class _Play:
-    def __init__(
-        self, notes: Mapping[int, Sequence[Note]], network: Network, copies: int, lasting: Lasting
-    ) -> None:
+    def __init__(self, notes: Mapping[int, Sequence[Note]], network: Network, copies: int, lasting: Lasting) -> None:
         self._network, self._lasting = network, lasting
         self._ranks = {rank: _Rank(each, np.zeros(copies), np.zeros(copies)) for rank, each in notes.items()}
         self._exchanges: dict[Any, _Exchange] = {}

@@ -51,8 +51,7 @@ def step_of(
     alike = played(notes, network)
     copies = ranks // len(notes)
     chance = np.random.default_rng(seed)
-    none = np.ones(copies)
-    seconds = _mean_step(notes, network, _drawn(notes, {rank: none for rank in notes}, chance), copies)
+    seconds = _mean_step(notes, network, _drawn(notes, dict.fromkeys(notes, np.ones(copies)), chance), copies)
     if slow:
         quick = (1 - slow.share) ** ranks  # none of them is slow
         factors = np.ones(ranks)
@@ -100,14 +99,19 @@ def _drawn(notes: Mapping[int, Sequence[Note]], factors: Mapping[int, _Array], c
     Args:
         factors: by rank that was noted, of each that it stands for: how many times as long it computes.
     """
-    before: dict[tuple[int, int], _Array] = {}
+    before: dict[tuple[int, int], tuple[_Array, npt.NDArray[np.int64]]] = {}
     for rank, each in notes.items():
         for kind in _kinds(each):
             for start in kind.starts:
-                picked = kind.rows[chance.integers(len(kind.rows), size=len(factors[rank]))]
+                picked = chance.integers(len(kind.rows), size=len(factors[rank]))
                 for place in range(kind.rows.shape[1]):
-                    before[rank, start + place] = picked[:, place] * factors[rank]
-    return lambda rank, place: before[rank, place]
+                    before[rank, start + place] = kind.rows[:, place], picked
+
+    def lasting(rank: int, place: int) -> _Array:
+        seen, picked = before[rank, place]
+        return seen[picked] * factors[rank]
+
+    return lasting
 
 
 def _mean_step(notes: Mapping[int, Sequence[Note]], network: Network, lasting: Lasting, copies: int) -> float:
