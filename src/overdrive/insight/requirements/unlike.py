@@ -49,18 +49,24 @@ def step_of(
         ValueError: see `played`.
     """
     alike = played(notes, network)
-    copies = ranks // len(notes)
     chance = np.random.default_rng(seed)
-    seconds = _mean_step(notes, network, _drawn(notes, dict.fromkeys(notes, np.ones(copies)), chance), copies)
+    factors = np.ones(ranks)
+    seconds = step_with(notes, network, factors, chance)
     if slow:
         quick = (1 - slow.share) ** ranks  # none of them is slow
-        factors = np.ones(ranks)
         factors[: max(1, chance.binomial(ranks, slow.share))] = slow.times
         chance.shuffle(factors)
-        by_rank = dict(zip(notes, np.split(factors, len(notes)), strict=True))
-        seconds = quick * seconds + (1 - quick) * _mean_step(notes, network, _drawn(notes, by_rank, chance), copies)
+        seconds = quick * seconds + (1 - quick) * step_with(notes, network, factors, chance)
     computing, same = statistics.fmean(alike.computing), statistics.fmean(alike.steps)
     return Unlike(computing, max(0.0, same - computing), max(0.0, seconds - same))
+
+
+def step_with(
+    notes: Mapping[int, Sequence[Note]], network: Network, factors: _Array, chance: np.random.Generator
+) -> float:
+    """Seconds of a step, in the mean. `factors`: of each rank, how many times as long it computes."""
+    by_rank = dict(zip(notes, np.split(factors, len(notes)), strict=True))
+    return statistics.fmean(played(notes, network, len(factors) // len(notes), _drawn(notes, by_rank, chance)).steps)
 
 
 def longest_of(notes: Sequence[Note]) -> tuple[int, float]:
@@ -112,7 +118,3 @@ def _drawn(notes: Mapping[int, Sequence[Note]], factors: Mapping[int, _Array], c
         return seen[picked] * factors[rank]
 
     return lasting
-
-
-def _mean_step(notes: Mapping[int, Sequence[Note]], network: Network, lasting: Lasting, copies: int) -> float:
-    return statistics.fmean(played(notes, network, copies, lasting).steps)
