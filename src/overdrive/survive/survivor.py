@@ -295,4 +295,4 @@ class Survivor:
         self._follow_torch()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
-        self._recording.wait()
+        self._recording.goes_on(noted=not self._follows)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from overdrive.insight.requirements.failures import Failures, Ran, Survival, cost_of, ran
+from overdrive.insight.requirements.failures import Failures, Ran, Survival, cost_of, ran, survival_of
 from overdrive.survive.interval import FIRST, MOST_LOST, SnapshotInterval
 
 FREE = Survival(0.0, 0.0, 0.0)
@@ -87,3 +87,15 @@ def test_ranks_that_fail_sooner_than_one_snapshot_is_taken_have_no_end() -> None
 def test_the_same_question_has_the_same_answer() -> None:
     failures = Failures(3600.0 * 64, 50_000, Survival(0.1, 20, 0.001))
     assert cost_of(failures, 64, 0.5) == cost_of(failures, 64, 0.5)
+
+
+def test_a_start_and_a_skipped_step_are_told_from_runs_that_went_on() -> None:
+    found = survival_of(0.2, [(100, 5.1), (300, 7.1), (200, 6.1)])
+    assert found is not None and (found.snapshot, found.start, found.replay) == (
+        0.2,
+        pytest.approx(4.1),
+        pytest.approx(0.01),
+    )
+    assert survival_of(0.2, [(100, 5.1), (100, 5.3)]) is None and survival_of(0.2, []) is None
+    quicker = survival_of(0.2, [(100, 5.2), (300, 5.0)])
+    assert quicker is not None and (quicker.start, quicker.replay) == (pytest.approx(5.1), 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,19 @@ class Survival:
     snapshot: float
     start: float
     replay: float
+
+
+def survival_of(snapshot: float, backs: Sequence[tuple[int, float]]) -> Survival | None:
+    """What was measured of a run that was killed; None where it went on from fewer than two steps.
+
+    Args:
+        backs: each time that it went on: after which step, and seconds from the start until then.
+    """
+    steps, seconds = np.array(backs, float).reshape(-1, 2).T
+    if len(set(steps)) < 2:
+        return None
+    replay = max(0.0, float(np.polyfit(steps, seconds, 1)[0]))
+    return Survival(snapshot, max(0.0, float(seconds.mean() - replay * steps.mean())), replay)
 
 
 @dataclass(frozen=True)
