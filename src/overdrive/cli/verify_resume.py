@@ -27,7 +27,6 @@ from overdrive.cli.survive import SEED
 from overdrive.core.json_data import to_json
 from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
-from overdrive.core.units import duration
 from overdrive.insight.requirements.failures import Survival, survival_of
 from overdrive.survive.clocks import MADE
 from overdrive.survive.folder import COST, GONE_ON, RunFolder
@@ -166,8 +165,8 @@ def verify_resume(
     took = broken.survival()
     if took:
         console.print(
-            f"A snapshot took {duration(took.snapshot)}, a start {duration(took.start)}, a step that is skipped "
-            f"{duration(took.replay)}: what `overdrive doctor --for --mtbf` takes as --back."
+            "What a snapshot, a start and a skipped step took, as `overdrive doctor --for --mtbf` is told: "
+            f"--back {took.snapshot * 1e3:.3g}ms,{took.start:.3g}s,{took.replay * 1e3:.3g}ms."
         )
     form = ResumeForm(
         version=1,

@@ -31,7 +31,7 @@ def sizes(found: AtSizes, paper: Paper) -> None:
     paper.rows(head, body, right=True)
     _untold(found.rows, paper)
     if told:
-        paper.say(breaks(found.layout, found.seconds, told), "bold")
+        paper.say(breaks(found.seconds, told), "bold")
     _how(found, paper)
 
 
@@ -47,7 +47,7 @@ def _run(each: AtSize) -> tuple[str, str]:
     return f"{each.lost:.3g}", "no end" if each.run is None else f"{duration(each.run)}{ends}"
 
 
-def breaks(layout: str, alone: float, rows: Sequence[AtSize]) -> str:
+def breaks(alone: float, rows: Sequence[AtSize]) -> str:
     """What breaks first, and at which size, in a sentence; and where more ranks are no faster."""
     said = f"Up to {rows[-1].ranks:,} ranks, half of a step or more is a rank's share of the work: nothing breaks."
     for each in rows:
