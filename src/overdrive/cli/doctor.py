@@ -122,7 +122,7 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 @click.option(
     "--link",
     type=LinkText(),
-    metavar="RATE,LATENCY",
+    metavar="LINK",
     help="With --for and --ranks, what connects them, each a machine like this one: 10Gbit,50us, or from data sheets "
     "10gbe, 25gbe, 100gbe, hdr or ndr.",
 )

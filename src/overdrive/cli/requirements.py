@@ -56,36 +56,30 @@ def wanted(
         if live:
             print(sentence, file=sys.stderr)
 
-    missing = ""
+    missing: list[str] = []
     limits: Limits | None = None
     tell("Measuring what this machine can do (under a minute, once) ...")
     try:
         limits = measured_limits(quick=quick)
     except LimitsUnavailable as error:
-        missing = str(error)
+        missing.append(str(error))
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
     if isinstance(on_ranks, Sizes):
-        result, missing = _at_sizes(program, needs, on_ranks, result, missing, tell)
+        try:
+            may_be_measured(needs)
+            sizes = at_sizes(program, on_ranks, technique_of, needs.step_seconds, tell)
+            result = replace(result, sizes=sizes)
+        except CannotForetell as error:
+            missing.append(f"No step is foretold on ranks: {error}.")
     elif on_ranks:
         found, network = _among_ranks(program, needs, on_ranks, quick, tell)
         result = replace(result, layouts=tuple(found), network=network)
-    result = replace(result, notes=(*result.notes, *([missing] if missing else [])))
+    result = replace(result, notes=(*result.notes, *missing))
     write_json(json_path, to_json(result))
     if json_path != STDOUT:
         requirements(result, console_beside(json_path))
     return 0
-
-
-def _at_sizes(
-    program: Program, needs: Needs, asked: Sizes, result: Requirements, missing: str, tell: Callable[[str], None]
-) -> tuple[Requirements, str]:
-    """The result with more and more ranks; and what is missing in it, if anything."""
-    try:
-        may_be_measured(needs)
-    except CannotForetell as error:
-        return result, " ".join(filter(None, (missing, f"No step is foretold on ranks: {error}.")))
-    return replace(result, sizes=at_sizes(program, asked, technique_of, needs.step_seconds, tell)), missing
 
 
 def _among_ranks(
