@@ -52,7 +52,7 @@ LINES = {
     "doctor --for --ranks 8..4096 train.py": "say how they are connected (--link hdr).",
     "doctor --for --ranks 1 train.py": "'1' is no number of ranks, 2 or more; write for example 8 or 8..4096.",
     "doctor --for --ranks 8..4 train.py": "'8..4' is no number of ranks",
-    "doctor --for --ranks 8..16 --link idr train.py": "'idr' is no rate; 10Gbit,50us, or one of 10gbe,",
+    "doctor --for --ranks 8..16 --link idr train.py": "10Gbit,50us, or one of 10gbe, 25gbe,",
     "doctor --for --ranks 8 --link hdr --slow 1%,2x train.py": "are for more and more ranks: --for --ranks 8..4096.",
     "doctor --for --ranks 8..16 --link hdr --slow 2x train.py": "write for example 1%,1.5x.",
     "doctor --for --ranks 8..16 --link hdr --mtbf 5y train.py": "--back 0.1s,20s,2ms --steps 100000.",

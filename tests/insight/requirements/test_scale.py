@@ -51,7 +51,7 @@ def test_what_failures_cost_is_spread_over_all_steps() -> None:
 def test_a_program_on_more_and_more_ranks(script: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample takes 2 ms in each of two layers; 64 of them are divided by 2, 32 and not by 128."""
     monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
-    program = Program(str(script(SLOW.replace("STEPS", "60"))))
+    program = Program(str(script(SLOW.replace("STEPS", "90"))))
     asked = Sizes(2, 128, LINK)
     monkeypatch.setattr(Sizes, "each", lambda self: iter([2, 32, 128]))
     found = at_sizes(program, asked, technique_of, alone=0.26)
