@@ -168,7 +168,9 @@ def command(
         fail("--memory is what each of --ranks has, with --for SCRIPT.")
     if link and not ranks:
         fail("--link is what connects --ranks, with --for SCRIPT.")
-    asked = many_ranks.asked(ranks, memory, link, stated) if ranks else stated.refused_without_sizes()
+    if not ranks:
+        stated.refused_without_sizes()
+    asked = many_ranks.asked(ranks, memory, link, stated) if ranks else None
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
