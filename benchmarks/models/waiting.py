@@ -28,7 +28,7 @@ def is_first():
 
 
 times = args.slow if args.slow != 1 and is_first() else 1.0
-# Of this process: seeds and random numbers are all ranks'. Nothing where nothing varies: a run that survives compares it.
+# Of this process: seeds and random numbers are all ranks'. None where nothing varies: a run that survives compares it.
 chance = time.perf_counter_ns() + os.getpid() * 7919 if args.spread else 0
 
 
