@@ -11,6 +11,7 @@ second is foretold with it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -27,12 +28,14 @@ import numpy as np
 import psutil
 
 from overdrive.cli.layout import technique_of
+from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.insight.requirements.failures import Survival, ran
+from overdrive.insight.requirements.failures import ran, survival_of
 from overdrive.insight.requirements.ranks import noted, ranks_of
 from overdrive.insight.requirements.unlike import step_with
 from overdrive.machine.inventory import machine, versions
+from overdrive.survive.folder import COST, RunFolder
 from overdrive.survive.interval import SnapshotInterval
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
@@ -83,13 +86,12 @@ def unlike() -> dict[str, object]:
 
 @dataclass
 class Killed:
-    """A run of which ranks were killed; seconds since its first step, but for `step`: of one.
-
-    `back`: by kill, at which step the run went on and how long that took.
-    """
+    """A run of which ranks were killed; seconds since its first step, but for `step`, one in the median, `snapshot`,
+    what the last one cost. `back`: by kill, at which step the run went on and how long that took."""
 
     seconds: float = 0.0
     step: float = 0.0
+    snapshot: float = 0.0
     kills: list[float] = field(default_factory=list)
     back: list[tuple[int, float]] = field(default_factory=list)
 
@@ -120,10 +122,9 @@ def run_killed(steps: int, gaps: list[float]) -> Killed:
                 found.kills.append(killed_at - began)
                 os.kill(_rank(process.pid, 1), signal.SIGKILL)
         assert process.wait() == 0 and len(found.kills) == len(gaps), "the run did not come to its end"
-    # Of the way to the first kill, or of all.
-    until = began + (found.kills[0] if found.kills else found.seconds)
-    (first, start), (last, end) = seen[0], [each for each in seen if each[1] <= until][-1]
-    found.step = (end - start) / (last - first)
+        found.snapshot = RunFolder.notes_in(Path(folder) / "run")[COST]
+    steps = [(later - sooner) / (last - first) for (first, sooner), (last, later) in itertools.pairwise(seen)]
+    found.step = statistics.median(steps)
     return found
 
 
@@ -137,9 +138,8 @@ def _rank(parent: int, rank: int) -> int:
 def failing() -> dict[str, object]:
     """What a start and a skipped step take, of one run; and another foretold with it, whose failures are the same."""
     first = run_killed(1000, [5.0, 12.0])
-    (few, soon), (many, late) = first.back
-    replay = max(0.0, (late - soon) / (many - few))
-    survival = Survival(0.0, max(0.0, soon - replay * few), replay)
+    survival = survival_of(first.snapshot, first.back)
+    assert survival is not None, "it went on from the same step twice"
     chance = random.Random(1)
     second = run_killed(1500, [chance.uniform(2.0, 14.0) for _ in range(3)])
     gaps = np.diff([0.0, *second.kills]).tolist()
@@ -147,14 +147,14 @@ def failing() -> dict[str, object]:
     plain = 1500 * second.step
     error = foretold.seconds / second.seconds - 1
     lost = (foretold.seconds - plain) / (second.seconds - plain) - 1
-    print(f"start {survival.start:.2f} s, a skipped step {replay * 1e3:.2f} ms, a step {second.step * 1e3:.1f} ms")
+    print(f"{survival}, a step {second.step * 1e3:.1f} ms")
     print(f"3 ranks lost: a run of {foretold.seconds:.1f} s foretold, {second.seconds:.1f} measured: {error:+.1%}")
     print(f"of it for the failures {foretold.seconds - plain:.1f}, {second.seconds - plain:.1f}: {lost:+.1%}")
     return {
-        "start": survival.start,
-        "replay": replay,
+        "survival": to_json(survival),
         "step": second.step,
         "kills": second.kills,
+        "gone on after": second.back,
         "foretold": foretold.seconds,
         "measured": second.seconds,
         "without failures": plain,
