@@ -56,7 +56,7 @@ def test_runs_without_an_end_break_and_so_do_the_first_ranks() -> None:
 
 
 def result(*rows: AtSize, stated: tuple[str, ...] = ()) -> Requirements:
-    sizes = AtSizes("data", "machines as this one, over 10Gbit,50us", 1.0, (60, 1.31), stated, rows)
+    sizes = AtSizes("data", "machines as this one, over 10Gbit,50us", 1.0, 31.0, (60, 1.31), stated, rows)
     return replace(judged(needs(product(10**9, 1, seconds=1.0)), None, "train.py"), sizes=sizes)
 
 
@@ -74,6 +74,7 @@ def test_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ranks a step speed its share beside slowest network 8 135 ms 7.41x 93% 7% 0% 0%" in text
     assert "16 120 ms 8.33x 50% 8% 17% 25%" in text
     assert "From 16 ranks on: Net is called whole." in text
+    assert "From 16 ranks on the batch of 31 samples is too small" in text
     assert "Nothing is foretold of 4 ranks: its trial came to an end: it failed." in text
     assert "as 60 steps did here, of which the longest took 1.31 times the median." in text
     assert "So many ranks were never run" in text and "Stated" not in text and "failures" not in text

@@ -68,7 +68,7 @@ def wanted(
     if isinstance(on_ranks, Sizes):
         try:
             may_be_measured(needs)
-            sizes = at_sizes(program, on_ranks, technique_of, needs.step_seconds, tell)
+            sizes = at_sizes(program, on_ranks, technique_of, needs.step_seconds, needs.samples, tell)
             result = replace(result, sizes=sizes)
         except CannotForetell as error:
             missing.append(f"No step is foretold on ranks: {error}.")

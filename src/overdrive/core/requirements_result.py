@@ -125,6 +125,7 @@ class AtSizes:
 
     Attributes:
         seconds: of a step in one process.
+        samples: of a step.
         varied: of how many steps the spread of steps is, and how many times their median the longest took: at the
             smallest size.
         stated: by the user, in words.
@@ -133,6 +134,7 @@ class AtSizes:
     layout: str
     network: str
     seconds: float
+    samples: float
     varied: tuple[int, float]
     stated: tuple[str, ...]
     rows: tuple[AtSize, ...]

@@ -16,6 +16,7 @@ _MEANT = {
     "failures": "what snapshots and lost ranks cost",
 }
 _HALF = 0.5
+_DIVIDED = 2  # samples for each rank: with fewer a model is called whole (techniques/parallel/data_parallel)
 
 
 def sizes(found: AtSizes, paper: Paper) -> None:
@@ -30,6 +31,11 @@ def sizes(found: AtSizes, paper: Paper) -> None:
         body = [(*row, *_run(each)) for row, each in zip(body, told, strict=True)]
     paper.rows(head, body, right=True)
     _untold(found.rows, paper)
+    if few := next((each.ranks for each in told if _DIVIDED * each.ranks > found.samples), 0):
+        paper.say(
+            f"From {few:,} ranks on the batch of {several(round(found.samples), 'sample')} is too small: each rank makes "
+            "all of a call that has fewer than two samples for it."
+        )
     if told:
         paper.say(breaks(found.seconds, told), "bold")
     _how(found, paper)

@@ -47,12 +47,13 @@ def at_sizes(
     sizes: Sizes,
     technique_of: Callable[[str, int], Chosen],
     alone: float,
+    samples: float,
     tell: Callable[[str], None] = lambda _: None,
 ) -> AtSizes:
     """
     Args:
         technique_of: a layout and a number of ranks.
-        alone: seconds of a step in one process.
+        alone, samples: seconds and samples of a step in one process.
     """
     rows: list[AtSize] = []
     varied = 0, 1.0
@@ -68,7 +69,7 @@ def at_sizes(
         varied = varied if rows and varied[0] else longest_of(notes[0])
         rows.append(replace(at_size(ranks, step, alone, sizes.failures), told=told))
     name = f"machines as this one, over {sizes.link.name}"
-    return AtSizes(sizes.layout, name, alone, varied, sizes.stated, tuple(rows))
+    return AtSizes(sizes.layout, name, alone, samples, varied, sizes.stated, tuple(rows))
 
 
 def at_size(ranks: int, step: Unlike, alone: float, failures: Failures | None) -> AtSize:
