@@ -33,8 +33,8 @@ def sizes(found: AtSizes, paper: Paper) -> None:
     _untold(found.rows, paper)
     if few := next((each.ranks for each in told if _DIVIDED * each.ranks > found.samples), 0):
         paper.say(
-            f"From {few:,} ranks on the batch of {several(round(found.samples), 'sample')} is too small: each rank makes "
-            "all of a call that has fewer than two samples for it."
+            f"From {few:,} ranks on the batch of {several(round(found.samples), 'sample')} is too small: each rank "
+            "makes all of a call that has fewer than two samples for it."
         )
     if told:
         paper.say(breaks(found.seconds, told), "bold")
