@@ -57,7 +57,7 @@ def test_a_program_on_more_and_more_ranks(script: Callable[..., Path], monkeypat
     found = at_sizes(program, asked, technique_of, alone=0.26, samples=64)
     few, many, whole = (each.parts for each in found.rows)
     assert few["share"] == pytest.approx(0.13) and many["share"] == pytest.approx(0.26 / 32)
-    assert few["share"] + few["beside"] > 10 * (many["share"] + many["beside"])
+    assert few["share"] + few["beside"] > 4 * (many["share"] + many["beside"])
     # Each exchange is 5 ms from each rank to the next: once round for two, 31 times for 32. Nothing hides so much.
     assert few["network"] >= 3 * 0.005 and many["network"] == pytest.approx(31 * few["network"], rel=0.1)
     assert whole["beside"] > 0.2, "each makes the whole call"
