@@ -145,12 +145,8 @@ def failing() -> dict[str, object]:
     own = survival_of(first.snapshot, second.back)
     assert own is not None
     plain = 1500 * second.step
-    found: dict[str, object] = {
-        "step": second.step,
-        "kills": second.kills,
-        "gone on after": second.back,
-        "measured": second.seconds,
-    }
+    found: dict[str, object] = {"step": second.step, "kills": second.kills, "gone on after": second.back}
+    found["measured"] = second.seconds
     for name, each in {"with what another run took": survival, "with what it took itself": own}.items():
         gaps = np.diff([0.0, *second.kills]).tolist()
         foretold = ran(1500, second.step, each, SnapshotInterval(_EVERY), iter(gaps)).seconds
