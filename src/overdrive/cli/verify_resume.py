@@ -100,7 +100,8 @@ class _Place:
 
     def survival(self) -> Survival | None:
         """What snapshots and going on took in all of its runs; None where they do not tell."""
-        return survival_of(float(RunFolder.notes_in(self.state).get(COST, 0.0)), self._backs)
+        cost = RunFolder.notes_in(self.state).get(COST)
+        return survival_of(float(cost), self._backs) if cost else None
 
     def steps(self) -> int:
         """Of a run that is over."""
