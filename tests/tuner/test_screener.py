@@ -142,9 +142,13 @@ class Kept:
         self.state = state
 
 
+def screening_ends(began: float, choice: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+    return began + (12.0 if choice is Contract.STATISTICAL and promise > 0.2 else 24.0)
+
+
 def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -> tuple[Screened, Findings]:
     found = Findings(Program("x.py", ()), contract)
-    schedule: Any = SimpleNamespace(screening_ends=lambda: Trials.clock.now + 24.0)
+    schedule: Any = SimpleNamespace(screening_ends=screening_ends)
     duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
     return Screener(found, duels, schedule, gains_elsewhere(found.facts, duels.checkpoint)).run(), found
 
@@ -158,6 +162,18 @@ def bring(offer: Offer, monkeypatch: pytest.MonkeyPatch, **named: Mapping[str, A
     for name, technique in catalogue().items():
         if name not in named:
             monkeypatch.setattr(type(technique), "frameworks", ())
+
+
+@pytest.mark.parametrize("level", [Contract.ROUNDING, Contract.STATISTICAL])
+def test_a_choice_that_needs_a_long_proof_ends_the_screening_sooner(
+    level: Contract, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unclear = {f"unclear{each}": {} for each in range(8)}
+    bring(offer, monkeypatch, fast={"contract": level}, **unclear)
+    trials.gains = {"fast": 0.4, **dict.fromkeys(unclear, 0.02)}
+    seen, _ = screened(Contract.STATISTICAL)
+    assert "fast" in seen.choice
+    assert (seen.seconds < 16.0) == (level is Contract.STATISTICAL), seen.seconds
 
 
 def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
