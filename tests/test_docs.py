@@ -105,7 +105,7 @@ def test_links_to_headings_find_them() -> None:
     texts = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
     found = 0
     for path in texts:
-        for place, anchor in re.findall(r"\]\(([^)#\s:]*)#([\w-]+)\)", path.read_text(encoding="utf-8")):
+        for place, anchor in re.findall(r"\]\(((?:[^)#\s:]*\.md)?)#([\w-]+)\)", path.read_text(encoding="utf-8")):
             target = ROOT / "CONTRIBUTING.md" if place == "contributing.md" else path.parent / place if place else path
             assert anchor in anchors(target), f"{path.name}: {place}#{anchor}"
             found += 1
