@@ -110,14 +110,16 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 @json_option
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
-@click.option("--pool", "among_ranks", is_flag=True, help="What goes between processes and hosts: bandwidth, latency.")
-@click.option("--ranks", type=Whole(min=2), help="With --pool, so many processes here; with --for, a step on so many.")
-@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks, what each rank has (80GB).")
+@click.option(
+    "--pool", "among_ranks", is_flag=True, help="The network between processes and hosts: bandwidth, latency."
+)
+@click.option("--ranks", type=Whole(min=2), help="With --pool: so many processes, here. With --for: a step on so many.")
+@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks: what each rank has, as 80GB.")
 @click.option(
     "--link",
     type=LinkText(),
     metavar="RATE,LATENCY",
-    help="With --for and --ranks, what connects them, each a machine like this one (10Gbit,50us).",
+    help="With --for and --ranks: the network between them, as 10Gbit,50us; each is a machine like this one.",
 )
 @program_argument("[SCRIPT [ARGS]...]")
 def command(
@@ -141,7 +143,7 @@ def command(
     how long a step would take on GPUs that are not here; with --ranks, what each rank would hold under each layout,
     how long a step would take so, and which layout is the fastest that fits.
 
-    With --pool, it measures what goes between ranks instead: of this machine, or of all that `torchrun ... -m
+    With --pool, it measures the network between processes instead: those of this machine, or all that `torchrun ... -m
     overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
     """
     if among_ranks:

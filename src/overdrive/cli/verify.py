@@ -160,13 +160,17 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @metric_option
 @margin_option
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
-@click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive.")
-@click.option("--kills", type=Whole(1), default=5, show_default=True, help="Of --resume: how often.")
-@click.option("--seed", type=int, help="Of --resume: draws the moments of the kills; drawn itself by default.")
+@click.option("--resume", is_flag=True, help="Kill the program, go on as `run --survive` does, and compare the end.")
+@click.option("--kills", type=Whole(1), default=5, show_default=True, help="With --resume: how often to kill it.")
+@click.option(
+    "--seed",
+    type=int,
+    help="With --resume: the seed by which the moments of the kills are drawn.  [default: another each time]",
+)
 @click.option(
     "--copy",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Of --resume: the folder of which copies are made; the working folder, or one above it.",
+    help="With --resume: the folder of which copies are made, one above the working folder.  [default: that itself]",
 )
 @json_option
 @stdin_option
