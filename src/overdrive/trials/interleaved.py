@@ -187,10 +187,10 @@ def _both_to_the_end(pair: ProcessPair, old: Trial, new: Trial, trace: Trace, pa
     old_trace, new_trace = traces.get(False), traces.get(True)
     if pair.keeps_losses:
         duel.old_trace, duel.new_trace = old_trace, new_trace
-    if pace is None or old_trace is None:
-        return pace
+    if pace is None or old_trace is None or new_trace is None:
+        return pace  # one of them failed on its way to the end, which is its exit reason
     steps = old_trace.steps
-    if new_trace is not None and changes_training(duel.new):
+    if changes_training(duel.new):
         steps = min(steps, new_trace.steps)  # larger batches, fewer steps: the shorter run has to do
     return replace(pace, total_steps=steps)
 
