@@ -99,11 +99,9 @@ class RoundingProof:
         within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
         if not within or len(within.intersection(one.replay["states"], other.replay["states"])) >= reference.fewest:
             return reference, one, other
-        runs.untimed.forget("candidate")  # of another reference run
         steps, few = min(runs.steps, MOST_STEPS), reference is self._few
         reference = ReferenceRun(runs.untimed, reference.plain, steps, among=within, few=few)
         pair = self._replayed(reference, new)
-        runs.untimed.forget("candidate")
         return pair if isinstance(pair, Check) else (reference, *pair)
 
     def _judged(self, reference: ReferenceRun, one: Trace, other: Trace, invariants: tuple[Invariant, ...]) -> Check:

@@ -138,7 +138,7 @@ class Screener:
         before = self._pairs
         try:
             until = max(self._deadline, time.monotonic() + FEWEST_SECONDS)
-            rows = self._one_by_one() if self._careful else self._next_rows()
+            rows = (self._one_by_one() if self._careful else ()) or self._next_rows()
             self._slow = trial.warm_up(rows, self._design.factors, until) > SLOW_STEP
             self._look = min(self._look, next_look(self._pairs, self._slow))
             self._start_seconds = trial.start_seconds
