@@ -180,7 +180,7 @@ def _both_to_the_end(pair: ProcessPair, old: Trial, new: Trial, trace: Trace, pa
     missing = old if duel.exit_reason is not None else new
     try:
         with blame(duel, new=missing is new):
-            missing.run(TO_THE_END)
+            missing.run(TO_THE_END, until=max(pair.deadline, time.monotonic() + FEWEST_SECONDS))
     except TrialOver as other:
         if other.trace:
             traces[missing is new] = other.trace

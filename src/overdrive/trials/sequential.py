@@ -106,8 +106,9 @@ def _to_the_end(pair: ProcessPair, is_old: bool, trace: Trace, stretch: _Stretch
     began = time.monotonic()
     try:
         with blame(duel, new=is_old):
-            trial.first_step()
-            trial.run(TO_THE_END)
+            until = max(pair.deadline, began + FEWEST_SECONDS)
+            trial.first_step(until)
+            trial.run(TO_THE_END, until=until)
     except TrialOver as over:
         if over.trace:
             traces[not is_old] = over.trace

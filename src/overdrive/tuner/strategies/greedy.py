@@ -78,9 +78,12 @@ class Greedy:
         in_time = [(each, rating) for each, rating in rated if self._worth.in_time(each) and self._worth.pays(each)]
         if in_time:
             return self._begun(self._worth.next_of(in_time))
-        untried = {each.names[0]: each for each, _ in rated if each.label not in self._tried}
+        untried: dict[str, Candidate] = {}
+        for each, _ in rated:
+            if each.label not in self._tried:
+                self._tried.add(each.label)
+                untried.setdefault(each.names[0], each)  # with its first settings, which were screened
         for each in untried.values():
-            self._tried.add(each.label)
             measured = self._screened.speedup(each.chosen[0])
             said = "measured by the screening alone" if measured else "not tried"
             reason = f"{said}: {self._worth.lacks(each)}"
