@@ -92,6 +92,7 @@ def verify(
             full,
             margin=margin,
         )
+        prover.end_by(deadline)
         check = prover.with_the_metric(_prove(prover, level, plain, tuned, deadline), plain, tuned)
     _show(console, check, level)
     write_json(json_path, to_json(proof_record(check)))
@@ -146,6 +147,8 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
 def _show(console: Console, check: Check, level: Contract) -> None:
     for each in check.invariants:
         console.print(f"  {'same ' if each.same else 'OTHER'}  {each.what}: {each.told}", markup=False)
+    for name, reason in check.left_out.items():
+        console.print(f"  idle   {name}: {reason}", markup=False)
     proxy = " (a proxy: the runs were shorter than the program)" if check.proxy and check.level else ""
     verdict = f"The plan keeps the level {check.level}" if check.level else f"The level {level} was not seen to hold"
     console.print(f"{verdict}{proxy}: {check.sentence}.", markup=False)

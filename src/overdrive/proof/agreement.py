@@ -76,7 +76,7 @@ class AgreementProof:
             return broke_off(trace, trace)
         agreed = judge(trace.replay, self._margin)
         level = Contract.STATISTICAL if agreed.holds else None
-        return Check(level, agreed.sentence, proxy=False, invariants=inputs, agreement=agreed.record)
+        return Check(level, agreed.sentence, invariants=inputs, agreement=agreed.record, left_out=trace.left_out)
 
     def _record(self, old: TrialSpec) -> str | Check | None:
         """Have the original's calls recorded, once; why that is impossible, or None."""

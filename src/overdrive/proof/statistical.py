@@ -48,6 +48,7 @@ class StatisticalProof:
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._originals: dict[int, ArmRun] = {}
         self._again: ArmRun | None = None  # the original's first seed once more, where it was asked for
+        self._left_out: dict[str, str] = {}  # in the runs of this comparison, with the reason
         self._soonest = 0.0  # seconds of a candidate's runs at once, of the fastest so far
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
@@ -68,6 +69,7 @@ class StatisticalProof:
         if sum(run.converged for run in original) < 2:
             return Check(None, self._metric.missing())
         registration = self._register(old, new, original)
+        self._left_out.clear()
         candidate: list[ArmRun] = []
         outcome: Outcome | None = None
         pace = self.run_seconds
@@ -96,6 +98,7 @@ class StatisticalProof:
             proxy=not registration.whole,
             invariants=inputs,
             statistical=outcome.record(registration, original, candidate),
+            left_out=dict(self._left_out),
         )
 
     def _judged(
@@ -255,6 +258,7 @@ class StatisticalProof:
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, ExitReason):
             return None if trace.kind == "late" else ArmRun(seed, float("nan"), ())
+        self._left_out.update(trace.left_out)
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
         text, produced = output[0] if output else "", trace.products
         return ArmRun(
