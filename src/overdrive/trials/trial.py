@@ -79,9 +79,7 @@ class Trial:
         self.pool.prepared_files = max(self.pool.prepared_files, self._files_written())
         return Block(block.step, block.steps, time.monotonic() - self._started, block.samples, block.peak_memory)
 
-    def run(
-        self, steps: int, lead: int = 0, profile: bool = False, record: str = "", until: float = math.inf
-    ) -> Block:
+    def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "", until: float = math.inf) -> Block:
         """Let the program make `lead` and then `steps` steps, and measure the latter.
 
         `record`: what is recorded meanwhile, in a trial that is ordered for profiling; with a lead, only "times".

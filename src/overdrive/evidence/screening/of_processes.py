@@ -32,7 +32,6 @@ class ProcessMean:
     log_seconds: float  # per sample
     error: float  # of that, one standard deviation, by how much its pairs of blocks differ; nan: it has one pair
     began: float  # seconds on a clock that all have in common
-    covariates: tuple[float, ...] = ()  # such as page faults a step
 
 
 def mean_of(blocks: Sequence[Observation]) -> tuple[float, float]:
@@ -73,15 +72,14 @@ def estimate_of_processes(runs: Sequence[ProcessMean], factors: Sequence[Factor]
     """
     if not runs:
         raise ValueError("effects need at least one run")
-    blocks = [Observation(0, run.pair, run.row, run.log_seconds, run.began, covariates=run.covariates) for run in runs]
+    blocks = [Observation(0, run.pair, run.row, run.log_seconds, run.began) for run in runs]
     pairs = paired(blocks, factors)
     terms: tuple[Term, ...] = tuple((label,) for label in pairs.labels)
     columns = [pairs.differences_of(term) for term in terms]
-    others = (pairs.covariates[:, 0] - pairs.covariates[:, 1]).T
     # The spread between processes is the very noise here, and how well each is known.
     noise = math.hypot(spread, error_of(runs))
     problem = Problem(
-        np.column_stack([*columns, *others]),
+        np.column_stack(columns),
         pairs.differences,
         pairs.process,
         np.full(len(terms), False),
