@@ -1,4 +1,7 @@
-"""A plan under which a process of the program fails is not adopted, however late that is and however fast it was."""
+"""A plan under which a process of the program fails is not adopted, however late that is and however fast it was.
+
+Nor is what failed where it was to be proved.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core.contract import Contract
 from overdrive.core.records import Block, ExitReason, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Verdict
 from overdrive.tuner.duel_runner import Progress
 from tests import simulated
@@ -65,3 +70,36 @@ def test_a_plan_of_which_one_process_crashes_is_not_confirmed_by_the_others(
     assert len(started) == pair, "no process after it"
     assert names(found) == [] and found.verdict is Verdict.INCONCLUSIVE
     assert any("SIGSEGV" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("level", [Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL])
+def test_what_was_left_out_in_its_proof_is_not_proved_by_it(
+    level: Contract, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the original was compared with itself."""
+    begin = simulated._Trial.__init__
+
+    def begins(trial: simulated._Trial, program: Simulated, spec: TrialSpec, number: int) -> None:
+        begin(trial, program, spec, number)
+        if (spec.digests == "bits" or spec.replay or spec.seed) and "fast" in trial._names:
+            trial.left_out, trial._names = {"fast": "there is no memory for it"}, trial._names - {"fast"}
+
+    monkeypatch.setattr(simulated._Trial, "__init__", begins)
+    offer(fast={"contract": level})
+    other = {} if level is Contract.EXACT else {"result": lambda on: "other" if on else ""}
+    Simulated(paces(fast=1.5), **other).enter(monkeypatch)
+    found = searched(tmp_path, level)
+    assert names(found) == []
+    told = [*found.rejected, *found.dropped]
+    assert any("fast did not act in its proof: there is no memory for it" in each.reason for each in told)
+
+
+def test_what_leaves_itself_out_beside_another_needs_no_proof_there(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(first={"expected_saving": 0.4}, second={})
+    both = {"first": "nothing is left for it"}
+    gains = paces(first=1.2, second=1.5)
+    Simulated(gains, left_out=lambda on: both if {"first", "second"} <= on else {}).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert "second" in names(found) and found.verdict is Verdict.FASTER

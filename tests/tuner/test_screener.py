@@ -84,6 +84,7 @@ class Trials:
     def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float) -> float:
         if set(self.crashes) & self._stiff:
             raise TrialOver(ExitReason("crash", "SIGSEGV before the first step"))
+        assert rows, "its steps are shared out among them"
         for row in rows:
             self._switch(row, factors)
         return 0.01
@@ -209,6 +210,16 @@ def test_one_that_kills_its_process_is_left_out_by_name(
     seen, _ = screened()
     assert "SIGSEGV" in (seen.hopeless("fatal") or "") and seen.hopeless("fast") is None
     assert "fatal" not in trials.started[-1] and seen.pairs >= 24
+
+
+def test_where_one_kills_its_process_and_the_others_leave_processes_are_screened_all_the_same(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, slow={}, slower={}, fatal={}, stiff=STIFF)
+    trials.gains, trials.crashes = {"slow": -0.7, "slower": -0.8}, {"fatal"}
+    seen, _ = screened()
+    assert "SIGSEGV" in (seen.hopeless("fatal") or "") and seen.choice == ()
+    assert trials.started[-1] in ([], ["stiff"]), "nothing is left to be switched"
 
 
 def test_one_that_is_left_out_beside_the_others_may_be_tried_alone_at_the_end(
@@ -568,6 +579,18 @@ def test_what_takes_long_for_what_it_promises_comes_after_what_is_soon_known(off
     assert first(200.0, "slow", "soon") == "slow"  # there is time for both: what promises more
     assert first(100.0, "slow", "soon") == "slow"  # for one of them: what it promises is more than the other gains
     assert first(145.0, "slow", "soon", "nothing") == "soon"  # for these two, and not for all
+
+
+def test_what_was_screened_and_has_no_time_for_a_duel_is_told_once_with_what_it_gained(offer: Offer) -> None:
+    sizes = [{"size": 1}, {"size": 2}, {"size": 4}]
+    offer(many=OURS | {"candidates": lambda self, facts: sizes})
+    found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset({"many"}))
+    found.screened = Screened(settings={"many": sizes[0]}, speedups={"many": Interval(1.1, 1.2, 1.3)})
+    late = {"time_for_another": lambda *_, **__: False, "seconds_missing": lambda *_: 60.0, "pays": lambda saving: True}
+    asked = Greedy(found, SimpleNamespace(**{**vars(TIME), **late}), Progress())
+    assert asked.ask() is None and asked.ask() is None
+    (told,) = found.rejected
+    assert told.settings == {"size": 1} and told.measured and "measured by the screening alone" in told.reason
 
 
 def test_time_that_is_left_goes_to_those_that_lost_narrowly(offer: Offer) -> None:
