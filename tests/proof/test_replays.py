@@ -78,9 +78,8 @@ def test_three_states_are_early_and_have_the_first_event_among_them() -> None:
 class Replayed:
     """Runs no trial: each has its first chosen step in its result."""
 
-    pool = SimpleNamespace(scratch=None)
-
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.pool = SimpleNamespace(scratch=folder)
         self.made: list[str] = []
         self.known, self.forget = UntimedRunner.known.__get__(self), UntimedRunner.forget.__get__(self)
         self._traces: dict[str, Trace] = {}
@@ -98,7 +97,7 @@ class Replayed:
 
 def test_what_came_of_one_reference_run_s_states_is_not_taken_for_another_s(tmp_path: Path) -> None:
     """Where calls make many steps another one is made, of steps that can be reached; the first is there for others."""
-    untimed: Any = Replayed()
+    untimed: Any = Replayed(tmp_path)
     plain = TrialSpec(Program("train.py"))
     first = ReferenceRun(untimed, plain, 100)
     other = ReferenceRun(untimed, plain, 100, among=frozenset(range(1, 101, 5)))

@@ -199,7 +199,9 @@ def compared(
     model, not by the data, and is compared bit for bit at level `exact` only.
     """
     original, candidate = aligned(original, candidate)
-    entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
+    varied = perturbed.digests if perturbed else ()  # it may end sooner: then nothing more is excused
+    varied = (*varied, *original.digests[len(varied) :])
+    entries = list(zip(original.digests, candidate.digests, varied, strict=False))
     steps = len(entries)
     evaluated = sum(bool(entry.evaluation) for entry, _, _ in entries)
     unit = original.unit

@@ -41,7 +41,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
-        ranks = None if request.ranks is None else Ranks(found, progress, request.ranks)
+        ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
         if ranks:
             _search(found, judge, prover, ranks)
         if not (ranks and ranks.taken):
