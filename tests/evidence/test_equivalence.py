@@ -187,5 +187,5 @@ def test_beyond_the_end_of_the_perturbed_run_nothing_more_is_excused() -> None:
     perturbed = written(steps=20)
     assert all(each.same for each in compared(written(), written(), ROUNDING, perturbed))
     for change, what in (((30, "batches", "other"), "batches"), ((30, "inputs", [[1, 0.3]]), "inputs of the model")):
-        wrong = [each.what for each in compared(written(), written(change=change), ROUNDING, perturbed) if not each.same]
-        assert wrong == [what]
+        told = compared(written(), written(change=change), ROUNDING, perturbed)
+        assert [each.what for each in told if not each.same] == [what]

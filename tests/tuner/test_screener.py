@@ -63,6 +63,7 @@ class Trials:
     gains: ClassVar[Mapping[str, float]] = {}
     together: ClassVar[Mapping[tuple[str, str], float]] = {}  # of two, beside that
     crashes: ClassVar[Collection[str]] = ()
+    dies_at_start: ClassVar[Collection[str]] = ()  # all together
     leaves_out: ClassVar[Mapping[str, str]] = {}
     length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
     busy: ClassVar[int] = 0  # of eight pairs, in how many a neighbour is at work
@@ -84,6 +85,8 @@ class Trials:
     def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float) -> float:
         if set(self.crashes) & self._stiff:
             raise TrialOver(ExitReason("crash", "SIGSEGV before the first step"))
+        if self.dies_at_start and set(self.dies_at_start) <= set(self._names):
+            raise TrialOver(ExitReason("oom", "killed by the system"))
         assert rows, "its steps are shared out among them"
         for row in rows:
             self._switch(row, factors)
@@ -210,6 +213,37 @@ def test_one_that_kills_its_process_is_left_out_by_name(
     seen, _ = screened()
     assert "SIGSEGV" in (seen.hopeless("fatal") or "") and seen.hopeless("fast") is None
     assert "fatal" not in trials.started[-1] and seen.pairs >= 24
+
+
+@pytest.mark.parametrize(
+    ("fatal", "screens"),
+    [("one", {"three", "two"}), ("two", {"four", "one"}), ("four two", {"four", "one"}), ("", None)],
+)
+def test_where_all_together_cannot_start_half_of_them_is_screened(
+    fatal: str, screens: set[str] | None, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need more memory than there is, say, or one of them kills each process before its first step."""
+    names = ["four", "one", "three", "two"]
+    bring(offer, monkeypatch, **{name: {} for name in names})
+    trials.gains, trials.dies_at_start = dict.fromkeys(names, 0.3), fatal.split()
+    seen, _ = screened()
+    assert set(seen.beliefs) == set(seen.choice) == (screens or set(names))
+    apart = set(names) - set(seen.beliefs)
+    assert all(seen.hopeless(name) is None and seen.saving(name) is None for name in apart), "each has its own duel"
+    assert len([each for each in trials.started if set(fatal.split()) <= set(each)]) <= 2 or not fatal
+
+
+def test_where_no_half_can_start_nothing_is_screened(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, other={}, third={})
+    monkeypatch.setattr(trials, "warm_up", lambda *_: dies())
+
+    def dies() -> None:
+        raise TrialOver(ExitReason("crash", "SIGSEGV"))
+
+    seen, _ = screened()
+    assert not seen.beliefs and len(trials.started) == 3
 
 
 def test_where_one_kills_its_process_and_the_others_leave_processes_are_screened_all_the_same(

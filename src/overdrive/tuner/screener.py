@@ -110,6 +110,8 @@ class Screener:
         self._slow = False  # its steps
         self._decided = False  # nothing more is to be learned of what is switched within processes
         self._careful = False  # a process died, and it is not known with which
+        self._halves: list[list[str]] | None = None  # that are yet to be tried, where all together died at their start
+        self._apart: set[str] = set()  # what is not screened therefore
         self._noise = math.sqrt(found.spread().block_variance / 2) or _USUAL_NOISE
 
     def run(self) -> Screened:
@@ -273,9 +275,8 @@ class Screener:
 
     def _blame(self, around: Collection[str], on: Collection[str], reason: str) -> bool:
         """A process died with these on; whether another may go on: without the one, or to find out which it was."""
-        if around and not on:  # before anything was switched
-            self._around.leave(self._around.racing)  # each has a duel of its own
-            return True
+        if not on:  # before anything was switched
+            return self._with_fewer(around)
         suspects = [name for name in on if name in self._racing()]
         if len(suspects) == 1:
             self._failed[suspects[0]] = reason
@@ -283,6 +284,21 @@ class Screener:
             return len(self._failed) < _MOST_FAILURES
         careful, self._careful = self._careful, True
         return bool(suspects) and not careful
+
+    def _with_fewer(self, around: Collection[str]) -> bool:
+        """Go on without what distinguishes processes; or with half of what is switched within them, and if that dies
+        too, with the other half. Whether there is any. What is not screened has a duel of its own."""
+        if around:
+            self._around.leave(self._around.racing)
+            return True
+        racing = self._racing()
+        middle = len(racing) // 2
+        if self._halves is None:
+            self._halves = [] if self._blocks else [racing[:middle], racing[middle:]]
+        half = set(self._halves.pop(0) if self._halves else ())
+        self._apart = (self._apart | set(racing)) - half
+        self._active = (self._active - set(racing)) | half
+        return bool(half)
 
     def _screened(self) -> Screened:
         screened = Screened(
@@ -301,10 +317,11 @@ class Screener:
         for _ in range(2):  # how much processes differ shows when their effects are taken off
             around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
             self._found.processes_vary(self._around.variance(runs, around))
-        settings = dict(self._chosen(self._techniques))
-        screened = screened.taken_in(within, self._design.factors, self._inside, settings)
+        settings = dict(self._chosen(self._techniques.keys() - self._apart))
+        inside = [each for each in self._inside if each.label in settings]
+        screened = screened.taken_in(within, self._design.factors, inside, settings)
         if around is not None:
-            screened = screened.taken_in(around, self._around.design.factors, self._inside, settings, _SURE)
+            screened = screened.taken_in(around, self._around.design.factors, inside, settings, _SURE)
         if not screened.busy():  # what a neighbour had a part in is no knowledge of the next program
             self._duels.checkpoint.remember_gains(screened.gains())
         return screened
