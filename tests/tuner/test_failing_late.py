@@ -103,3 +103,20 @@ def test_what_leaves_itself_out_beside_another_needs_no_proof_there(
     Simulated(gains, left_out=lambda on: both if {"first", "second"} <= on else {}).enter(monkeypatch)
     found = searched(tmp_path)
     assert "second" in names(found) and found.verdict is Verdict.FASTER
+
+
+def test_a_program_that_fails_by_itself_after_a_while_is_told_so(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = simulated._Trial.run
+
+    def dies(trial: simulated._Trial, *order: int, **more: bool) -> Block:
+        block = run(trial, *order, **more)
+        if trial.step > 200:
+            raise TrialOver(ExitReason("exception", "KeyError: 'epoch'"))
+        return block
+
+    monkeypatch.setattr(simulated._Trial, "run", dies)
+    offer(fast={})
+    Simulated(paces(fast=1.5)).enter(monkeypatch)
+    assert any("failed by itself in the control (KeyError: 'epoch')" in note for note in searched(tmp_path).notes)

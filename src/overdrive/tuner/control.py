@@ -161,6 +161,8 @@ class Control:
     def _tell(self, duel: Duel) -> None:
         found, progress = self._found, self._duels.progress
         found.note(*untold(duel))
+        if (failure := duel.old_exit_reason or duel.exit_reason) and failure.kind not in ("ended", "late"):
+            found.note(f"The program failed by itself in the control ({failure}): what comes after is not known.")
         if self._duels.pool.prepared_files >= MANY_FILES:
             found.note(_MANY_FILES)
             progress.outcome(_MANY_FILES)
