@@ -59,7 +59,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             if not pair.rules.patient and nothing_new(duel, new):
                 duel.new_trace = new.trace()
                 return None
-            pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient)
+            pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient, until=until)
             _measure(pair, old, new, pace)
             _align(duel, old, new)
             if pair.keeps_losses:
@@ -123,13 +123,13 @@ def _begun(trial: Trial, until: float) -> Block | TrialOver:
         return over
 
 
-def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> Pace:
+def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool, until: float) -> Pace:
     """Step both until they are at their usual pace; the same number of steps on both sides.
 
     Args:
         costs: have the first process find out what an item of its data costs.
     """
-    warmed = warm_up((old, new), first=1, blamed=lambda trial: blame(duel, new=trial is new))
+    warmed = warm_up((old, new), first=1, blamed=lambda trial: blame(duel, new=trial is new), until=until)
     steps, slowest = warmed.steps, max(warmed.paces)
     if process == 0:
         looked_into = profile_steps(slowest)

@@ -53,7 +53,7 @@ class Control:
         if failure and failure.kind == "oom":
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
-            sentence, failed = _refusal(failure)
+            sentence, failed = _refusal(failure, seen=bool(duel.old_side.setup_seconds or duel.new_side.setup_seconds))
             run = duel.old_trace or duel.new_trace
             if failure.kind == "ended" and run and run.steps:
                 sentence = f"The program is too short to be measured. {too_short(found, run.steps)}"
@@ -191,9 +191,12 @@ class Control:
         return None
 
 
-def _refusal(failure: ExitReason) -> tuple[str, bool]:
+def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
+    """In a sentence, and whether it is the program's own failure. `seen`: it made its first step."""
     if failure.kind == "ended" and failure.detail in ("", "after 0 steps", "after 0 calls"):
         return "The program made no training step, and called no model, that Overdrive could see.", False
+    if failure.kind == "late" and seen:
+        return f"The program is too slow to be measured within the budget: {failure.detail}.", False
     if failure.kind == "late":
         return "No training step, and no calls of a model without one, were seen within the budget.", False
     if failure.kind in ("answers", "trains"):
