@@ -143,7 +143,7 @@ def test_all_that_can_be_switched_is_measured_beside_what_ruins_a_step(
 def test_a_program_that_is_too_slow_for_the_budget_is_told_so_in_time(
     sequential: bool, tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """30 s a step: two minutes took five, and eleven where two do not fit into the memory, and no step had been seen."""
+    """30 s a step: two minutes took five, and eleven where two do not fit into the memory."""
     offer(fast={})
     memory = {"memory": 800e6, "peak": lambda on: 500_000_000} if sequential else {}
     Simulated(lambda on: 30.0, start=38.0, takes_time=True, **memory).enter(monkeypatch)
