@@ -235,5 +235,5 @@ def test_the_fingerprint_stays_with_the_machine_and_changes_with_what_matters(
     changed = inventory.fingerprint()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     elsewhere = inventory.fingerprint()
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
     assert len({before, changed, elsewhere, inventory.fingerprint()}) == 4
