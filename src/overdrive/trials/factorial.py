@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
 import psutil
@@ -34,6 +34,7 @@ def measure(
     specs: Sequence[TrialSpec],
     rounds: int,
     deadline: float,
+    on_round: Callable[[int], None] = lambda done: None,
     total_steps: int | None = None,
 ) -> list[list[float]]:
     """Seconds a training step, for each spec a list with one number a round; where one of them changes the training
@@ -43,7 +44,7 @@ def measure(
     now and then, such as evaluating at the end of an epoch, falls into the same rounds for all of them.
 
     Only rounds that are complete come back, fewer than `rounds` (or none) where a trial is over sooner, for
-    whatever reason, or `deadline` (time.monotonic()) has come.
+    whatever reason, or `deadline` (time.monotonic()) has come. `on_round` is told how many there are.
     `total_steps` is the program's length, where it is known to be short: blocks are then made to fit it.
 
     Raises:
@@ -58,11 +59,12 @@ def measure(
             left = (total_steps - trials[0].step) // rounds
             size = max(1, min(size, left - lead_steps(left)))
         chance = random.Random(len(specs))
-        for _ in range(rounds):
+        for done in range(1, rounds + 1):
             if time.monotonic() > deadline:
                 break
             for row, pace in zip(seconds, _round(trials, size, chance, by_sample), strict=True):
                 row.append(pace)
+            on_round(done)
     return seconds
 
 
