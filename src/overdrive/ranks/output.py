@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import tempfile
 from pathlib import Path
 
+from overdrive.core.streams import flush
 from overdrive.ranks.membership import LOGS, Membership
 from overdrive.sandbox.isolation import discard_scratch
 
@@ -32,8 +32,7 @@ class RankOutput:
                 atexit.register(discard_scratch, self.scratch)
             self.log = Path(folder) / f"rank{membership.rank}.log"
             handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush()
             os.dup2(handle, 1)
             os.dup2(handle, 2)
             os.close(handle)
@@ -41,8 +40,7 @@ class RankOutput:
 
     def tell(self, text: str) -> None:
         """On the real standard error, whatever the rank."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         os.write(self._real, text.encode(errors="replace"))
 
     def say(self, sentence: str) -> None:

@@ -176,7 +176,7 @@ class Files:
             return ["folder", mode]
         if not stat.S_ISREG(found.st_mode):
             return None
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
         known = self._known.get(path)
         if known is None or known[0] != stamp or not self.content(known[1][1]).exists():
             known = self._known[path] = (stamp, ["file", self._keep(path), mode])
@@ -200,14 +200,21 @@ class Files:
             os.makedirs(path, exist_ok=True)
         elif state[0] == "link" and not os.path.islink(path):
             os.symlink(state[1], path)
-        elif state[0] == "file" and not self._is(path, state[1]):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            # Into the file that is there: who has it open has this content too.
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-                with open(self.content(state[1]), "rb") as source:
-                    shutil.copyfileobj(source, target, 1 << 20)
-                target.truncate()
-            os.chmod(path, state[2])
+        elif state[0] == "file":
+            if not self._is(path, state[1]):
+                self._fill(path, state[1])
+            if stat.S_IMODE(os.stat(path).st_mode) != state[2]:  # else it may be another user's to change
+                os.chmod(path, state[2])
+
+    def _fill(self, path: str, digest: str) -> None:
+        """Into the file that is there: who has it open has this content too."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path) and not os.access(path, os.W_OK):  # the program has left it so
+            os.chmod(path, 0o600)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
+            with open(self.content(digest), "rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+            target.truncate()
 
     def _is(self, path: str, digest: str) -> bool:
         if not os.path.isfile(path) or os.path.islink(path):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.sandbox.mirror import Mirror
-from overdrive.sandbox.redirect import have_torch_follow
 from overdrive.sandbox.redirected_files import Redirection
 from overdrive.survive.files import Files, State, open_for_writing, remove
 
@@ -36,6 +35,7 @@ class RehearsedFiles:
         shutil.rmtree(self._root, ignore_errors=True)
         self._root.mkdir(mode=0o700)
         self._redirection = Redirection(_Mirror(str(self._root), files))
+        self.path_to_write, self.path_to_read = self._redirection.path_to_write, self._redirection.path_to_read
 
     def enter(self) -> None:
         """From here on the program sees what it saw at its beginning."""
@@ -46,10 +46,6 @@ class RehearsedFiles:
                 remove(path)
         for path in sorted(before):
             self._make(path, before[path])
-
-    def follow(self) -> None:
-        """PyTorch has arrived."""
-        have_torch_follow(self._redirection)
 
     def leave(self, states: dict[str, State], positions: list[list[Any]]) -> None:
         """The snapshot's step has come.

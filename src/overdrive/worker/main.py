@@ -17,6 +17,7 @@ from overdrive.core import messages, progress
 from overdrive.core.messages import Failed, Isolated, Job
 from overdrive.core.program import ProgramError
 from overdrive.core.records import ExitReason
+from overdrive.core.streams import flush
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.ranks.rank import Rank
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -76,8 +77,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
         worker.rank.over_in_trial(failed=bool(code))
     if code == 0:
         worker.report(worker.ended())
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(code)
 
 
