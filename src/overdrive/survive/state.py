@@ -194,7 +194,7 @@ def _of_told(told: Any) -> Any:
 
 
 def _random_now() -> dict[str, Any]:
-    """The global generators of PyTorch; Python's and NumPy's are told to be compared, for they came here by themselves."""
+    """Of the global generators: PyTorch's; those of Python and NumPy are compared, for they came here by themselves."""
     states = States.now()
     return {"torch": _text(states.torch), "cuda": [_text(each) for each in states.cuda], "host": host_digest()}
 
