@@ -142,8 +142,13 @@ class Child(ForkedProcess):
         parent = os.getpid()
         dies_with_us = threading.current_thread() is threading.main_thread()
         aside = partial(stand_back, parent, dies_with_us, only_idle) if beside else None
-        with silenced():  # Python 3.12 warns of forks with threads
-            super().__init__(os.fork())
+        try:
+            with silenced():  # Python 3.12 warns of forks with threads
+                super().__init__(os.fork())
+        except OSError:
+            os.close(self.pipe)
+            os.close(writing)
+            raise
         if self.pid == 0:
             _be_child(work, writing, parent, aside)
         os.close(writing)
