@@ -179,6 +179,13 @@ def test_a_record_tells_steps_losses_and_a_hash(script: Write, warm_run: Run, tm
     assert records[0]["learning_rates"] == [0.1] * 5
 
 
+def test_a_record_lies_where_it_was_named_though_the_program_goes_elsewhere(script: Write, overdrive: Run) -> None:
+    path = script("import os\nos.mkdir('away')\nos.chdir('away')\nopen('metrics.json', 'w').write('mine')\n")
+    assert overdrive("run", "--record", "metrics.json", "train.py", cwd=path.parent).returncode == 0
+    assert json.loads((path.parent / "metrics.json").read_text())["steps"] == 0
+    assert (path.parent / "away" / "metrics.json").read_text() == "mine"
+
+
 def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, warm_run: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(
