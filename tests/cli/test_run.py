@@ -108,6 +108,17 @@ def test_a_module_of_the_programs_is_its_own_though_we_have_imported_a_namesake(
     assert overdrive("run", "train.py", cwd=path.parent).stdout == expected.stdout != ""
 
 
+def test_a_namesake_in_the_working_folder_is_none_of_ours(script: Write, overdrive: Run) -> None:
+    """Of the command either, which is started again here."""
+    path = script("import secrets\nprint(secrets.KEY)\n")
+    (path.parent / "secrets.py").write_text("KEY = 'mine'\n")
+    (path.parent / "train.overdrive.toml").write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "allocator"\n'
+    )
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == "mine\n" and "train.overdrive.toml (allocator)" in got.stderr, got.stderr
+
+
 def test_a_package_that_asks_for_what_is_missing_says_for_what(script: Write, python: Run, overdrive: Run) -> None:
     package = script("").parent / "pkg"
     package.mkdir()
