@@ -14,8 +14,8 @@ from overdrive.worker.trackers import NAMES, is_tracker
 
 
 class RecordPlace(JsonPlace):
-    """A file, in a folder that the program may have made by then, or `TRACKER:WHERE`. Places are those of this command's
-    folder, though the program goes to another one."""
+    """A file, in a folder that the program may have made by then, or `TRACKER:WHERE`. A place is looked for from this
+    command's folder, though the program goes to another one."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Path:
         path = super().convert(value, param, context)
