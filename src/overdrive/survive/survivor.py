@@ -167,7 +167,6 @@ class Survivor:
             told = f"overdrive: the run cannot go on: {reason}; nor begin from its start: {reason_of(error)}\n"
             os.write(2, told.encode(errors="replace"))
             os._exit(os.EX_IOERR)
-        os._exit(os.EX_SOFTWARE)
 
     def cannot_skip(self, reason: str) -> None:
         """Found out while recording: the program cannot be made again up to a snapshot."""
