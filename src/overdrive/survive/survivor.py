@@ -242,7 +242,9 @@ class Survivor:
 
     def _end_without_a_step(self) -> None:
         """On a signal, where there is nothing to keep: the next step may be long in coming, or none be seen at all."""
-        if self._group is None and (self.why_not or self.replaying or not self.steps):
+        if self.elsewhere() or self._group is not None:  # a loader's worker has this handler, too
+            return
+        if self.why_not or self.replaying or not self.steps:
             with contextlib.suppress(RuntimeError):  # it came amid another line
                 self.output.mute(False)
                 self.end(self._sentence_without_snapshot())
