@@ -292,6 +292,22 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
         put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)
 
 
+def test_a_link_leads_where_it_led(tmp_path: Path) -> None:
+    """As `latest` does, which a program sets anew at each checkpoint."""
+    from overdrive.survive.files import Files
+
+    (tmp_path / "run").mkdir()
+    (latest := tmp_path / "latest").symlink_to("epoch-1")
+    files = Files(tmp_path / "run")
+    files.noting = True
+    files.note(str(latest))
+    then = files.states()
+    latest.unlink()
+    latest.symlink_to("epoch-2")
+    files.put_back(then)
+    assert os.readlink(latest) == "epoch-1"
+
+
 MAKE: dict[str, tuple[Any, Any]] = {
     "random.Random": (lambda: random.Random(5), lambda generator: generator.gauss(0, 1)),
     "numpy.Generator": (lambda: np.random.default_rng(5), lambda generator: generator.random(dtype="float32").item()),

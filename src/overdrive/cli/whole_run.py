@@ -46,7 +46,7 @@ class Waiting:
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` samples have been read. See `core.progress`."""
         stream, now = errors(), self._clock()
-        if stream is None:
+        if stream is None or stream.closed:
             return
         terminal = stream.isatty()
         every = self._EVERY_ON_TERMINAL if terminal else self._EVERY

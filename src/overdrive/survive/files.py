@@ -198,8 +198,8 @@ class Files:
     def _make(self, path: str, state: State) -> None:
         if state[0] == "folder":
             os.makedirs(path, exist_ok=True)
-        elif state[0] == "link" and not os.path.islink(path):
-            os.symlink(state[1], path)
+        elif state[0] == "link":
+            link(path, state[1])
         elif state[0] == "file":
             if not self._is(path, state[1]):
                 self._fill(path, state[1])
@@ -276,6 +276,13 @@ def _kind(path: str) -> str:
     if os.path.islink(path):
         return "link"
     return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else "absent"
+
+
+def link(path: str, target: str) -> None:
+    """Have a link there lead to this target."""
+    if not (os.path.islink(path) and os.readlink(path) == target):
+        remove(path)
+        os.symlink(target, path)
 
 
 def remove(path: str) -> None:

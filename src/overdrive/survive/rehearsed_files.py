@@ -14,7 +14,7 @@ from typing import Any
 
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
-from overdrive.survive.files import Files, State, open_for_writing, remove
+from overdrive.survive.files import Files, State, link, open_for_writing, remove
 
 
 class _Mirror(Mirror):
@@ -76,8 +76,8 @@ class RehearsedFiles:
     def _make(self, path: str, state: State) -> None:
         if state[0] == "folder":
             os.makedirs(path, exist_ok=True)
-        elif state[0] == "link" and not os.path.islink(path):
-            os.symlink(state[1], path)
+        elif state[0] == "link":
+            link(path, state[1])
         elif state[0] == "file":
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as target, open(self._files.content(state[1]), "rb") as source:
