@@ -276,6 +276,23 @@ def test_a_model_that_is_saved_past_python_is_not_written_over_while_the_run_is_
     assert (tmp_path / "killed" / "kept.bin").read_bytes() != kept
 
 
+MAPS = TRAIN.replace(
+    "log = open(", 'import numpy\nkept = numpy.memmap("kept.dat", "float64", "w+", shape=24)\nlog = open('
+).replace("        log.write(", "        kept[step - 1] = loss.item(); kept.flush()\n        log.write(")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_what_is_written_through_memory_is_not_lost(survive: RunIt, tmp_path: Path) -> None:
+    """A mapping stays with the file that it was made of, which is a copy while a run is made again."""
+    whole = survive(MAPS, "whole")
+    first = survive(MAPS, "killed", dies=12)
+    assert "kept.dat through memory" in first.stderr
+    survive(MAPS, "killed")
+    assert whole.returncode == 0 and len(whole.stdout.splitlines()) > 24
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
 def test_a_program_that_has_made_no_step_is_ended_by_a_signal_at_once(tmp_path: Path) -> None:
     """There is nothing to keep, and it may never make one that is seen."""
     process = started(tmp_path, "waits", "import time\nprint('ready', flush=True)\ntime.sleep(100)\n")
