@@ -292,6 +292,21 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
         put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)
 
 
+def test_what_sqlite_keeps_beside_a_database_goes_with_it(tmp_path: Path) -> None:
+    """A journal that a killed process has left is rolled back into whatever database lies beside it."""
+    from overdrive.survive.files import Files
+
+    (tmp_path / "run").mkdir()
+    (kept := tmp_path / "kept.db").write_text("before")
+    files = Files(tmp_path / "run")
+    files.noting = True
+    files._hear("sqlite3.connect", (kept,))
+    kept.write_text("half of a transaction")
+    (journal := tmp_path / "kept.db-journal").write_text("how to undo it")
+    files.put_back({})
+    assert kept.read_text() == "before" and not journal.exists()
+
+
 def test_a_link_leads_where_it_led(tmp_path: Path) -> None:
     """As `latest` does, which a program sets anew at each checkpoint."""
     from overdrive.survive.files import Files

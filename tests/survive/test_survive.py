@@ -276,9 +276,10 @@ def test_a_model_that_is_saved_past_python_is_not_written_over_while_the_run_is_
     assert (tmp_path / "killed" / "kept.bin").read_bytes() != kept
 
 
-MAPS = TRAIN.replace(
-    "log = open(", 'import numpy\nkept = numpy.memmap("kept.dat", "float64", "w+", shape=24)\nlog = open('
-).replace("        log.write(", "        kept[step - 1] = loss.item(); kept.flush()\n        log.write(")
+MAPPED = 'import numpy; kept = numpy.memmap("kept.dat", "float64", "w+", shape=24)'
+MAPS = TRAIN.replace("log = open(", f"{MAPPED}\nlog = open(").replace(
+    "        log.write(", "        kept[step - 1] = loss.item(); kept.flush()\n        log.write("
+)
 
 
 @pytest.mark.survive

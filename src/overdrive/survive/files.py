@@ -29,6 +29,7 @@ from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
+_OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves would be applied to the database put back
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 # In the system's folder for temporary files.
@@ -119,7 +120,8 @@ class Files:
                 for position in WRITES[event]:
                     self.note(_within(event, args, position))
             elif event == "sqlite3.connect":
-                self.note(args[0])
+                for ending in _OF_SQLITE:
+                    self.note(os.fsdecode(args[0]) + ending)
             elif event in _STARTS and os.getpid() == self._process and started_by_program():
                 self.on_started("forks a process" if event == "os.fork" else "starts another program")
         except (OSError, ValueError, TypeError, IndexError):
