@@ -15,7 +15,7 @@ from overdrive.seams.torch import draws  # noqa: E402
 
 
 def test_a_draw_is_heard_of_while_another_thread_draws() -> None:
-    """Of a data set that is read ahead, say: the dropout of a rank, or of a run that is made again, was not asked for."""
+    """As one that reads a data set ahead: the dropout of a rank was its own then, not its part of all ranks'."""
     seams, patches, heard = Seams(), Patches(), []
     begun, over = threading.Event(), threading.Event()
 

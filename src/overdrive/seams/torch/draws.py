@@ -94,11 +94,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.split(".")[0]
-        if (
-            torch.Tag.nondeterministic_seeded in func.tags
-            and not _thread.within
-            and not _is_sure(func, args, kwargs or {})
-        ):
+        drew = torch.Tag.nondeterministic_seeded in func.tags and not _thread.within
+        if drew and not _is_sure(func, args, kwargs or {}):
             self._unseen.draws.append(name)
         elif (
             name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")) and len(args[0]) > 1
