@@ -325,7 +325,7 @@ def test_a_link_leads_where_it_led(tmp_path: Path) -> None:
 
 MAKE: dict[str, tuple[Any, Any]] = {
     "random.Random": (lambda: random.Random(5), lambda generator: generator.gauss(0, 1)),
-    "numpy.Generator": (lambda: np.random.default_rng(5), lambda generator: generator.random(dtype="float32").item()),
+    "numpy.Generator": (lambda: np.random.default_rng(5), lambda generator: float(generator.random(dtype="float32"))),
     "numpy.Philox": (lambda: np.random.Generator(np.random.Philox(5)), lambda generator: generator.normal()),
     "numpy.RandomState": (lambda: np.random.RandomState(5), lambda generator: generator.normal()),
     "torch.Generator": (
