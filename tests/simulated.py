@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,6 +69,7 @@ class Simulated:
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
     fp64: float = 1.0  # times as long as another step takes one that a reference run makes
+    feeds_itself: bool = False  # the model is given what it made before
     hashed: float = 1.0  # and one that is written down in a digest log
     call: Callable[[Names], int] = lambda names: 1  # steps that are made in one call
     epoch: int = 0  # steps between two evaluations, each of which takes `evaluation` seconds; 0: there are none
@@ -167,6 +169,11 @@ class _Trial:
     def stop(self) -> None:
         self._program.alive = [each for each in self._program.alive if each is not self]
 
+    def _made(self, result: str) -> float:
+        """Checksum of what the model is given: data, or what it made itself."""
+        made = f"{result} {self.spec.digests == 'perturbed'}" if self._program.feeds_itself else ""
+        return float(zlib.crc32(made.encode()))
+
     def _trace(self) -> Trace:
         assert self.step < 100_000, "whole runs are ordered: give the program an end"
         result, program = self._program.result(self._names), self._program
@@ -184,7 +191,7 @@ class _Trial:
             "calls": "training",
             "evaluation": (),
             "settings": str(rate),
-            "inputs": ((0.0,),),
+            "inputs": ((self._made(result),),),
             "batches": "",
         }
         outcomes = ("parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")

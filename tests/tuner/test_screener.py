@@ -142,9 +142,13 @@ class Kept:
         self.state = state
 
 
+def screening_ends(began: float, choice: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+    return began + (12.0 if choice is Contract.STATISTICAL and promise > 0.2 else 24.0)
+
+
 def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -> tuple[Screened, Findings]:
     found = Findings(Program("x.py", ()), contract)
-    schedule: Any = SimpleNamespace(screening_ends=lambda: Trials.clock.now + 24.0)
+    schedule: Any = SimpleNamespace(screening_ends=screening_ends)
     duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
     return Screener(found, duels, schedule, gains_elsewhere(found.facts, duels.checkpoint)).run(), found
 
@@ -158,6 +162,18 @@ def bring(offer: Offer, monkeypatch: pytest.MonkeyPatch, **named: Mapping[str, A
     for name, technique in catalogue().items():
         if name not in named:
             monkeypatch.setattr(type(technique), "frameworks", ())
+
+
+@pytest.mark.parametrize("level", [Contract.ROUNDING, Contract.STATISTICAL])
+def test_a_choice_that_needs_a_long_proof_ends_the_screening_sooner(
+    level: Contract, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unclear = {f"unclear{each}": {} for each in range(8)}
+    bring(offer, monkeypatch, fast={"contract": level}, **unclear)
+    trials.gains = {"fast": 0.4, **dict.fromkeys(unclear, 0.02)}
+    seen, _ = screened(Contract.STATISTICAL)
+    assert "fast" in seen.choice
+    assert (seen.seconds < 16.0) == (level is Contract.STATISTICAL), seen.seconds
 
 
 def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,6 +426,32 @@ def test_what_was_not_chosen_and_is_worth_more_for_its_time_goes_before(offer: O
     asked.tell(first, lost(first, None))
     second = asked.ask()
     assert second is not None and second.label == "loose"
+
+
+@pytest.mark.parametrize("left", [1000.0, 180.0, 165.0, 120.0])
+def test_what_promises_most_is_not_pushed_out_by_what_gains_more_for_its_time(left: float, offer: Offer) -> None:
+    """`most` takes 150 s, `unsure` and `safe` 20 each. Where there is no time for `most` in any case, they go on."""
+    offer(most=OURS | {"contract": Contract.STATISTICAL}, safe=OURS, unsure=OURS)
+    gains, spent = {"most": 0.4, "safe": 0.2, "unsure": 0.1}, [0.0]
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(gains))
+    found.screened = Screened(
+        settings={name: {} for name in gains},
+        choice=("most", "safe"),
+        beliefs={name: Belief(gain, 0.05, 0.6, gain, 0.0) for name, gain in gains.items()},
+        speedups={name: Interval(0.9, 1.1, 1.3) for name in gains},
+    )
+
+    def in_time(start: float, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
+        return spent[0] + start + SECONDS[level] < left
+
+    time = SimpleNamespace(**{**vars(TIME), "time_for_another": in_time, "seconds_missing": lambda *_: 60.0})
+    asked, labels = Greedy(found, time, Progress()), []
+    while (each := asked.ask()) is not None:
+        labels.append(each.label)
+        spent[0] += SECONDS[each.contract]
+        asked.tell(each, lost(each, None))
+    expected = {1000.0: ["safe", "unsure", "most"], 180.0: ["safe", "most"], 165.0: ["most"], 120.0: ["safe", "unsure"]}
+    assert labels[: len(expected[left])] == expected[left]
 
 
 def one_chosen_beside_an_engine(gain: float) -> Findings:

@@ -275,7 +275,8 @@ def test_digests_under_other_threads_are_not_taken_for_one_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("overdrive.proof.runs.granted_cores", lambda: 2)
-    program = Simulated(steps=400, result=lambda active: "other" if active else "").enter(monkeypatch)
+    result = lambda active: "other" if active else ""  # noqa: E731
+    program = Simulated(steps=400, result=result, feeds_itself=True).enter(monkeypatch)
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
@@ -310,6 +311,10 @@ def test_a_proof_of_replayed_steps_is_reckoned_with_all_its_trials(tmp_path: Pat
         prover = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.1), proof_budget=budget)
         plain, replayed = 2 + 50 * 0.1, 2 + 50 * 0.1 + 32 * 0.08
         assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(plain + 3 * replayed)
+        slow = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.4), proof_budget=budget)
+        assert slow.seconds_needed(Contract.ROUNDING) == pytest.approx(3 * (2 + 50 * 0.4 + 32 * 0.08))
+        slow._runs.asks_what_was_made = True  # as much as a trial that is known to take so long
+        assert slow.seconds_needed(Contract.ROUNDING) == pytest.approx(22 + 3 * (2 + 50 * 0.4 + 32 * 0.08))
         short = ProofBudget(start=2.0, length=20)  # each of its steps is chosen, and no more
         prover = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.2), proof_budget=short)
         assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(6 + 3 * (6 + 20 * 0.08))
@@ -325,21 +330,23 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
         checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
         facts = Facts(step_seconds=0.05)
         prover = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0))
-        assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 6 * (2 + steps * 0.05 * 2))
+        assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(5 + 1.1 * 6 * (2 + steps * 0.05 * 2))
         if within < math.inf:  # broken off, and gone on with another budget
             again = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(2 * within, start=1.0))
-            assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 6 * (1 + steps * 0.05 * 2))
+            assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(5 + 1.1 * 6 * (1 + steps * 0.05 * 2))
         run = 2 + steps * 0.05 * 2
-        sooner = 10 + 1.1 * 3 * (run + 2 + (run - 2) / 2)  # the plan's runs, where it is three times as fast
+        sooner = 5 + 1.1 * 3 * (run + 2 + (run - 2) / 2)  # the plan's runs, where it is three times as fast
         assert prover.seconds_needed(Contract.STATISTICAL, plain, 3.0) == pytest.approx(sooner)
         for seed in (1, 2, 3, 4):  # of the original, which are there
             checkpoint.remember_run(prover.by_seeds._run_name(plain, seed), {})
-        left = 10 + 1.1 * (1 + 3) * run
+        left = 5 + 1.1 * (1 + 3) * run
         assert prover.seconds_needed(Contract.STATISTICAL, plain) == pytest.approx(left)
         crowded = ProofBudget(within, start=2.0, peak=1 << 50)
         large = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=crowded)
         assert large._runs.at_once == 1
         short = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0, length=50))
+        assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(5 + 1.1 * 6 * (2 + 50 * 0.05 * 2))
+        short._runs.asks_what_was_made = True  # a third trial then, two at a time
         assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 6 * (2 + 50 * 0.05 * 2))
 
 
@@ -500,6 +507,7 @@ def test_a_candidate_for_which_there_is_no_time_is_not_begun_again_by_the_next_c
         takes_time=True,
         facts=Facts(shares={"forward": 1.0}, step_seconds=1.5),
         taught=lambda names: 16.0 if names else 1.0,
+        feeds_itself=True,
         **other,
     ).enter(monkeypatch)
     found = searched(tmp_path, budget=900.0)
@@ -647,7 +655,7 @@ def test_a_proof_ends_with_the_budget_and_is_made_anew_with_more(
 def test_where_time_breaks_off_the_run_that_tells_data_from_what_the_model_made_nothing_is_said_of_data(
     level: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Simulated(steps=200).enter(monkeypatch)
+    Simulated(steps=200, result=lambda active: "other" if active else "", feeds_itself=True).enter(monkeypatch)
     run = UntimedRunner.run
 
     def late(self: UntimedRunner, spec: TrialSpec, steps: int, output: list[str] | None = None) -> Trace | ExitReason:

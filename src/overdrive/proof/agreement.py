@@ -63,7 +63,7 @@ class AgreementProof:
         """An estimate for the proof of a whole plan."""
         runs = self._runs
         each = runs.budget.start + _RECORDING * self._last_call() * self.step_seconds
-        return each + (0.0 if self._answered else each) + 2 * runs.untimed.digests_seconds
+        return each + (0.0 if self._answered else each) + runs.seconds_for_inputs()
 
     def seed_curves(self) -> list[list[float]]:
         """Such a program has no losses."""

@@ -10,7 +10,7 @@ from overdrive.core.proof_record import Invariant
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence import replayed, rounding
-from overdrive.evidence.equivalence import Check, compared, first_broken
+from overdrive.evidence.equivalence import Check
 from overdrive.proof.budget import MOST_STEPS
 from overdrive.proof.replays import STATES, ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
@@ -37,7 +37,7 @@ class RoundingProof:
         return self._reference is not None and self._reference.begun
 
     def seconds_needed(self, steps: int, run: float) -> float:
-        """An estimate for `compare`, which replays states of so many steps, after one plain trial of them.
+        """An estimate for `compare`, which replays states of so many steps.
 
         Args:
             run: seconds of such a trial, without states.
@@ -47,7 +47,8 @@ class RoundingProof:
         if self.begun:
             return replay + untimed.given_up.get("candidate", 0.0)
         # Before the candidate: the original's plain trial, its reference run, and its own steps from the states.
-        return max(run, untimed.seconds) + 3 * replay + max(untimed.given_up.values(), default=0.0)
+        plain = max(run, untimed.seconds) if self._is_quick(steps) or self._runs.asks_what_was_made else 0.0
+        return plain + 3 * replay + max(untimed.given_up.values(), default=0.0)
 
     def compare(self, plain: TrialSpec, new: TrialSpec) -> Check:
         """`new` against `plain`, in steps from states that a reference run saved along its run.
@@ -82,13 +83,10 @@ class RoundingProof:
         if isinstance(pair, Check):
             return pair
         reference, one, other = pair
-        perturbed = self._runs.perturbed(reference.plain)
-        if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
-            return broke_off(one, perturbed)  # without it, what the model made itself looks like other data
-        invariants = compared(one, other, Contract.ROUNDING, None if isinstance(perturbed, ExitReason) else perturbed)
-        wrong = first_broken(invariants)
-        if wrong:
-            return Check(None, wrong.told, invariants=invariants)
+        perturbed = lambda: self._runs.perturbed(reference.plain)  # noqa: E731
+        invariants = self._runs.compared(one, other, Contract.ROUNDING, perturbed)
+        if isinstance(invariants, Check):
+            return invariants
         return self._judged(reference, one, other, invariants)
 
     def _paired(self, reference: ReferenceRun, new: TrialSpec) -> tuple[ReferenceRun, Trace, Trace] | Check:
@@ -148,12 +146,15 @@ class RoundingProof:
         return min(2 * STATES, max(_FEWEST_CALLS, int(_FP64_SECONDS / max(seconds, 1e-6))))
 
     def _events(self, plain: TrialSpec, steps: int) -> tuple[int, ...]:
-        """Steps in which something rare happens, by the run that the comparison of inputs takes anyway. Where it takes
-        long, it is not made before it is known that steps can be taken in fp64."""
-        if steps * self._runs.facts.step_seconds > _QUICK:
+        """Steps in which something rare happens, by a plain run, where that is quick. It may tell later on what the
+        model made itself."""
+        if not self._is_quick(steps):
             return ()
         perturbed = self._runs.perturbed(plain)
         return () if isinstance(perturbed, ExitReason) else events_in(perturbed.digests)
+
+    def _is_quick(self, steps: int) -> bool:
+        return steps * self._runs.facts.step_seconds <= _QUICK
 
     def _replayed(self, reference: ReferenceRun, new: TrialSpec) -> tuple[Trace, Trace] | Check:
         """The original and `new`, both from the reference run's states."""

@@ -158,8 +158,7 @@ class StatisticalProof:
         )
         rounds = self._rounds(len(seeds) - there)  # until the original has its first look
         candidate = self._rounds(len(seeds)) * (started + (each - started) / max(1.0, (1 + gain) / 2))
-        same_inputs = 2 * untimed.digests_seconds  # three trials, two at a time
-        return same_inputs + _SPARE * (rounds * each + candidate)
+        return self._runs.seconds_for_inputs() + _SPARE * (rounds * each + candidate)
 
     def seed_curves(self) -> list[list[float]]:
         """Losses of the original under other seeds, as far as they were run."""
@@ -170,7 +169,7 @@ class StatisticalProof:
 
         With 22 s left a first part of public MNIST's plan had its inputs compared, in 22 s; 27 more were needed.
         """
-        return self._runs.untimed.digests_seconds + self._rounds(LOOKS[0]) * self._soonest
+        return self._runs.seconds_for_inputs() + self._rounds(LOOKS[0]) * self._soonest
 
     def _rounds(self, runs: int) -> int:
         """So many runs, as many at once as the machine allows, one after the other."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from overdrive.core.contract import Contract
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Chosen
@@ -80,7 +81,8 @@ class Screener:
         self._duels = duels
         self._progress = duels.progress
         self._began = time.monotonic()
-        self._deadline = schedule.screening_ends()
+        self._schedule = schedule
+        self._deadline = schedule.screening_ends(self._began)
         self._start_seconds = _WARM_UP_SECONDS + (found.control.old_side.setup_seconds if found.control else 0.0)
         self._rng = np.random.default_rng(0)
         techniques = that_go_together(found)
@@ -198,6 +200,7 @@ class Screener:
         late = carry_over(self._blocks, factors)
         if late is not None and late.longer_lead:
             self._lead_factor = min(_LONGEST_LEAD, 2 * self._lead_factor)
+        self._leave_time_for_seeds(verdict.choice.plan, effects)
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {several(len(self._around.made), 'process', 'processes')}"
@@ -206,6 +209,14 @@ class Screener:
         self._progress.candidates(so_far, speedups)
         self._decided = verdict.stop or not self._racing()
         self._keep()
+
+    def _leave_time_for_seeds(self, plan: Collection[str], effects: Effects) -> None:
+        """What is chosen by now may need a long proof."""
+        loose = [name for name in plan if self._techniques[name].contract is Contract.STATISTICAL]
+        if loose:
+            saved = 1 - 1 / math.prod(effects.speedup(name).estimate for name in loose)
+            ends = self._schedule.screening_ends(self._began, Contract.STATISTICAL, saved)
+            self._deadline = min(self._deadline, ends)
 
     def _keep(self, over: bool = False) -> None:
         """What a tune that is broken off goes on from."""
