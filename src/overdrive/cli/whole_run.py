@@ -119,10 +119,8 @@ def run(
             for told in answered(session):
                 say(told)
         _say_what_was_made_again(audits, sentinels, broke)
-        if isinstance(failure, Exception):
-            _what_may_be_ours(failure, session)
-        if rank and isinstance(failure, KeyboardInterrupt):
-            rank.over_alone()
+        if failure and broke:
+            _before_its_traceback(failure, session, rank)
     code = watching.code(end_as_python_would(failure) if failure else 0)
     return code if os.getpid() != process else _agreed(code, failure, rank, survivor)
 
@@ -140,8 +138,10 @@ def _refused(failure: BaseException | None, recorder: Recorder) -> bool:
     return recorder.clock.steps == 0 and isinstance(failure, SystemExit) and failure.code not in (None, 0)
 
 
-def _what_may_be_ours(failure: Exception, session: Session) -> None:
-    """Before a traceback nothing is said, but what may not be the program's own fault."""
+def _before_its_traceback(failure: BaseException, session: Session, rank: Rank | None) -> None:
+    """Nothing is said, but what may not be the program's own fault."""
+    if not isinstance(failure, Exception):  # Ctrl-C: Python ends this process from here on
+        return rank.over_alone() if rank else None
     risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
     if risks:
         say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
