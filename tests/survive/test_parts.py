@@ -353,30 +353,6 @@ def test_a_generator_of_the_programs_own_goes_on_where_it_was(
     assert [draw(now) for _ in range(3)] == [draw(then) for _ in range(3)]
 
 
-def test_an_attempt_that_cannot_even_be_given_up_ends_the_process(tmp_path: Path) -> None:
-    """On a full disk: it would have gone on with zeros for numbers."""
-    from overdrive.survive.ending import Ending
-    from overdrive.survive.output import UnsavedOutput
-    from overdrive.survive.survivor import Survivor
-    from overdrive.survive.under_plan import UnderPlan
-
-    def full(**notes: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    folder = RunFolder(tmp_path / "run", {}, fresh=False)
-    folder.note = full  # type: ignore[method-assign]
-    anew: Any = pytest.fail
-    survivor = Survivor(folder, UnsavedOutput(), SnapshotInterval(None), Ending(None), print, anew, UnderPlan())
-    child = os.fork()
-    if not child:
-        try:
-            survivor.begin_anew("it asks for something else")
-        finally:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.EX_IOERR
-    folder.close()
-
-
 def test_snapshots_are_as_seldom_as_is_best_with_what_one_costs_and_how_often_a_run_fails() -> None:
     """The square root of 2 C M; never for more than 0.5 % of the run; as was asked for, where it was."""
     day = SnapshotInterval(None)
