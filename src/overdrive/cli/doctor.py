@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from overdrive.cli import pool, requirements
+from overdrive.cli import many_ranks, pool, requirements
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
@@ -21,7 +21,8 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.values import LinkText, SizeText, Whole, stdin_option
+from overdrive.cli.many_ranks import Stated
+from overdrive.cli.values import LinkText, SizeText, stdin_option
 from overdrive.core.json_data import to_json
 from overdrive.core.link import Link
 from overdrive.insight.requirements.counting import CannotCount
@@ -113,14 +114,21 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 @click.option(
     "--pool", "among_ranks", is_flag=True, help="The network between processes and hosts: bandwidth, latency."
 )
-@click.option("--ranks", type=Whole(min=2), help="With --pool: so many processes, here. With --for: a step on so many.")
+@click.option(
+    "--ranks",
+    type=many_ranks.Numbers(),
+    metavar="N or N..M",
+    help="With --pool: so many processes, here. With --for: a step on so many, or on more and more (8..4096).",
+)
 @click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks: what each rank has, as 80GB.")
 @click.option(
     "--link",
     type=LinkText(),
-    metavar="RATE,LATENCY",
-    help="With --for and --ranks: the network between them, as 10Gbit,50us; each is a machine like this one.",
+    metavar="LINK",
+    help="With --for and --ranks: the network between them, as 10Gbit,50us, or by name, from data sheets: 10gbe, 25gbe, "
+    "100gbe, hdr, ndr; each is a machine like this one.",
 )
+@many_ranks.stated_options
 @program_argument("[SCRIPT [ARGS]...]")
 def command(
     quick: bool,
@@ -129,9 +137,10 @@ def command(
     stdin: str | None,
     wanted: bool,
     among_ranks: bool,
-    ranks: int | None,
+    ranks: tuple[int, int] | None,
     memory: int | None,
     link: Link | None,
+    stated: Stated,
     words: tuple[str, ...],
 ) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
@@ -141,16 +150,19 @@ def command(
 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
     how long a step would take on GPUs that are not here; with --ranks, what each rank would hold under each layout,
-    how long a step would take so, and which layout is the fastest that fits.
+    how long a step would take so, and which layout is the fastest that fits. With --ranks 8..4096, what a step takes
+    on more and more ranks, of which some may be slow or fail, and what breaks first.
 
     With --pool, it measures the network between processes instead: those of this machine, or all that `torchrun ... -m
     overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
     """
     if among_ranks:
-        if wanted or fresh or memory or link or words:
+        if wanted or fresh or memory or link or stated.any or words:
             fail("--pool measures what goes between ranks: run it alone.")
+        if ranks and ranks[0] != ranks[1]:
+            fail("--pool is measured with one number of --ranks.")
         with faults_as_sentences(goes_on=False):
-            code = pool.pool(ranks, quick, json_path)
+            code = pool.pool(ranks[0] if ranks else None, quick, json_path)
         sys.exit(code)
     if ranks and not wanted:
         fail("--ranks is for --pool, or for --for SCRIPT.")
@@ -158,6 +170,9 @@ def command(
         fail("--memory is what each of --ranks has, with --for SCRIPT.")
     if link and not ranks:
         fail("--link is what connects --ranks, with --for SCRIPT.")
+    if not ranks:
+        stated.refused_without_sizes()
+    asked = many_ranks.asked(ranks, memory, link, stated) if ranks else None
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
@@ -165,8 +180,7 @@ def command(
 
         with faults_as_sentences(goes_on=False):
             try:
-                on_ranks = requirements.OnRanks(ranks, memory, link) if ranks else None
-                code = requirements.wanted(program, quick, json_path, on_ranks)
+                code = requirements.wanted(program, quick, json_path, asked)
             except CannotCount as error:
                 fail(why_it_fails(str(error)), 1)
         sys.exit(code)

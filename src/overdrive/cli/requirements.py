@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from overdrive.cli.json_output import STDOUT, console_beside, write_json
 from overdrive.cli.layout import technique_of
+from overdrive.cli.many_ranks import OnRanks
 from overdrive.core.json_data import to_json
-from overdrive.core.link import Link
 from overdrive.core.program import Program
 from overdrive.core.requirements_result import (
     LaunchTime,
@@ -27,6 +27,7 @@ from overdrive.insight.requirements.gpus import Gpu, gpus, known
 from overdrive.insight.requirements.layouts import layouts
 from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.ranks import CannotForetell, may_be_measured, ranks_of, with_steps
+from overdrive.insight.requirements.scale import Sizes, at_sizes
 from overdrive.insight.requirements.step_time import LAUNCH, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.report.requirements import requirements
@@ -38,24 +39,13 @@ CONTEXT = 0.6e9
 UNFILLED = 0.1
 
 
-@dataclass(frozen=True)
-class OnRanks:
-    """So many ranks, of which is told what each would hold, and how long a step would take.
-
-    Attributes:
-        memory: bytes that each rank has; None: not told.
-        link: what connects them; None: it is measured here.
-    """
-
-    count: int
-    memory: int | None = None
-    link: Link | None = None
-
-
 def wanted(
-    program: Program, quick: bool = False, json_path: Path | None = None, on_ranks: OnRanks | None = None
+    program: Program, quick: bool = False, json_path: Path | None = None, on_ranks: OnRanks | Sizes | None = None
 ) -> int:
     """Count, measure, predict, and print. Returns the exit code.
+
+    Args:
+        on_ranks: under which layouts a step is foretold on so many ranks, or one layout on more and more of them.
 
     Raises:
         CannotCount: the program fails, or makes too few steps.
@@ -66,19 +56,26 @@ def wanted(
         if live:
             print(sentence, file=sys.stderr)
 
-    missing = ""
+    missing: list[str] = []
     limits: Limits | None = None
     tell("Measuring what this machine can do (under a minute, once) ...")
     try:
         limits = measured_limits(quick=quick)
     except LimitsUnavailable as error:
-        missing = str(error)
+        missing.append(str(error))
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
-    if on_ranks:
+    if isinstance(on_ranks, Sizes):
+        try:
+            may_be_measured(needs)
+            sizes = at_sizes(program, on_ranks, technique_of, needs.step_seconds, needs.samples, tell)
+            result = replace(result, sizes=sizes)
+        except CannotForetell as error:
+            missing.append(f"No step is foretold on ranks: {error}.")
+    elif on_ranks:
         found, network = _among_ranks(program, needs, on_ranks, quick, tell)
         result = replace(result, layouts=tuple(found), network=network)
-    result = replace(result, notes=(*result.notes, *([missing] if missing else [])))
+    result = replace(result, notes=(*result.notes, *missing))
     write_json(json_path, to_json(result))
     if json_path != STDOUT:
         requirements(result, console_beside(json_path))

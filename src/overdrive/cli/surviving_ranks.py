@@ -27,7 +27,6 @@ RUN = "OVERDRIVE_SURVIVE_RUN"  # the run's folder, for the ranks of a run that s
 _ANEW = "anew"  # in that folder: why the run has to begin from its start
 _AGAIN = 75  # EX_TEMPFAIL: the code of a rank that wrote this
 _GRACE = 60  # seconds for a snapshot, after a signal
-_MOST_LOST = 3  # ranks, one after another, without a new snapshot in between
 
 
 def refuse_ranks(technique: Chosen, layout: str | None) -> None:
@@ -50,6 +49,7 @@ def start_surviving_ranks(
         by_plan: see `words_of_ranks`.
     """
     from overdrive.ranks.agent import start_ranks
+    from overdrive.survive.interval import MOST_LOST
     from overdrive.survive.notices import listen
     from overdrive.survive.snapshot import steps_of
 
@@ -74,7 +74,7 @@ def start_surviving_ranks(
         else:
             lost = 1 if steps and steps[0] > newest else lost + 1
             newest = steps[0] if steps else -1
-            if lost > _MOST_LOST:
+            if lost > MOST_LOST:
                 say(f"{lost} times a rank was lost, and no snapshot was taken in between: the run ends here")
                 return 128 + end.signal
             why_not = folder.read_notes().get("from the start") or ("" if steps else "there is no snapshot yet")

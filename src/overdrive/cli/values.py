@@ -51,9 +51,13 @@ class Whole(click.IntRange):
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
     name = "duration"
 
-    def __init__(self, auto: bool = False) -> None:
-        """`auto`: the word is one, and stands for None: as long as it pays."""
-        self._auto = auto
+    def __init__(self, auto: bool = False, long: bool = False) -> None:
+        """
+        Args:
+            auto: the word is one, and stands for None: as long as it pays.
+            long: years and days are durations, too, by themselves: 5y, 90d.
+        """
+        self._auto, self._long = auto, long
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float | None:
         if isinstance(value, float):
@@ -61,6 +65,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
         if self._auto and value == "auto":
             return None
         text = re.sub(r"[\s,]+", "", str(value)).lower()
+        if self._long and (days := re.fullmatch(rf"{_NUMBER}([dy])", text)) and float(days[1]):
+            return float(days[1]) * 86_400 * (365.25 if days[2] == "y" else 1)
         parts = _DURATION.fullmatch(text)
         if not text or parts is None:
             self.fail(f"{value!r} is not a duration{_meant(text)}; write for example 90s, 10m or 1h30m", param, context)
@@ -121,13 +127,21 @@ class SizeText(click.ParamType):  # type: ignore[type-arg]
 
 
 class LinkText(click.ParamType):  # type: ignore[type-arg]
+    """One of the catalogue, or a rate and a latency."""
+
     name = "link"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Link:
+        if isinstance(value, Link):
+            return value
+        from overdrive.insight.requirements.links import links  # `overdrive run` has no use for it
+
+        if known := links().get(str(value).lower()):
+            return known
         try:
-            return value if isinstance(value, Link) else Link.parse(str(value))
+            return Link.parse(str(value))
         except LinkError as error:
-            self.fail(str(error), param, context)
+            self.fail(f"{error}, or one of {', '.join(links())}", param, context)
 
 
 class WishText(click.ParamType):  # type: ignore[type-arg]

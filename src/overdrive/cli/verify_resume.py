@@ -8,7 +8,6 @@ import json
 import math
 import os
 import random
-import re
 import secrets
 import shutil
 import signal
@@ -23,24 +22,18 @@ from rich.console import Console
 
 from overdrive.cli.json_output import console_beside, write_json
 from overdrive.cli.line import fail
+from overdrive.cli.resume_ends import Comparison, End, compared
 from overdrive.cli.survive import SEED
+from overdrive.core.json_data import to_json
 from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
+from overdrive.insight.requirements.failures import Survival, survival_of
 from overdrive.survive.clocks import MADE
+from overdrive.survive.folder import COST, GONE_ON, RunFolder
 
 _MOST_BYTES = 500_000_000
 _SNAPSHOTS = 20  # in a whole run, about
 _LOOKS_EVERY = 0.03  # seconds
-
-
-@dataclass(frozen=True)
-class _End:
-    """What a run left behind."""
-
-    code: int
-    printed: bytes
-    weights: str | None
-    files: dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -72,6 +65,7 @@ class _Place:
         self._working = self.folder / Path.cwd().relative_to(root)
         self._program, self._plan = program, plan.resolve() if plan else None
         self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
+        self._backs: list[tuple[int, float]] = []  # each time it went on: after which step, and seconds until then
 
     def run(self, every: float, moment: _Moment | None = None) -> int | None:
         """Its exit code; None where it was killed."""
@@ -79,6 +73,7 @@ class _Place:
         command += [f"--plan={self._plan}"] if self._plan else []
         command += [f"--record={self._log / 'record'}", "--", *(["-m"] if self._program.module else [])]
         command += [self._program.target, *self._program.arguments]
+        began = time.time()
         with open(self._log / "out", "ab") as out, open(self._log / "err", "ab") as errors:
             process = subprocess.Popen(
                 command,
@@ -98,6 +93,13 @@ class _Place:
                 with contextlib.suppress(ProcessLookupError):  # its workers, too
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                step, at = RunFolder.notes_in(self.state).get(GONE_ON, (0, 0.0))
+                if at > began:
+                    self._backs.append((step, at - began))
+
+    def survival(self) -> Survival | None:
+        """What snapshots and going on took in all of its runs; None where they do not tell."""
+        return survival_of(float(RunFolder.notes_in(self.state).get(COST, 0.0)), self._backs)
 
     def steps(self) -> int:
         """Of a run that is over."""
@@ -107,7 +109,7 @@ class _Place:
     def told(self) -> str:
         return (self._log / "err").read_text(errors="replace")
 
-    def end(self, code: int) -> _End:
+    def end(self, code: int) -> End:
         record = self._log / "record"
         weights = json.loads(record.read_text()).get("parameters") if record.exists() else None
         files = {
@@ -115,7 +117,7 @@ class _Place:
             for path in sorted(self.folder.rglob("*"))
             if path.is_file() and "__pycache__" not in path.parts
         }
-        return _End(code, (self._log / "out").read_bytes(), weights, files)
+        return End(code, (self._log / "out").read_bytes(), weights, files)
 
 
 def verify_resume(
@@ -146,12 +148,12 @@ def verify_resume(
         _show_failure(console, code, whole, root)
         end, moments = _killed(broken, kills, seconds, whole.steps(), random.Random(seed), console)
         told = broken.told()
-        found = _compared(whole.end(code), broken.end(end))
+        found = compared(whole.end(code), broken.end(end))
         if not found.alike:
             again = _Place(Path(scratch), "again", program, plan, entropy, root)
             again_code = again.run(1e6)
             assert again_code is not None
-            found = found.but_for(_compared(whole.end(code), again.end(again_code)))
+            found = found.but_for(compared(whole.end(code), again.end(again_code)))
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
     reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
     _show(console, found, reasons)
@@ -160,6 +162,12 @@ def verify_resume(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
         "start."
     )
+    took = broken.survival()
+    if took:
+        console.print(
+            "What a snapshot, a start and a skipped step took, as `overdrive doctor --for --mtbf` is told: "
+            f"--back {took.snapshot * 1e3:.3g}ms,{took.start:.3g}s,{took.replay * 1e3:.3g}ms."
+        )
     form = ResumeForm(
         version=1,
         program=program.command(),
@@ -174,6 +182,7 @@ def verify_resume(
         same=found.same,
         other_files=found.differ,
         not_compared=found.never,
+        took=to_json(took),
     )
     write_json(json_path, form)
     return 0 if found.alike else 1
@@ -187,7 +196,7 @@ def _show_failure(console: Console, code: int, whole: _Place, root: Path) -> Non
         console.print(f"  It ended with {code}: {words}{hint}", markup=False)
 
 
-def _verdict(found: _Comparison) -> str:
+def _verdict(found: Comparison) -> str:
     if not found.alike:
         return "The end is ANOTHER one"
     return "The end is the same" + (", but for what two uninterrupted runs differ in" if found.never else "")
@@ -230,47 +239,7 @@ def _checked(root: Path) -> Path:
     return root
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """`same`: by what was compared; `differ`: the files that are not the same; `never`: what two uninterrupted runs
-    differ in, too, and what was therefore not compared."""
-
-    same: dict[str, bool]
-    files: int
-    differ: list[str]
-    never: tuple[str, ...] = ()
-
-    @property
-    def alike(self) -> bool:
-        return all(self.same.values())
-
-    def but_for(self, uninterrupted: _Comparison) -> _Comparison:
-        """Given the comparison of two uninterrupted runs. Their files are told by names without the numbers in them:
-        those of TensorBoard's events have the time and the process."""
-        passing = set(map(_without_numbers, uninterrupted.differ))
-        differ = [name for name in self.differ if _without_numbers(name) not in passing]
-        others = [what for what, same in uninterrupted.same.items() if not same and what != "files"]
-        same = {what: same or what in others for what, same in self.same.items()} | {"files": not differ}
-        return _Comparison(same, self.files, differ, (*others, *uninterrupted.differ))
-
-
-def _without_numbers(name: str) -> str:
-    return re.sub(r"\d+", "0", name)
-
-
-def _compared(one: _End, other: _End) -> _Comparison:
-    names = sorted(one.files.keys() | other.files.keys())
-    differ = [name for name in names if one.files.get(name) != other.files.get(name)]
-    same = {
-        "exit code": one.code == other.code,
-        "standard output": one.printed == other.printed,
-        "weights": one.weights == other.weights,
-        "files": not differ,
-    }
-    return _Comparison(same, len(names), differ)
-
-
-def _show(console: Console, found: _Comparison, reasons: list[str]) -> None:
+def _show(console: Console, found: Comparison, reasons: list[str]) -> None:
     for line in reasons:
         console.print(f"  {line.removeprefix('overdrive: ')}", markup=False)
     differ = f" (not {', '.join(found.differ[:3])})" if found.differ else ""

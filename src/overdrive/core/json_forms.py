@@ -58,7 +58,8 @@ class JobForm(TypedDict):
 class ResumeForm(TypedDict):
     """A run that was killed and gone on with, beside one that was not. `same`: by what was compared.
     `exit_code` and `seconds` are the uninterrupted run's; `reasons`: why it began from its start;
-    `not_compared`: what two uninterrupted runs differ in, too."""
+    `not_compared`: what two uninterrupted runs differ in, too; `took`: seconds of a snapshot, a start and a skipped
+    step, null where it went on from fewer than two steps."""
 
     version: int
     program: str
@@ -73,6 +74,7 @@ class ResumeForm(TypedDict):
     same: Mapping[str, bool]
     other_files: Sequence[str]
     not_compared: Sequence[str]
+    took: Mapping[str, float] | None
 
 
 class ParametersForm(TypedDict):

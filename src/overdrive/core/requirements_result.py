@@ -94,6 +94,53 @@ class RankLayout:
 
 
 @dataclass(frozen=True)
+class AtSize:
+    """A step on so many ranks, in the mean.
+
+    Attributes:
+        parts: of its seconds, as `PARTS_AT_SIZE` names them; empty: it could not be foretold, and `why`.
+        run: seconds of a whole run with all its failures; None: no run comes to its end, or they were not asked for.
+        lost: ranks in a run.
+        ends: the share of runs that come to their end.
+        told: by rank 0 of such a run, of how it divides the work.
+    """
+
+    ranks: int
+    parts: Mapping[str, float]
+    run: float | None = None
+    lost: float = 0.0
+    ends: float = 1.0
+    why: str = ""
+    told: tuple[str, ...] = ()
+
+
+# What a rank computes of its own share of the work, and beside that; waiting for the slowest, and for the network; what
+# snapshots cost, and what is done again for ranks that were lost, spread over all steps.
+PARTS_AT_SIZE = ("share", "beside", "slowest", "network", "failures")
+
+
+@dataclass(frozen=True)
+class AtSizes:
+    """Ranks in growing numbers, that may be unlike, be slow, or fail.
+
+    Attributes:
+        seconds: of a step in one process.
+        samples: of a step.
+        varied: of how many steps the spread of steps is, and how many times their median the longest took: at the
+            smallest size.
+        stated: by the user, in words.
+    """
+
+    layout: str
+    network: str
+    seconds: float
+    samples: float
+    varied: tuple[int, float]
+    stated: tuple[str, ...]
+    rows: tuple[AtSize, ...]
+
+
+@dataclass(frozen=True)
 class Requirements:
     """What a program needs, and how long a step would take elsewhere at least. `inference`: it trains nothing, and a
     step is a call of its model."""
@@ -113,3 +160,4 @@ class Requirements:
     layouts: tuple[RankLayout, ...] = ()
     network: str = ""  # between ranks, where steps of layouts are foretold
     inference: bool = False
+    sizes: AtSizes | None = None

@@ -9,6 +9,7 @@ from rich.console import Console
 from overdrive.core.requirements_result import OnGpu, Prediction, RankLayout, Requirements
 from overdrive.core.units import rate, several, unit_of
 from overdrive.report.paper import Paper
+from overdrive.report.scale import sizes
 
 _PARTS = {
     "parameters": "weights and buffers",
@@ -30,6 +31,8 @@ def requirements(result: Requirements, console: Console) -> None:
     _memory(result, paper)
     _layouts(result.layouts, paper)
     _steps_of_layouts(result, paper)
+    if result.sizes:
+        sizes(result.sizes, paper)
     _step(result, paper)
     if result.inference:
         _room_on_gpus(result.gpus, paper)

@@ -15,6 +15,7 @@ from typing import Any
 from overdrive.core.atomic_file import write_atomically
 
 FORMAT = 1
+COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (seconds since 1970)
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 
 
@@ -63,10 +64,15 @@ class RunFolder:
     @staticmethod
     def is_finished(path: Path) -> bool:
         """Whether the run there, if there is one, is over."""
+        return bool(RunFolder.notes_in(path).get("finished"))
+
+    @staticmethod
+    def notes_in(path: Path) -> dict[str, Any]:
+        """Of a run that somebody else has open, if there is one."""
         try:
-            return bool(json.loads((path / _NOTES).read_text()).get("finished"))
+            return dict(json.loads((path / _NOTES).read_text()))
         except (OSError, ValueError):  # who opens it tells of that
-            return False
+            return {}
 
     def _open(self, identity: Mapping[str, Any], fresh: bool, seed: str) -> None:
         path = self.path

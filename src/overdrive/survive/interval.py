@@ -7,6 +7,7 @@ import math
 FIRST = 30.0  # seconds until the first, while it is not known what one costs, nor whether it can be taken
 MTBF = 86_400.0  # seconds: once a day, where nobody says how often such runs end before they are done
 LONGEST = 1800.0  # seconds that a failure costs at the most, beside what it takes to come back
+MOST_LOST = 3  # ranks, one after another, without a new snapshot in between; one more ends the run
 _MOST_SHARE = 0.005  # of the run that snapshots may take, however often it fails
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.changes.mappings import mapped_for_writing
 from overdrive.survive.files import open_for_writing
+from overdrive.survive.folder import COST, GONE_ON
 from overdrive.survive.identity import modules_of_program
 from overdrive.survive.taking import Snapshots
 
@@ -72,6 +74,16 @@ class Recording:
         """Until the next one is due."""
         self._due_at = self._clock() + self._interval.seconds
 
+    def goes_on(self, noted: bool) -> None:
+        """The run is made again up to its snapshot. `noted`: when that was, for who wants to know what it takes."""
+        self.wait()
+        if noted:
+            self._note(GONE_ON, [self._run.steps, time.time()])
+
+    def _note(self, name: str, value: Any) -> None:
+        with contextlib.suppress(OSError):  # no room there: it is told elsewhere
+            self._run.folder.note(**{name: value})
+
     def stepped(self, optimizer: Any) -> None:
         """A step was made."""
         run, snapshots = self._run, self.snapshots
@@ -82,6 +94,7 @@ class Recording:
             due = snapshots.stepped(optimizer)
             if not snapshots.under_way and not due:
                 self._interval.took(snapshots.cost)
+                self._note(COST, snapshots.cost)
                 self.wait()
                 self._drop_contents()
                 self._tell_failure()

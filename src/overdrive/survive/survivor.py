@@ -291,4 +291,4 @@ class Survivor:
         self._listen()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
-        self._recording.wait()
+        self._recording.goes_on(noted=not self._follows)

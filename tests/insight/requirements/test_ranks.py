@@ -130,7 +130,7 @@ def test_a_mesh_and_layers_in_parts_and_shares(script: Callable[..., Path], note
 def test_of_stages_that_made_different_numbers_of_steps_the_same_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quick stage is measured for more steps; messages are numbered from the start."""
 
-    def stage(pool: object, program: object, technique: object, ranks: int, started: range) -> object:
+    def stage(pool: object, program: object, technique: object, ranks: int, started: range, most: object) -> object:
         (rank,) = started
         kind, seconds, steps = (("send", 3.0, 21), ("receive", 1.0, 9))[rank]
         notes = []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
+from overdrive.core.link import Link
 from overdrive.core.rank_notes import STEP, Note
 from overdrive.insight.requirements.timeline import played
+from overdrive.machine.pool.curve import OverLink
 
 
 @dataclass(frozen=True)
@@ -105,3 +108,50 @@ def test_ranks_that_wait_for_each_other_are_found() -> None:
     notes = {0: [receives(0, 1, 1, members=(1, 0)), waits(0, 1), over(0)], 1: [receives(0, 1, 1), waits(0, 1), over(0)]}
     with pytest.raises(ValueError, match="wait for each other"):
         played(notes, Flat())
+
+
+# -- ranks that stand for many, each with times of its own -------------------------------------------------------------
+
+
+def test_of_many_the_last_one_is_waited_for_and_what_hides_hides_for_each() -> None:
+    notes = {0: [begins(0, 1, 5, members=ALL), waits(0, 1), over(0)]}
+    times = {0: np.array([1.0, 4.0, 2.0]), 1: np.array([9.0, 0.0, 6.0]), 2: np.array([1.0, 3.0, 1.0])}
+    # All are there at 4; it is over at 9. They come to it at 10, 4 and 8, and are done at 11, 12 and 10.
+    found = played(notes, Flat(), copies=3, lasting=lambda rank, place: times[place])
+    assert found.steps == (12,)
+    assert found.computing == (pytest.approx((11 + 7 + 9) / 3),)
+
+
+def test_a_rank_that_is_late_in_one_step_and_one_in_the_next_are_both_waited_for() -> None:
+    notes = {
+        0: [begins(0, 1, 5, members=ALL), waits(0, 1), over(0), begins(0, 2, 5, members=ALL), waits(0, 2), over(0)]
+    }
+    late = {0: np.array([7.0, 1.0]), 3: np.array([1.0, 9.0])}
+    found = played(notes, Flat(), copies=2, lasting=lambda rank, place: late.get(place, np.zeros(2)))
+    assert found.steps == (7 + 5, 9 + 5)
+
+
+def test_rows_of_stages_wait_within_themselves_and_meet_where_their_gradients_are_summed() -> None:
+    column = (0, 2)  # the first stage of both rows
+    first = [sends(0, 1, 1), begins(0, 2, 5, "column", column), waits(0, 2), over(0)]
+    second = [receives(0, 1, 1), waits(0, 1), over(0)]
+    times = {(0, 0): np.array([2.0, 10.0]), (1, 1): np.array([0.0, 0.0]), (1, 2): np.array([3.0, 30.0])}
+    found = played({0: first, 1: second}, Flat(), 2, lambda rank, place: times.get((rank, place), np.zeros(2)))
+    # The first row's message is there at 3, the second's at 11: the second stages are done at 6 and 41. The first
+    # stages meet at 10, and are done at 15.
+    assert found.steps == (41,)
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather"])
+def test_a_ring_is_over_when_the_last_has_come_and_all_of_it_has_gone_round(operation: str) -> None:
+    """Message by message: a rank sends on what it has, once it and what its neighbour sent are there."""
+    ranks, size, link = 7, 7_000, Link(1e6, 3e-4, "")
+    network = OverLink(link)
+    came = np.random.default_rng(3).exponential(0.02, ranks)
+    there = came.copy()
+    for _ in range((2 if operation == "all_reduce" else 1) * (ranks - 1)):
+        there = np.maximum(there, np.roll(there, 1)) + link.latency_seconds + size / ranks / link.bytes_per_second
+    members = tuple(range(ranks))
+    notes = {0: [Note(0.0, operation, 1, size, "calls", members), waits(0, 1), over(0)]}
+    found = played(notes, network, ranks, lambda rank, place: came if place == 0 else np.zeros(ranks))
+    assert found.steps == (pytest.approx(there.max()),) and np.ptp(there) == pytest.approx(0)

@@ -137,17 +137,9 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
     Raises:
         CannotForetell: a rank's trial failed, or made too few steps.
     """
-    groups = [range(ranks.count)] if ranks.together else [range(each, each + 1) for each in range(stages)]
-    notes: dict[int, list[Note]] = {}
-    said: tuple[str, ...] = ()
-    with TrialPool() as pool:
-        for started in groups:
-            found, told = _noted(pool, program, technique, ranks.count, started)
-            notes.update(found)
-            said = said or told
-    last = min(sum(note.operation == STEP for note in each) for each in notes.values())
+    notes, said = noted(program, technique, ranks, stages)
     try:
-        result = played({rank: _between(each, _FIRST, last) for rank, each in notes.items()}, ranks.network)
+        result = played(notes, ranks.network)
     except ValueError as error:
         raise CannotForetell(str(error)) from None
     # The shortest run of steps: on a shared machine others only ever add to it, and one process is measured likewise.
@@ -158,8 +150,36 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
     return Foretold(seconds, max(0.0, 1 - computing / seconds), said)
 
 
+def noted(
+    program: Program, technique: Chosen, ranks: Ranks, stages: int = 1, steps: tuple[int, int] = _STEPS
+) -> tuple[dict[int, Sequence[Note]], tuple[str, ...]]:
+    """By rank that was run, its notes from the end of one step to that of another; and what rank 0 told.
+
+    Args:
+        steps: at least and at most, after the warm-up.
+
+    Raises:
+        CannotForetell: see `foretold`.
+    """
+    groups = [range(ranks.count)] if ranks.together else [range(each, each + 1) for each in range(stages)]
+    notes: dict[int, list[Note]] = {}
+    said: tuple[str, ...] = ()
+    with TrialPool() as pool:
+        for started in groups:
+            found, told = _noted(pool, program, technique, ranks.count, started, steps)
+            notes.update(found)
+            said = said or told
+    last = min(sum(note.operation == STEP for note in each) for each in notes.values())
+    return {rank: _between(each, _FIRST, last) for rank, each in notes.items()}, said
+
+
 def _noted(
-    pool: TrialPool, program: Program, technique: Chosen, ranks: int, started: Sequence[int]
+    pool: TrialPool,
+    program: Program,
+    technique: Chosen,
+    ranks: int,
+    started: Sequence[int],
+    steps: tuple[int, int] = _STEPS,
 ) -> tuple[Mapping[int, list[Note]], tuple[str, ...]]:
     """By rank, its notes from the start; and what rank 0 told."""
     with tempfile.TemporaryDirectory(prefix="overdrive-ranks-") as folder:
@@ -175,7 +195,7 @@ def _noted(
         try:
             trial.first_step()
             first = trial.run(_WARM_UP - 1)
-            least, most = _STEPS
+            least, most = steps
             count = int(min(most, max(least, _SECONDS * first.steps / max(1e-6, first.seconds))))
             trial.run(count)
             trial.observed()
