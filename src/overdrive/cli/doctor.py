@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from overdrive.cli import many_ranks, pool, requirements
+from overdrive.cli import many_ranks, pool
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
@@ -176,6 +176,8 @@ def command(
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
+        from overdrive.cli import requirements  # NumPy, which looking at the machine does without
+
         program = parse_trial_program(words, stdin)
 
         with faults_as_sentences(goes_on=False):

@@ -14,9 +14,7 @@ from overdrive.cli.line import fail
 from overdrive.cli.values import Duration, Whole
 from overdrive.core.link import Link
 from overdrive.core.units import duration
-from overdrive.insight.requirements.failures import Failures, Survival
-from overdrive.insight.requirements.scale import Sizes
-from overdrive.insight.requirements.unlike import Slow
+from overdrive.core.unlike_ranks import Failures, Sizes, Slow, Survival
 
 _NUMBERS = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
 _SLOW = re.compile(r"(\d+(?:\.\d+)?)%,\s*(\d+(?:\.\d+)?)x", re.ASCII)

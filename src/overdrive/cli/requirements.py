@@ -22,12 +22,13 @@ from overdrive.core.requirements_result import (
     Requirements,
     StepCost,
 )
+from overdrive.core.unlike_ranks import Sizes
 from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known
 from overdrive.insight.requirements.layouts import layouts
 from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.ranks import CannotForetell, may_be_measured, ranks_of, with_steps
-from overdrive.insight.requirements.scale import Sizes, at_sizes
+from overdrive.insight.requirements.scale import at_sizes
 from overdrive.insight.requirements.step_time import LAUNCH, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.report.requirements import requirements

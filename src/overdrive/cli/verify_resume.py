@@ -27,7 +27,8 @@ from overdrive.cli.survive import SEED
 from overdrive.core.json_data import to_json
 from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
-from overdrive.insight.requirements.failures import Survival, survival_of
+from overdrive.core.unlike_ranks import Survival
+from overdrive.insight.requirements.failures import survival_of
 from overdrive.survive.clocks import MADE
 from overdrive.survive.folder import COST, GONE_ON, RunFolder
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from overdrive.insight.requirements.failures import Failures, Ran, Survival, cost_of, ran, survival_of
+from overdrive.core.unlike_ranks import Failures, Survival
+from overdrive.insight.requirements.failures import Ran, cost_of, ran, survival_of
 from overdrive.survive.interval import FIRST, MOST_LOST, SnapshotInterval
 
 FREE = Survival(0.0, 0.0, 0.0)

@@ -12,9 +12,9 @@ from overdrive.cli.layout import technique_of
 from overdrive.core.link import Link
 from overdrive.core.program import Program
 from overdrive.core.requirements_result import PARTS_AT_SIZE
-from overdrive.insight.requirements.failures import Failures, Survival
+from overdrive.core.unlike_ranks import Failures, Sizes, Survival
 from overdrive.insight.requirements.links import links
-from overdrive.insight.requirements.scale import Sizes, at_size, at_sizes
+from overdrive.insight.requirements.scale import at_size, at_sizes
 from overdrive.insight.requirements.unlike import Unlike
 from overdrive.trials import pool
 from tests.conftest import ROOT

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from overdrive.core.rank_notes import STEP, Note
-from overdrive.insight.requirements.unlike import Slow, longest_of, step_of
+from overdrive.core.unlike_ranks import Slow
+from overdrive.insight.requirements.unlike import longest_of, step_of
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from overdrive.core.unlike_ranks import Failures, Survival
 from overdrive.survive.interval import MOST_LOST, SnapshotInterval
 
 _RUNS = 100  # of which the mean is told
 _ENDLESS = 20  # times as long as its work: such a run is taken to have no end
-
-
-@dataclass(frozen=True)
-class Survival:
-    """Of a run that survives, in seconds.
-
-    Attributes:
-        snapshot: of the run that one costs.
-        start: from the loss of a rank until all have been started again and are at their program's first step.
-        replay: of each step that is skipped on the way back.
-    """
-
-    snapshot: float
-    start: float
-    replay: float
 
 
 def survival_of(snapshot: float, backs: Sequence[tuple[int, float]]) -> Survival | None:
@@ -42,15 +28,6 @@ def survival_of(snapshot: float, backs: Sequence[tuple[int, float]]) -> Survival
         return None
     replay = max(0.0, float(np.polyfit(steps, seconds, 1)[0]))
     return Survival(snapshot, max(0.0, float(seconds.mean() - replay * steps.mean())), replay)
-
-
-@dataclass(frozen=True)
-class Failures:
-    """`mtbf`: mean time between two failures of one rank, in seconds; `steps`: of the whole run."""
-
-    mtbf: float
-    steps: int
-    survival: Survival
 
 
 @dataclass(frozen=True)

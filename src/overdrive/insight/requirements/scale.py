@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
-from overdrive.core.link import Link
 from overdrive.core.program import Program
 from overdrive.core.requirements_result import AtSize, AtSizes
 from overdrive.core.settings import Chosen
-from overdrive.insight.requirements.failures import Failures, cost_of
+from overdrive.core.unlike_ranks import Failures, Sizes
+from overdrive.insight.requirements.failures import cost_of
 from overdrive.insight.requirements.ranks import CannotForetell, noted, ranks_of
-from overdrive.insight.requirements.unlike import Slow, Unlike, longest_of, step_of
+from overdrive.insight.requirements.unlike import Unlike, longest_of, step_of
 
 _STEPS = (16, 64)  # that are noted, and their spread taken
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What was asked: from so many ranks to so many, over a link.
-
-    Attributes:
-        layout: whose ranks are all alike: data, zero1 or shard.
-        stated: what the user said of ranks that are slow or fail, in words.
-    """
-
-    first: int
-    last: int
-    link: Link
-    layout: str = "data"
-    slow: Slow | None = None
-    failures: Failures | None = None
-    stated: tuple[str, ...] = ()
-
-    def each(self) -> Iterator[int]:
-        """Twice as many each time, and the last."""
-        size = self.first
-        while size < self.last:
-            yield size
-            size *= 2
-        yield self.last
 
 
 def at_sizes(

@@ -14,18 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from overdrive.core.rank_notes import STEP, Note
+from overdrive.core.unlike_ranks import Slow
 from overdrive.insight.requirements.timeline import Lasting, played
 from overdrive.machine.pool.curve import Network
 
 _Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Slow:
-    """`share` of ranks, each by chance, whose computing takes `times` as long in all of a run."""
-
-    share: float
-    times: float
 
 
 @dataclass(frozen=True)
