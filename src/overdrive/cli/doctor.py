@@ -125,7 +125,7 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
     "--link",
     type=LinkText(),
     metavar="LINK",
-    help="With --for and --ranks: the network between them, as 10Gbit,50us, or by name, from data sheets: 10gbe, 25gbe, "
+    help="With --for and --ranks: the network between them, as 10Gbit,50us, or by name, of data sheets: 10gbe, 25gbe, "
     "100gbe, hdr, ndr; each is a machine like this one.",
 )
 @many_ranks.stated_options
