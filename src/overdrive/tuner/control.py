@@ -195,10 +195,17 @@ def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
     """In a sentence, and whether it is the program's own failure. `seen`: it made its first step."""
     if failure.kind == "ended" and failure.detail in ("", "after 0 steps", "after 0 calls"):
         return "The program made no training step, and called no model, that Overdrive could see.", False
+    if failure.kind == "no optimizer":
+        return (
+            "The program sends losses backward, and no optimizer makes a step. What is tuned are steps of optimizers "
+            "(torch.optim, or classes that derive from torch.optim.Optimizer), or calls of a model without gradients.",
+            False,
+        )
     if failure.kind == "late" and seen:
         return f"The program is too slow to be measured within the budget: {failure.detail}.", False
     if failure.kind == "late":
-        return "No training step, and no calls of a model without one, were seen within the budget.", False
+        said = "No training step, and no calls of a model without one, were seen within the budget"
+        return f"{said}. Those of processes that the script starts are not seen.", False
     if failure.kind in ("answers", "trains"):
         return f"It is not clear whether the program trains ({failure.detail}).", False
     if failure.kind == "ended":
