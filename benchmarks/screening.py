@@ -340,7 +340,8 @@ def of_processes(quick: bool) -> Cells:
             for pair in range(pairs):
                 for half, row in enumerate(design.next_pair([factor.name for factor in factors], rng)):
                     change = -float(np.log(gains) @ np.array(row))
-                    runs.append(ProcessMean(pair, row, change + spread * rng.standard_normal(), 2.0 * pair + half))
+                    seen = change + spread * rng.standard_normal()
+                    runs.append(ProcessMean(pair, row, seen, 0.0, 2.0 * pair + half))
             effects = estimate_of_processes(runs, factors, spread)
             plans.append(choose(effects, (Alternative(factor.name) for factor in factors), factors).plan)
             intervals = [effects.speedup(factor.name) for factor in factors]

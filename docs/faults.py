@@ -37,7 +37,7 @@ def shown(tests: Path) -> dict[str, list[tuple[str, str]]]:
     for path in sorted(tests.rglob("test_*.py")):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef):
-                for fault in _faults_of(function):
+                for fault in dict.fromkeys(_faults_of(function)):
                     found[fault].append((path.relative_to(tests.parent).as_posix(), function.name))
     return found
 

@@ -53,7 +53,7 @@ when it helps, when it hurts, and the source. The contract is the level that the
 suits (`open`: it changes the training itself, and nothing is proved); in brackets, where there is one, the level that
 some programs force it down to. Which it is on yours, the proof tells. `tune` tries what your contract allows; what
 saves memory only where memory is the objective or the limit, and what is `open` only when it is named with
-`--techniques`. All are for PyTorch, but where Keras is named.
+`--techniques`. All are for PyTorch, except where Keras is named.
 """
 
 SCHEMAS = {
@@ -137,7 +137,7 @@ def commands_page() -> str:
         "Made from the code. Options stand before the script; what follows is the script's.",
         "",
         "`--json FILE` is the same in every command: all that it found, as JSON, in FILE; with `-` on standard output,",
-        "which then holds nothing else.",
+        "which then holds nothing else. Only `run` takes no `-`: its standard output is the program's.",
         "",
     ]
     context = click.Context(cli, info_name="overdrive")
@@ -157,7 +157,7 @@ def _usage(name: str, command: click.Command, context: click.Context) -> str:
 def _options(command: click.Command) -> Iterator[str]:
     for option in command.params:
         if isinstance(option, click.Option) and not option.hidden:
-            kind = {"integer range": "N", "float": "X"}.get(option.type.name, option.type.name.upper())
+            kind = {"n": "N", "float": "X"}.get(option.type.name, option.type.name.upper())
             value = "" if option.is_flag else f" {option.metavar or kind}"
             if isinstance(option.type, click.Choice):
                 value = f" {{{','.join(map(str, option.type.choices))}}}"

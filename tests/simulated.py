@@ -129,7 +129,7 @@ class _Trial:
         self.step = 1
         return Block(1, 1, program.start, 8, self._program.peak(self._names))
 
-    def run(self, steps: int, lead: int = 0, profile: bool = False) -> Block:
+    def run(self, steps: int, lead: int = 0, profile: bool = False, until: float = math.inf) -> Block:
         left = self._program.steps - self.step
         if lead + steps > left:
             self.step = self._program.steps

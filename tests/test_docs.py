@@ -93,6 +93,25 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (path.parent / place).exists(), f"{path.name}: {place}"
 
 
+def anchors(path: Path) -> set[str]:
+    """Of a page's headings, where GitHub and MkDocs make the same of one: any other leads nowhere on one of the two."""
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head) for head in re.findall(r"^#+ +(.+)$", text, re.MULTILINE)]
+    made = {re.sub(r"[^\w -]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+    return {each for each in made if each.isascii() and "--" not in each}
+
+
+def test_links_to_headings_find_them() -> None:
+    texts = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    found = 0
+    for path in texts:
+        for place, anchor in re.findall(r"\]\(((?:[^)#\s:]*\.md)?)#([\w-]+)\)", path.read_text(encoding="utf-8")):
+            target = ROOT / "CONTRIBUTING.md" if place == "contributing.md" else path.parent / place if place else path
+            assert anchor in anchors(target), f"{path.name}: {place}#{anchor}"
+            found += 1
+    assert found > 50
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (DOCS / "mkdocs.yml").read_text(encoding="utf-8")
     for path in [*DOCS.glob("*.md"), *DOCS.glob("guides/*.md")]:

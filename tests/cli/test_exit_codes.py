@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,7 +30,7 @@ BEGINS_ANEW = "overdrive: stopped, and nothing was written: the same command beg
 
 def test_the_page_names_those_that_are_tested_here() -> None:
     page = (ROOT / "docs" / "exit-codes.md").read_text()
-    assert set(re.findall(r"^\| `(\d+)`", page, re.MULTILINE)) == {"0", "1", "2", "65", "70", "75", "130", "143"}
+    assert set(re.findall(r"^\| `(\d+)`", page, re.MULTILINE)) == {"0", "1", "2", "65", "70", "74", "75", "130", "143"}
 
 
 def test_run_ends_as_the_program_does(script: Write, overdrive: Run) -> None:
@@ -110,3 +112,30 @@ def _started(command: str, path: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_an_attempt_that_cannot_even_be_given_up_ends_the_process(tmp_path: Path) -> None:
+    """On a full disk: it would have gone on with zeros for numbers."""
+    pytest.importorskip("torch")
+    from overdrive.survive.ending import Ending
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.interval import SnapshotInterval
+    from overdrive.survive.output import UnsavedOutput
+    from overdrive.survive.survivor import Survivor
+    from overdrive.survive.under_plan import UnderPlan
+
+    def full(**notes: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = RunFolder(tmp_path / "run", {}, fresh=False)
+    folder.note = full  # type: ignore[method-assign]
+    anew: Any = pytest.fail
+    survivor = Survivor(folder, UnsavedOutput(), SnapshotInterval(None), Ending(None), print, anew, UnderPlan())
+    child = os.fork()
+    if not child:
+        try:
+            survivor.begin_anew("it asks for something else")
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.EX_IOERR
+    folder.close()

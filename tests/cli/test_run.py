@@ -77,6 +77,9 @@ def test_a_module_sees_what_python_would_show_it(script: Write, python: Run, ove
         "import no_such_module_anywhere",
         "import os\npid = os.fork()\nif pid == 0: sys.exit(7)\nprint(os.waitpid(pid, 0)[1])",
         "import atexit; atexit.register(print, 'bye'); raise SystemExit(5)",
+        "sys.stderr.close()",
+        "sys.stderr = None",
+        "sys.stderr = open('errors.txt', 'w'); sys.exit('in words')",
     ],
 )
 def test_every_exit_reason_is_pythons(exit_reason: str, script: Write, python: Run, overdrive: Run) -> None:
@@ -86,6 +89,46 @@ def test_every_exit_reason_is_pythons(exit_reason: str, script: Write, python: R
     assert got.returncode == expected.returncode
     assert got.stdout == expected.stdout
     assert without_our_lines(got.stderr) == expected.stderr
+
+
+def test_what_we_say_goes_into_no_file_of_the_programs(script: Write, overdrive: Run) -> None:
+    path = script("import sys\nsys.stderr = open('errors.txt', 'w', buffering=1)\nprint('mine', file=sys.stderr)\n")
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert "overdrive: no training step" in got.stderr
+    assert (path.parent / "errors.txt").read_text() == "mine\n"
+
+
+def test_a_module_of_the_programs_is_its_own_though_we_have_imported_a_namesake(
+    script: Write, python: Run, overdrive: Run
+) -> None:
+    path = script("import secrets, click, statistics\nprint(secrets.KEY, click.KEY, statistics.median([1, 2]))\n")
+    for name in ("secrets", "click"):
+        (path.parent / f"{name}.py").write_text(f"KEY = '{name} of mine'\n")
+    expected = python("train.py", cwd=path.parent)
+    assert overdrive("run", "train.py", cwd=path.parent).stdout == expected.stdout != ""
+
+
+def test_a_namesake_in_the_working_folder_is_none_of_ours(script: Write, overdrive: Run) -> None:
+    """Of the command either, which is started again here."""
+    path = script("import secrets\nprint(secrets.KEY)\n")
+    (path.parent / "secrets.py").write_text("KEY = 'mine'\n")
+    (path.parent / "train.overdrive.toml").write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "allocator"\n'
+    )
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.returncode == 0 and got.stdout == "mine\n", got.stderr
+
+
+def test_a_package_that_asks_for_what_is_missing_says_for_what(script: Write, python: Run, overdrive: Run) -> None:
+    package = script("").parent / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("import no_such_module_anywhere\n")
+    (package / "__main__.py").touch()
+    for module in ("pkg", "pkg.part"):
+        expected = python("-m", module, cwd=package.parent)
+        got = overdrive("run", "-m", module, cwd=package.parent)
+        assert got.returncode == expected.returncode == 1
+        assert without_our_lines(got.stderr).splitlines()[-1] == expected.stderr.splitlines()[-1]
 
 
 def test_an_error_inside_a_model_shows_no_frame_of_ours(script: Write, warm_python: Run, warm_run: Run) -> None:
@@ -100,16 +143,21 @@ def test_an_error_inside_a_model_shows_no_frame_of_ours(script: Write, warm_pyth
 
 
 def test_ctrl_c_ends_it_as_it_ends_python(script: Write) -> None:
-    path = script("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    """With what the program has registered for its end, and what lies in its files' buffers."""
+    path = script(
+        "import atexit, time\natexit.register(print, 'bye')\nlog = open('log.txt', 'a')\nlog.write('one line\\n')\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
     outcomes = []
     for command in ([sys.executable, "train.py"], [sys.executable, "-m", "overdrive", "run", "train.py"]):
         process = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-        outcomes.append((process.returncode, without_our_lines(errors)))
-    assert outcomes[0] == outcomes[1]
+        output, errors = process.communicate(timeout=120)
+        outcomes.append((process.returncode, output, without_our_lines(errors)))
+    assert outcomes[0] == outcomes[1] and outcomes[0][:2] == (-signal.SIGINT, "bye\n")
+    assert (path.parent / "log.txt").read_text() == "one line\n" * 2
 
 
 def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run) -> None:
@@ -140,6 +188,13 @@ def test_a_record_tells_steps_losses_and_a_hash(script: Write, warm_run: Run, tm
     assert f"{float.fromhex(records[0]['losses'][-1][0]):.9f}\n" == done.stdout
     assert f"{records[0]['loss_values'][-1][0]:.9f}\n" == done.stdout
     assert records[0]["learning_rates"] == [0.1] * 5
+
+
+def test_a_record_lies_where_it_was_named_though_the_program_goes_elsewhere(script: Write, overdrive: Run) -> None:
+    path = script("import os\nos.mkdir('away')\nos.chdir('away')\nopen('metrics.json', 'w').write('mine')\n")
+    assert overdrive("run", "--record", "metrics.json", "train.py", cwd=path.parent).returncode == 0
+    assert json.loads((path.parent / "metrics.json").read_text())["steps"] == 0
+    assert (path.parent / "away" / "metrics.json").read_text() == "mine"
 
 
 def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, warm_run: Run) -> None:

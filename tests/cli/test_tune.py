@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import IMPORT_TORCH, Run
 
 SLEEPY = """
 import time, sys
@@ -116,6 +116,19 @@ def test_a_program_without_training_is_refused_in_one_sentence(script: Write, ov
     done, _ = tuned(overdrive, script("print('hello')\n"))
     assert done.returncode == 1
     assert "no training step" in done.stderr
+
+
+def test_a_program_that_changes_its_parameters_itself_is_told_so(script: Write, warm_overdrive: Run) -> None:
+    text = f"""{IMPORT_TORCH}
+weight = torch.zeros(3, requires_grad=True)
+for step in range(5):
+    (weight - 1).square().sum().backward()
+    with torch.no_grad():
+        weight -= 0.1 * weight.grad
+        weight.grad = None
+"""
+    done, _ = tuned(warm_overdrive, script(text))
+    assert done.returncode == 1 and "no optimizer makes a step" in done.stderr
 
 
 @pytest.mark.fault(18)

@@ -29,6 +29,7 @@ LINES = {
     "tune --bugdet 5m train.py": "Did you mean '--budget'? `overdrive tune --help` lists the options.",
     "tune --runs many train.py": "'many' is not a whole number, 1 or more.",
     "tune --budget -5m train.py": "'-5m' is not a duration; write for example 90s, 10m or 1h30m.",
+    "run --on-hang stop --hang-after 0s train.py": "a time must be longer than nothing.",
     "tune --techniques , train.py": "names no technique",
     "tune --json nowhere/x.json train.py": "there is no folder nowhere",
     "tune --json folder train.py": "folder is a folder; name a file",

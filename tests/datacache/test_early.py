@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from overdrive.datacache import disk, manager
+from overdrive.datacache import early as early_module
 from overdrive.datacache import store as store_module
 from overdrive.datacache.early import EarlyCheck, this_program, with_program
 from overdrive.datacache.store import Store
+from overdrive.seams.hub import Seams
 from tests.datacache.test_store import partial_of
 
 
@@ -86,3 +91,30 @@ def test_what_was_opened_stays_noted(folder: Path) -> None:
     assert store.open("key") is not None
     store.forget_unused()
     assert EarlyCheck(folder).take(folder / "key", (folder / "key" / "manifest.json").read_text())
+
+
+def test_a_program_that_is_over_at_once_waits_for_no_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `train.py --help`: Python's end waited until all of last time's tables were read."""
+    read: list[bytes] = []
+    begun, over = threading.Event(), threading.Event()
+
+    def slow(part: bytes) -> int:
+        read.append(part)
+        begun.set()
+        over.wait(60)
+        return 0
+
+    monkeypatch.setattr(disk, "_PART", 1)
+    monkeypatch.setattr(disk, "zlib", SimpleNamespace(crc32=slow))
+    monkeypatch.setattr(early_module, "read_note", lambda path: [this_program()])
+    seams = Seams()
+    monkeypatch.setattr(manager, "samples_folder", lambda: folder)
+    manager.begin_early(seams)
+    assert begun.wait(60)
+    early = manager._early[seams]
+    seams.close()
+    over.set()
+    early._thread.join(60)
+    assert not early._thread.is_alive() and len(read) <= 8
+    manifest = (folder / "key" / "manifest.json").read_text()
+    assert early.take(folder / "key", manifest) == {}

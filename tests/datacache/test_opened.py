@@ -175,3 +175,26 @@ def test_what_another_thread_asks_for_is_not_the_fetchs(folder: Path) -> None:
         asking.start()
         asking.join()
     assert opened.found(Files("")) == []
+
+
+def test_two_threads_that_fetch_at_once_are_each_heard(tmp_path: Path) -> None:
+    """The one that began later was heard alone: what the other read was watched by nobody."""
+    for name in ("here", "there"):
+        (tmp_path / name).write_text("0")
+    begun, read = threading.Event(), threading.Event()
+    there = Opened()
+
+    def fetch() -> None:
+        with there:
+            begun.set()
+            read.wait(60)
+            (tmp_path / "there").read_text()
+
+    other = threading.Thread(target=fetch)
+    with (here := Opened()):
+        other.start()
+        begun.wait(60)
+        (tmp_path / "here").read_text()
+        read.set()
+        other.join(60)
+    assert here.paths() == {str(tmp_path / "here")} and there.paths() == {str(tmp_path / "there")}

@@ -112,3 +112,12 @@ def test_an_output_that_hardly_differs_is_judged_by_its_size() -> None:
     assert judge(told).holds is True
     told["spreads"] = {"scores": [0.0, 0.0]}
     assert judge(told).holds is False
+
+
+def test_a_tensor_without_samples_says_nothing() -> None:
+    """The boxes of a detector that finds none: the other answers decide, and where there are none, nothing does."""
+    told = replay(1500)
+    boxes = [{**row, "tensor": "boxes", "other": [], "error": []} for row in told["rows"]]
+    assert judge({**told, "rows": boxes}).holds is None
+    agreed = judge({**told, "rows": [*told["rows"], *boxes]})
+    assert agreed.holds is True and agreed.record and agreed.record.tensor == "scores"

@@ -180,3 +180,12 @@ def test_what_the_model_made_itself_is_no_data() -> None:
     perturbed = written(change=(40, "inputs", [[3, 0.6]]))
     assert not all(each.same for each in compared(one, other, ROUNDING, one))
     assert all(each.same for each in compared(one, other, ROUNDING, perturbed))
+
+
+def test_beyond_the_end_of_the_perturbed_run_nothing_more_is_excused() -> None:
+    """It may end sooner, by early stopping: then other batches passed as the same after its last step."""
+    perturbed = written(steps=20)
+    assert all(each.same for each in compared(written(), written(), ROUNDING, perturbed))
+    for change, what in (((30, "batches", "other"), "batches"), ((30, "inputs", [[1, 0.3]]), "inputs of the model")):
+        told = compared(written(), written(change=change), ROUNDING, perturbed)
+        assert [each.what for each in told if not each.same] == [what]

@@ -138,3 +138,15 @@ def test_a_killed_child_that_is_slow_to_go_is_not_found_by_the_program() -> None
         time.sleep(0.01)
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+
+
+def test_where_no_process_can_be_made_no_descriptor_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuses)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ForkFailed):
+            Beside([lambda tick: None])
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -234,4 +234,6 @@ def test_the_fingerprint_stays_with_the_machine_and_changes_with_what_matters(
     monkeypatch.setattr(inventory, "versions", lambda: {"torch": "9.9"})
     changed = inventory.fingerprint()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert len({before, changed, inventory.fingerprint()}) == 3
+    elsewhere = inventory.fingerprint()
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    assert len({before, changed, elsewhere, inventory.fingerprint()}) == 4

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from overdrive.core.records import StepRecord
-from overdrive.proof.replays import events_in, few_steps, replay_steps
+from overdrive.core.program import Program
+from overdrive.core.records import StepRecord, Trace
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.proof.replays import ReferenceRun, events_in, few_steps, replay_steps
+from overdrive.trials.untimed import UntimedRunner
 
 
 def program(steps: int, epoch: int, ragged: bool = True, schedule: int = 0) -> list[StepRecord]:
@@ -65,3 +73,36 @@ def test_three_states_are_early_and_have_the_first_event_among_them() -> None:
     assert few_steps(10) == (2, 8, 10)
     assert few_steps(400, (), frozenset(range(1, 401, 10))) == (1, 11, 21)
     assert len(few_steps(3)) == 3
+
+
+class Replayed:
+    """Runs no trial: each has its first chosen step in its result."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pool = SimpleNamespace(scratch=folder)
+        self.made: list[str] = []
+        self.known, self.forget = UntimedRunner.known.__get__(self), UntimedRunner.forget.__get__(self)
+        self._traces: dict[str, Trace] = {}
+
+    def run(self, spec: TrialSpec, steps: int) -> Trace:
+        assert spec.replay is not None
+        role, chosen = spec.replay.role, spec.replay.steps
+        self.made.append(role)
+        rows = [
+            {"step": step, "kind": "gradient", "tensor": "one", "error": 1e-7, "size": 1.0, "count": 9}
+            for step in chosen
+        ]
+        return Trace(steps, replay={"states": list(chosen), "rows": rows})
+
+
+def test_what_came_of_one_reference_run_s_states_is_not_taken_for_another_s(tmp_path: Path) -> None:
+    """Where calls make many steps another one is made, of steps that can be reached; the first is there for others."""
+    untimed: Any = Replayed(tmp_path)
+    plain = TrialSpec(Program("train.py"))
+    first = ReferenceRun(untimed, plain, 100)
+    other = ReferenceRun(untimed, plain, 100, among=frozenset(range(1, 101, 5)))
+    assert first.begin() is None and other.begin() is None
+    for told in (ReferenceRun.disturbed, lambda run: run.candidate(plain)):
+        one, two = told(first).replay["rows"], told(other).replay["rows"]
+        assert {row["step"] for row in one} == set(replay_steps(100)) != {row["step"] for row in two}
+    assert Counter(untimed.made) == {"reference": 2, "candidate": 2, "disturbed": 2}, "each once"

@@ -16,7 +16,7 @@ from overdrive.core.ledger import Ledger
 from overdrive.core.metric import Metric
 from overdrive.core.products import Products
 from overdrive.core.program import Program
-from overdrive.core.records import Trace
+from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.runs import ProofRuns
@@ -67,9 +67,11 @@ PLAIN = TrialSpec(Program("train.py"))
 NEW = TrialSpec(Program("train.py"), (("faster", {}),))
 
 
-def proof(runs: Runs, folder: Path, metric: Metric | None = None) -> StatisticalProof:
+def proof(
+    runs: Runs, folder: Path, metric: Metric | None = None, tolerance: float | None = None
+) -> StatisticalProof:
     checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), PLAIN.program, "tune")
-    return StatisticalProof(cast(ProofRuns, runs), checkpoint, metric or Metric(), whole=False)
+    return StatisticalProof(cast(ProofRuns, runs), checkpoint, metric or Metric(), False, tolerance)
 
 
 @pytest.fixture(autouse=True)
@@ -106,10 +108,26 @@ def test_a_printed_number_that_is_never_the_same_twice_is_the_machine_s(tmp_path
     assert any("once more under one seed" in text for text in runs.told)
 
 
+@pytest.mark.parametrize("kind", ["late", "crash"])
+def test_numbers_that_speak_against_it_count_where_nobody_can_tell_whether_they_are_the_machine_s(
+    kind: str, tmp_path: Path
+) -> None:
+    """There is no time for the original's second run under one seed, or it breaks off."""
+    runs = Runs(lambda seed, new: f"accuracy {quality(seed) - 3 * new:.3f}")
+    made = runs.run
+
+    def again(spec: TrialSpec, steps: int, output: list[str]) -> Trace | ExitReason:
+        known = any(each.seed == spec.seed and each.techniques == spec.techniques for each in runs.ordered)
+        return ExitReason(kind) if known else made(spec, steps, output)
+
+    runs.untimed.run = again
+    check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "printed accuracy #, 1, last is" in check.sentence
+
+
 def test_a_margin_of_the_user_s_is_told_in_runs_before_the_candidate_runs(tmp_path: Path) -> None:
     runs = Runs(lambda seed, new: f"accuracy {quality(seed):.3f}")
-    by_seeds = proof(runs, tmp_path, Metric("accuracy"))
-    check = by_seeds.compare(PLAIN, NEW, 1e12, tolerance=0.5)
+    check = proof(runs, tmp_path, Metric("accuracy"), tolerance=0.5).compare(PLAIN, NEW, 1e12)
     assert check.level is Contract.STATISTICAL
     (cost,) = [text for text in runs.told if "it takes" in text]
     assert "margin ±0.5 of the accuracy: asked for; it takes 18 to 163 runs" in cost

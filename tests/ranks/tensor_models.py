@@ -140,7 +140,7 @@ class Decoder(nn.Module):
         self.words, self.places = nn.Embedding(WORDS, 16), nn.Embedding(16, 16)
         attention: Callable[[], nn.Module] = {
             "fused": lambda: FusedAttention(16, 4, by_hand=False),
-            "by hand": lambda: FusedAttention(16, 4, by_hand=True),
+            "no optimizer": lambda: FusedAttention(16, 4, by_hand=True),
             "grouped": lambda: GroupedAttention(16, 4, 2),
         }[kind]
         between: Callable[[], nn.Module] = (
@@ -268,7 +268,7 @@ def pictures() -> torch.Tensor:
 # By name: what makes the model, and what it is called with.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "fused": (lambda: Decoder("fused"), lambda: (words(), words())),
-    "by hand": (lambda: Decoder("by hand"), lambda: (words(), words())),
+    "no optimizer": (lambda: Decoder("no optimizer"), lambda: (words(), words())),
     "grouped": (lambda: Decoder("grouped"), lambda: (words(), words())),
     "encoder": (Encoder, lambda: (words() * (torch.arange(8) < 6),)),
     "vit": (ViT, lambda: (pictures(),)),

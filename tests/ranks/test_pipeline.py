@@ -40,7 +40,7 @@ SMALL: dict[str, Any] = {
 EACH = {**MODELS, **SMALL}
 UNSPLIT = {
     **dict.fromkeys(("resnet", "resnet of three", "unet", "mobile"), "takes the statistics of all of it"),
-    **dict.fromkeys(("fused", "by hand", "grouped"), "it makes one value of the whole batch"),
+    **dict.fromkeys(("fused", "no optimizer", "grouped"), "it makes one value of the whole batch"),
 }
 
 

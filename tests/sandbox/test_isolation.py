@@ -554,3 +554,19 @@ def test_landlock_refuses_paths_that_are_not_listed(tmp_path: Path) -> None:
         pytest.skip("this kernel has no Landlock")
     assert status == 0
     assert not (tmp_path / "file").exists()
+
+
+def test_a_folder_that_goes_while_a_trial_s_files_are_removed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of the program's that was killed may be slow to die, and clears up as it does."""
+    chmod = os.chmod
+
+    def goes(path: str, mode: int) -> None:
+        os.rmdir(path)
+        chmod(path, mode)
+
+    (tmp_path / "trial" / "temporary").mkdir(parents=True)
+    monkeypatch.setattr(os, "chmod", goes)
+    discard_scratch(tmp_path / "trial")
+    assert not (tmp_path / "trial").exists()

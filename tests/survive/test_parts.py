@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -184,6 +185,59 @@ def test_what_was_printed_is_not_printed_again(cut: int, tmp_path: Path, monkeyp
     stream.close()
 
 
+def test_what_a_loaders_worker_prints_takes_no_line_of_the_programs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where it was counted, as many of the program's own lines were taken for printed when the run went on."""
+    stream = output._Counted(tmp_path / "output")
+    stream.write(b"one\n")
+    worker = os.fork()
+    if not worker:
+        stream.write(b"from a worker\n")
+        os._exit(0)
+    os.waitpid(worker, 0)
+    stream.write(b"two\n")
+    stream.close()
+    assert capfd.readouterr().out == "one\nfrom a worker\ntwo\n"
+    again = output._Counted(tmp_path / "output")
+    for line in (b"one\n", b"two\n", b"three\n"):
+        again.write(line)
+    again.close()
+    assert capfd.readouterr().out == "three\n"
+
+
+def test_a_run_that_is_broken_off_keeps_nothing_more_of_what_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stream = output._Counted(tmp_path / "output")
+    stream.write(b"one\n")
+    stream.over = True
+    stream.write(b"bye\n")
+    stream.close()
+    assert capfd.readouterr().out == "one\nbye\n" and (tmp_path / "output").read_bytes() == b"one\n"
+
+
+def test_a_files_mode_is_put_back_with_it_and_one_that_was_left_to_be_read_only_is_written_again(
+    tmp_path: Path,
+) -> None:
+    from overdrive.survive.files import Files
+
+    (tmp_path / "run").mkdir()
+    (path := tmp_path / "model.pt").write_text("first")
+    path.chmod(0o640)
+    files = Files(tmp_path / "run")
+    files.noting = True
+    files.note(str(path))
+    path.chmod(0o600)
+    then = files.states()
+    path.write_text("later")
+    path.chmod(0o444)
+    for states, text, mode in ((then, "first", 0o600), ({}, "first", 0o640)):
+        files.put_back(states)
+        assert path.read_text() == text and path.stat().st_mode & 0o777 == mode
+        path.chmod(0o444)
+
+
 @pytest.mark.fault(15)
 def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     first = RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
@@ -200,13 +254,13 @@ def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
-def held(weight: Any, count: int, shared: bool) -> Any:
+def held(weight: Any, count: Any, shared: bool) -> Any:
     """A program's heap, in a thread of its own: the test's own calls are not below it."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(_held, weight, count, shared).result()
 
 
-def _held(weight: Any, count: int, shared: bool) -> Any:
+def _held(weight: Any, count: Any, shared: bool) -> Any:
     from overdrive.survive.heap import Heap
 
     def program() -> Any:
@@ -236,6 +290,67 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
             put_back(other, taken.header, blocks.__getitem__)
     with pytest.raises(OtherState, match="view"):
         put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)
+
+
+def test_what_sqlite_keeps_beside_a_database_goes_with_it(tmp_path: Path) -> None:
+    """A journal that a killed process has left is rolled back into whatever database lies beside it."""
+    from overdrive.survive.files import Files
+
+    (tmp_path / "run").mkdir()
+    (kept := tmp_path / "kept.db").write_text("before")
+    files = Files(tmp_path / "run")
+    files.noting = True
+    files._hear("sqlite3.connect", (kept,))
+    kept.write_text("half of a transaction")
+    (journal := tmp_path / "kept.db-journal").write_text("how to undo it")
+    files.put_back({})
+    assert kept.read_text() == "before" and not journal.exists()
+
+
+def test_a_link_leads_where_it_led(tmp_path: Path) -> None:
+    """As `latest` does, which a program sets anew at each checkpoint."""
+    from overdrive.survive.files import Files
+
+    (tmp_path / "run").mkdir()
+    (latest := tmp_path / "latest").symlink_to("epoch-1")
+    files = Files(tmp_path / "run")
+    files.noting = True
+    files.note(str(latest))
+    then = files.states()
+    latest.unlink()
+    latest.symlink_to("epoch-2")
+    files.put_back(then)
+    assert os.readlink(latest) == "epoch-1"
+
+
+MAKE: dict[str, tuple[Any, Any]] = {
+    "random.Random": (lambda: random.Random(5), lambda generator: generator.gauss(0, 1)),
+    "numpy.Generator": (lambda: np.random.default_rng(5), lambda generator: float(generator.random(dtype="float32"))),
+    "numpy.Philox": (lambda: np.random.Generator(np.random.Philox(5)), lambda generator: generator.normal()),
+    "numpy.RandomState": (lambda: np.random.RandomState(5), lambda generator: generator.normal()),
+    "torch.Generator": (
+        lambda: torch.Generator().manual_seed(5),
+        lambda generator: torch.rand((), generator=generator).item(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "draw"), MAKE.values(), ids=MAKE)
+def test_a_generator_of_the_programs_own_goes_on_where_it_was(
+    make: Any, draw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that drew from it in its calls would draw the same once more: these are skipped when it is made again."""
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.state import Taking, put_back
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    then, now = make(), make()
+    draw(then)
+    header = json.loads(json.dumps(Taking(held(torch.zeros(2), then, shared=True), OptimizerStates()).header))
+    block = [bytes(8)].__getitem__
+    put_back(held(torch.zeros(2), now, shared=True), header, block)
+    assert [draw(now) for _ in range(3)] == [draw(then) for _ in range(3)]
 
 
 def test_snapshots_are_as_seldom_as_is_best_with_what_one_costs_and_how_often_a_run_fails() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from overdrive.survive.folder import COST, GONE_ON, RunFolder
 from tests.survive import killed
-from tests.survive.killed import files_of
+from tests.survive.killed import files_of, started
 
 pytest.importorskip("torch")
 
@@ -224,6 +224,92 @@ def test_a_signal_of_the_scheduler_is_answered_with_a_snapshot(survive: RunIt, t
     third = survive(TRAIN, "killed", every="10m")
     assert first.stdout + second.stdout + third.stdout == whole.stdout
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_ctrl_c_while_it_is_made_again_costs_no_snapshot(survive: RunIt, tmp_path: Path) -> None:
+    whole = survive(TRAIN, "whole")
+    first = survive(TRAIN, "killed", dies=16)
+    again = survive(TRAIN, "killed", dies=5, by=signal.SIGINT)
+    assert again.returncode == -signal.SIGINT and "KeyboardInterrupt" in again.stderr, again.stderr
+    assert "from its start" not in again.stderr
+    third = survive(TRAIN, "killed")
+    assert "gone on after step" in third.stderr, third.stderr
+    assert first.stdout + again.stdout + third.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+# Where a library opens files past Python, as that of `safetensors` does; and as it is imported late by a program.
+SAVES = TRAIN.replace(
+    "if loss < best:",
+    """if step in (2, 20):
+            import ctypes
+            from safetensors import serialize_file
+            w = model[0].weight
+            serialize_file({"w": ctypes.string_at(w.data_ptr(), w.nbytes)}, "kept.bin")""",
+)
+SAFETENSORS = """
+import ctypes, os
+def serialize_file(tensors, filename, metadata=None):
+    libc, data = ctypes.CDLL(None), b"".join(tensors.values())
+    handle = libc.open(os.fsencode(filename), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    assert libc.write(handle, data, len(data)) == len(data)
+    libc.close(handle)
+def safe_open(filename, framework="pt"):
+    raise NotImplementedError
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_a_model_that_is_saved_past_python_is_not_written_over_while_the_run_is_made_again(
+    survive: RunIt, tmp_path: Path
+) -> None:
+    """With zeros: no number counts there."""
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "safetensors.py").write_text(SAFETENSORS)
+    survive(SAVES, "whole", dies=10)
+    survive(SAVES, "killed", dies=10)
+    kept = (tmp_path / "whole" / "kept.bin").read_bytes()
+    second = survive(SAVES, "killed", dies=14)
+    assert "gone on after step" in second.stderr, second.stderr
+    assert (tmp_path / "killed" / "kept.bin").read_bytes() == kept
+    third = survive(SAVES, "killed")
+    assert third.returncode == 0, third.stderr
+    assert (tmp_path / "killed" / "kept.bin").read_bytes() != kept
+
+
+MAPPED = 'import numpy; kept = numpy.memmap("kept.dat", "float64", "w+", shape=24)'
+MAPS = TRAIN.replace("log = open(", f"{MAPPED}\nlog = open(").replace(
+    "        log.write(", "        kept[step - 1] = loss.item(); kept.flush()\n        log.write("
+)
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_what_is_written_through_memory_is_not_lost(survive: RunIt, tmp_path: Path) -> None:
+    """A mapping stays with the file that it was made of, which is a copy while a run is made again."""
+    whole = survive(MAPS, "whole")
+    first = survive(MAPS, "killed", dies=12)
+    assert "kept.dat through memory" in first.stderr
+    survive(MAPS, "killed")
+    assert whole.returncode == 0 and len(whole.stdout.splitlines()) > 24
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+def test_a_program_that_has_made_no_step_is_ended_by_a_signal_at_once(tmp_path: Path) -> None:
+    """There is nothing to keep, and it may never make one that is seen."""
+    process = started(tmp_path, "waits", "import time\nprint('ready', flush=True)\ntime.sleep(100)\n")
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert "stopped by SIGTERM: it begins from its start again" in errors
+    finally:
+        process.kill()
 
 
 @pytest.mark.survive

@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
 
+from overdrive.core import messages
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Side
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from tests.conftest import IMPORT_TORCH
 from tests.warm_trials import WarmPool
@@ -119,6 +122,13 @@ def test_a_program_that_is_over_says_after_how_many_steps(trial: Make) -> None:
     assert exit_reason_of(trial()) == ("ended", "after 200 steps")
 
 
+def test_one_that_ends_without_python_s_own_ending_is_known_by_its_last_report(trial: Make) -> None:
+    one = trial("if step == 20: os._exit(0)")
+    one.first_step()
+    one.run(10)
+    assert exit_reason_of_running(one) == ("ended", "after 11 steps or more")
+
+
 @pytest.mark.fault(1)
 def test_a_program_that_raises_ends_with_its_exception(trial: Make) -> None:
     kind, detail = exit_reason_of(trial("if step == 5: raise ValueError('bad batch')"))
@@ -187,6 +197,62 @@ def test_one_that_is_stopped_spins_or_holds_pythons_lock_is_ended_too(
     assert exit_reason_of(one)[0] == "hang"
     one.stop()
     assert not psutil.pid_exists(one.group.pids[0])
+
+
+class Evaluating:
+    """A program that gives a sign of life for ever, and makes no step."""
+
+    size, pids, reports, over = 1, (), (), False
+
+    def start(self, environment: Mapping[str, str], output: BinaryIO) -> Evaluating:
+        return self
+
+    def read(self, seconds: float) -> list[tuple[int, bytes]]:
+        time.sleep(0.02)
+        return [(0, messages.write(messages.Beat()))]
+
+    def exit_code(self) -> int | None:
+        return 0 if self.over else None
+
+    def stop(self, grace: float) -> None:
+        self.over = True
+
+    def wait(self, seconds: float) -> bool:
+        return self.over
+
+    def send(self, line: bytes) -> None: ...
+    def resume(self) -> None: ...
+    def pause(self) -> None: ...
+
+
+@pytest.mark.fault(3)
+@pytest.mark.parametrize("of", ["pool", "order"])
+def test_what_lives_and_makes_no_step_is_waited_for_until_the_budget_is_used_up(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last evaluation that takes an hour, or a service that answers for ever."""
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 0.1)
+    with TrialPool(launcher=Evaluating()) as pool:
+        one, until = Trial(pool, TrialSpec(Program("train.py"))), time.monotonic() + 0.4
+        if of == "pool":
+            pool.until = until
+        with pytest.raises(TrialOver) as over:
+            one.run(100, **({"until": until} if of == "order" else {}))
+        assert over.value.exit_reason.kind == "late" and time.monotonic() >= until
+        with pytest.raises(TrialOver) as over:  # once it is used up, as long as what gives no sign
+            one.run(100, **({"until": until} if of == "order" else {}))
+        assert over.value.exit_reason.kind == "late"
+        one.stop()
+
+
+def test_of_what_a_program_printed_the_end_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be more than fits into the memory."""
+    with TrialPool(launcher=Evaluating()) as pool:
+        one = Trial(pool, TrialSpec(Program("train.py")))
+        one._log.write(b"x" * 5000 + b"\xff the end")
+        monkeypatch.delattr(Path, "read_bytes")
+        assert one.output_tail(9) == "\ufffd the end" and len(one.output_tail(1 << 20)) == 5009
+        one.stop()
 
 
 @pytest.mark.fault(3, "unruly")

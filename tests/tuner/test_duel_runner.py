@@ -11,7 +11,7 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Duel, Rules
 from overdrive.tuner import duel_runner
-from overdrive.tuner.duel_runner import DuelRunner, Progress, confirmation
+from overdrive.tuner.duel_runner import AGAIN, DuelRunner, Progress, confirmation
 
 
 class Kept:
@@ -41,3 +41,7 @@ def test_a_candidate_s_duel_is_never_taken_for_the_confirmation(monkeypatch: pyt
     for rules in (Rules(processes=3, most_processes=3), confirmation(3), confirmation(5), Rules(processes=3)):
         DuelRunner(None, kept, Progress()).run_duel(plain, new, rules, math.inf)  # type: ignore[arg-type]
     assert [each.patient for each in made] == [False, True]  # however many pairs it had: it is a confirmation
+    # What seemed to gain nothing in the whole plan is measured anew: not by the duel, of as many pairs, that it won.
+    for rules in (Rules(processes=2, most_processes=2), AGAIN):
+        DuelRunner(None, kept, Progress()).run_duel(plain, new, rules, math.inf)  # type: ignore[arg-type]
+    assert made[-1] is AGAIN

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import overdrive
 from overdrive.core.contract import Contract
+from overdrive.core.interval import Interval
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, Pair
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.screened import Screened
 
 PACKAGE = Path(overdrive.__file__).parent
 OWNER = PACKAGE / "tuner" / "findings.py"
@@ -81,3 +83,16 @@ def test_a_rejection_is_taken_back_by_its_settings() -> None:
     found.reject(Rejected("threads", {"count": 1}, "slower"), Rejected("threads", {"count": 2}, "slower"))
     found.take_back("threads", {"count": 2})
     assert [each.settings for each in found.rejected] == [{"count": 1}]
+
+
+def test_a_screening_that_contradicts_a_duel_does_not_join_it() -> None:
+    """Of a public RL loop `waiting` was screened at 2.20x [2.05, 2.37], and its duel said 1.01x: it was adopted."""
+    found = Findings(Program("x.py", ()), Contract.ROUNDING)
+    plain = TrialSpec(found.program)
+    pairs = [Pair(process, 4, 0.1, (0.099, 0.098, 0.1)[at % 3], True) for process in range(3) for at in range(12)]
+    duel = Duel(plain, TrialSpec(found.program, (("waiting", {}),)), pairs)
+    found.screened = Screened(settings={"waiting": {}}, speedups={"waiting": Interval(0.95, 1.03, 1.1)})
+    both = found.with_its_screening(duel)
+    assert both is not None and 1.0 < both.estimate < 1.03
+    found.screened = Screened(settings={"waiting": {}}, speedups={"waiting": Interval(2.05, 2.2, 2.37)})
+    assert found.with_its_screening(duel) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.replayed import TensorRow, relative_error
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import FORMATS, formats_tried, precision_table
 from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.result import leftovers
+from overdrive.tuner.tune import _errors
 
 PROGRAM = Program("train.py")
 PLAIN = TrialSpec(PROGRAM)
@@ -91,3 +94,13 @@ def test_the_error_is_a_median_share_of_the_gradients_size() -> None:
     made = [row("gradient", 1.0, 10.0), row("gradient", 2.0, 10.0), row("gradient", 9.0, 10.0)]
     assert relative_error([*made, row("update", 5.0, 5.0), row("gradient", None, 1.0)]) == pytest.approx(0.2)
     assert relative_error([]) is None
+
+
+def test_errors_may_take_what_is_left_of_the_budget_when_all_is_settled() -> None:
+    """The last proof had to end before the confirmation, which is over."""
+    ends = [0.0]
+    prover: Any = SimpleNamespace(
+        end_by=ends.append, error_against_fp64=lambda plain, spec: 1e-7 if ends[-1] > 100 else None
+    )
+    schedule: Any = SimpleNamespace(deadline=200.0, time_for_errors=lambda: True)
+    assert _errors(findings(), prover, schedule, Progress()).keys() == {"plain", "fp32_from_fp64", "bf16_weights"}

@@ -99,6 +99,17 @@ def test_at_statistical_answers_are_compared_sample_by_sample(
         assert "answered otherwise" in reasons
 
 
+@pytest.mark.parametrize(("margin", "taken"), [(None, False), (0.2, True)])
+def test_a_first_look_knows_the_share_that_was_asked_for(
+    margin: float | None, taken: bool, offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offer(narrow={**SAVES, "contract": Contract.STATISTICAL})
+    error = lambda names: 0.05 if "narrow" in names else 0.0  # noqa: E731
+    answering({"narrow": 0.01}, result=lambda names: str("narrow" in names), error=error).enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL, margin=margin)
+    assert [each.name for each in found.chosen] == (["narrow"] if taken else [])
+
+
 @pytest.mark.parametrize(
     ("level", "its", "margin", "taken"),
     [

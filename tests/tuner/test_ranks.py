@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,9 +32,13 @@ def duel(found: Findings, ranks: int, speedup: float) -> Duel:
     return Duel(found.spec(), new, [], verdict, Interval(speedup - 0.1, speedup, speedup + 0.1))
 
 
-def played(found: Findings, speedups: dict[int, float], wanted: int = 0) -> tuple[Ranks, list[int]]:
-    """The strategy to its end, with what each number of ranks gains; and which were tried."""
-    strategy, tried = Ranks(found, Progress(), wanted), []
+def played(
+    found: Findings, speedups: dict[int, float], wanted: int = 0, in_time: int = 9
+) -> tuple[Ranks, list[int]]:
+    """The strategy to its end, with what each number of ranks gains; and which were tried, where so many can be."""
+    tried: list[int] = []
+    schedule: Any = SimpleNamespace(time_for_another=lambda level: level is Contract.ROUNDING and len(tried) < in_time)
+    strategy = Ranks(found, schedule, Progress(), wanted)
     while (candidate := strategy.ask()) is not None:
         ((name, settings),) = candidate.chosen
         ranks = settings["ranks"]
@@ -65,6 +70,16 @@ def test_more_ranks_than_such_as_were_slower_are_not_tried() -> None:
     strategy, tried = played(found, {2: 0.8})
     assert not strategy.taken and tried == [2] and not found.adopted and not found.only
     assert found.notes == ["The plan is for one process: no number of ranks was seen to be faster."]
+
+
+@pytest.mark.usefixtures("eight_cores")
+@pytest.mark.parametrize("in_time", [0, 1])
+def test_none_is_begun_for_whose_duel_and_proof_there_is_no_time(in_time: int) -> None:
+    found = findings()
+    strategy, tried = played(found, {2: 1.5, 4: 2.0}, in_time=in_time)
+    assert tried == [2][:in_time] and strategy.taken is bool(in_time)
+    if not in_time:
+        assert found.notes == ["The plan is for one process: no time was left to try and prove more ranks."]
 
 
 def test_a_number_that_is_asked_for_is_tried_alone() -> None:

@@ -63,6 +63,7 @@ class Trials:
     gains: ClassVar[Mapping[str, float]] = {}
     together: ClassVar[Mapping[tuple[str, str], float]] = {}  # of two, beside that
     crashes: ClassVar[Collection[str]] = ()
+    dies_at_start: ClassVar[Collection[str]] = ()  # all together
     leaves_out: ClassVar[Mapping[str, str]] = {}
     length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
     busy: ClassVar[int] = 0  # of eight pairs, in how many a neighbour is at work
@@ -84,6 +85,9 @@ class Trials:
     def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float) -> float:
         if set(self.crashes) & self._stiff:
             raise TrialOver(ExitReason("crash", "SIGSEGV before the first step"))
+        if self.dies_at_start and set(self.dies_at_start) <= set(self._names):
+            raise TrialOver(ExitReason("oom", "killed by the system"))
+        assert rows, "its steps are shared out among them"
         for row in rows:
             self._switch(row, factors)
         return 0.01
@@ -142,9 +146,13 @@ class Kept:
         self.state = state
 
 
+def screening_ends(began: float, choice: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+    return began + (12.0 if choice is Contract.STATISTICAL and promise > 0.2 else 24.0)
+
+
 def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -> tuple[Screened, Findings]:
     found = Findings(Program("x.py", ()), contract)
-    schedule: Any = SimpleNamespace(screening_ends=lambda: Trials.clock.now + 24.0)
+    schedule: Any = SimpleNamespace(screening_ends=screening_ends)
     duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
     return Screener(found, duels, schedule, gains_elsewhere(found.facts, duels.checkpoint)).run(), found
 
@@ -158,6 +166,18 @@ def bring(offer: Offer, monkeypatch: pytest.MonkeyPatch, **named: Mapping[str, A
     for name, technique in catalogue().items():
         if name not in named:
             monkeypatch.setattr(type(technique), "frameworks", ())
+
+
+@pytest.mark.parametrize("level", [Contract.ROUNDING, Contract.STATISTICAL])
+def test_a_choice_that_needs_a_long_proof_ends_the_screening_sooner(
+    level: Contract, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unclear = {f"unclear{each}": {} for each in range(8)}
+    bring(offer, monkeypatch, fast={"contract": level}, **unclear)
+    trials.gains = {"fast": 0.4, **dict.fromkeys(unclear, 0.02)}
+    seen, _ = screened(Contract.STATISTICAL)
+    assert "fast" in seen.choice
+    assert (seen.seconds < 16.0) == (level is Contract.STATISTICAL), seen.seconds
 
 
 def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +213,47 @@ def test_one_that_kills_its_process_is_left_out_by_name(
     seen, _ = screened()
     assert "SIGSEGV" in (seen.hopeless("fatal") or "") and seen.hopeless("fast") is None
     assert "fatal" not in trials.started[-1] and seen.pairs >= 24
+
+
+@pytest.mark.parametrize(
+    ("fatal", "screens"),
+    [("one", {"three", "two"}), ("two", {"four", "one"}), ("four two", {"four", "one"}), ("", None)],
+)
+def test_where_all_together_cannot_start_half_of_them_is_screened(
+    fatal: str, screens: set[str] | None, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need more memory than there is, say, or one of them kills each process before its first step."""
+    names = ["four", "one", "three", "two"]
+    bring(offer, monkeypatch, **{name: {} for name in names})
+    trials.gains, trials.dies_at_start = dict.fromkeys(names, 0.3), fatal.split()
+    seen, _ = screened()
+    assert set(seen.beliefs) == set(seen.choice) == (screens or set(names))
+    apart = set(names) - set(seen.beliefs)
+    assert all(seen.hopeless(name) is None and seen.saving(name) is None for name in apart), "each has its own duel"
+    assert len([each for each in trials.started if set(fatal.split()) <= set(each)]) <= 2 or not fatal
+
+
+def test_where_no_half_can_start_nothing_is_screened(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, other={}, third={})
+    monkeypatch.setattr(trials, "warm_up", lambda *_: dies())
+
+    def dies() -> None:
+        raise TrialOver(ExitReason("crash", "SIGSEGV"))
+
+    seen, _ = screened()
+    assert not seen.beliefs and len(trials.started) == 3
+
+
+def test_where_one_kills_its_process_and_the_others_leave_processes_are_screened_all_the_same(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, slow={}, slower={}, fatal={}, stiff=STIFF)
+    trials.gains, trials.crashes = {"slow": -0.7, "slower": -0.8}, {"fatal"}
+    seen, _ = screened()
+    assert "SIGSEGV" in (seen.hopeless("fatal") or "") and seen.choice == ()
+    assert trials.started[-1] in ([], ["stiff"]), "nothing is left to be switched"
 
 
 def test_one_that_is_left_out_beside_the_others_may_be_tried_alone_at_the_end(
@@ -412,6 +473,32 @@ def test_what_was_not_chosen_and_is_worth_more_for_its_time_goes_before(offer: O
     assert second is not None and second.label == "loose"
 
 
+@pytest.mark.parametrize("left", [1000.0, 180.0, 165.0, 120.0])
+def test_what_promises_most_is_not_pushed_out_by_what_gains_more_for_its_time(left: float, offer: Offer) -> None:
+    """`most` takes 150 s, `unsure` and `safe` 20 each. Where there is no time for `most` in any case, they go on."""
+    offer(most=OURS | {"contract": Contract.STATISTICAL}, safe=OURS, unsure=OURS)
+    gains, spent = {"most": 0.4, "safe": 0.2, "unsure": 0.1}, [0.0]
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(gains))
+    found.screened = Screened(
+        settings={name: {} for name in gains},
+        choice=("most", "safe"),
+        beliefs={name: Belief(gain, 0.05, 0.6, gain, 0.0) for name, gain in gains.items()},
+        speedups={name: Interval(0.9, 1.1, 1.3) for name in gains},
+    )
+
+    def in_time(start: float, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
+        return spent[0] + start + SECONDS[level] < left
+
+    time = SimpleNamespace(**{**vars(TIME), "time_for_another": in_time, "seconds_missing": lambda *_: 60.0})
+    asked, labels = Greedy(found, time, Progress()), []
+    while (each := asked.ask()) is not None:
+        labels.append(each.label)
+        spent[0] += SECONDS[each.contract]
+        asked.tell(each, lost(each, None))
+    expected = {1000.0: ["safe", "unsure", "most"], 180.0: ["safe", "most"], 165.0: ["most"], 120.0: ["safe", "unsure"]}
+    assert labels[: len(expected[left])] == expected[left]
+
+
 def one_chosen_beside_an_engine(gain: float) -> Findings:
     """The screening chose `chosen`, by this gain on the logarithm of speed, and saw nothing of `engine`."""
     found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(("chosen", "engine")))
@@ -526,6 +613,18 @@ def test_what_takes_long_for_what_it_promises_comes_after_what_is_soon_known(off
     assert first(200.0, "slow", "soon") == "slow"  # there is time for both: what promises more
     assert first(100.0, "slow", "soon") == "slow"  # for one of them: what it promises is more than the other gains
     assert first(145.0, "slow", "soon", "nothing") == "soon"  # for these two, and not for all
+
+
+def test_what_was_screened_and_has_no_time_for_a_duel_is_told_once_with_what_it_gained(offer: Offer) -> None:
+    sizes = [{"size": 1}, {"size": 2}, {"size": 4}]
+    offer(many=OURS | {"candidates": lambda self, facts: sizes})
+    found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset({"many"}))
+    found.screened = Screened(settings={"many": sizes[0]}, speedups={"many": Interval(1.1, 1.2, 1.3)})
+    late = {"time_for_another": lambda *_, **__: False, "seconds_missing": lambda *_: 60.0, "pays": lambda saving: True}
+    asked = Greedy(found, SimpleNamespace(**{**vars(TIME), **late}), Progress())
+    assert asked.ask() is None and asked.ask() is None
+    (told,) = found.rejected
+    assert told.settings == {"size": 1} and told.measured and "measured by the screening alone" in told.reason
 
 
 def test_time_that_is_left_goes_to_those_that_lost_narrowly(offer: Offer) -> None:

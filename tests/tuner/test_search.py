@@ -192,7 +192,7 @@ def test_what_does_nothing_without_the_statistical_technique_has_shown_nothing(
         left_out=lambda active: {"layout": "needs 16 bits"} if active == {"layout"} else {},
     ).enter(monkeypatch)
     found = searched(tmp_path, Contract.STATISTICAL)
-    assert names(found) == ["low"] and "does nothing by itself: needs 16 bits" in reasons(found)["layout"]
+    assert names(found) == ["low"] and "did not act in its proof: needs 16 bits" in reasons(found)["layout"]
 
 
 def test_an_exact_technique_that_joins_where_no_state_can_be_replayed_is_compared_bit_by_bit(

@@ -12,10 +12,14 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
+from overdrive.core.program import Program
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.confirmation import FEWEST
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.reasons import no_faster
 from overdrive.tuner.result import result_of
 from tests.simulated import Names, Offer, Simulated, offer, searched
 from tests.tuner.test_screened_tune import Told
@@ -133,3 +137,23 @@ def test_all_that_can_be_switched_is_measured_beside_what_ruins_a_step(
     # It left at the first look: of the pairs that follow none compares it.
     effects = found.screened.effects[0]
     assert effects.seen["ruinous"] <= 8 < effects.seen["layout"]
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_program_that_is_too_slow_for_the_budget_is_told_so_in_time(
+    sequential: bool, tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 s a step: two minutes took five, and eleven where two do not fit into the memory."""
+    offer(fast={})
+    memory = {"memory": 800e6, "peak": lambda on: 500_000_000} if sequential else {}
+    Simulated(lambda on: 30.0, start=38.0, takes_time=True, **memory).enter(monkeypatch)
+    found = searched(tmp_path, budget=120.0)
+    assert found.refusal is not None and found.refusal.startswith("The program is too slow to be measured within")
+    assert found.seconds < 120.0 + 3 * 30.0  # a step of each side is under way, and the first of another process
+
+
+def test_what_a_first_process_showed_stands_where_the_second_comes_too_late() -> None:
+    spec = TrialSpec(Program("x.py"))
+    for kind, stands in (("late", True), ("ended", True), ("crash", False)):
+        duel = Duel(spec, spec, [], Verdict.FASTER, Interval(1.04, 1.07, 1.1), exit_reason=ExitReason(kind))
+        assert (no_faster(duel) is None) is stands

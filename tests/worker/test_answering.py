@@ -42,6 +42,16 @@ for step in range(20):
 """
 
 
+BY_HAND = """
+for step in range(20):
+    model.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.sub_(0.1 * parameter.grad)
+"""
+
+
 def over(path: Path, clock: str = "training", steps: int = 100) -> tuple[str, Any]:
     """How a trial of so many steps ended, and its trace, where it has one."""
     with WarmPool() as pool:
@@ -77,10 +87,11 @@ def test_a_program_taken_for_one_that_answers_may_turn_out_to_train(script: Call
     assert over(script(BEGIN + EVALUATE + TRAIN), "inference")[0] == "trains"
 
 
-def test_gradients_without_an_optimizer_are_neither(script: Callable[[str], Path]) -> None:
-    path = script(BEGIN + EVALUATE + "x = torch.randn(8, 4, requires_grad=True)\nmodel(x).sum().backward()\n")
-    kind, trace = over(path)
-    assert kind == "ended" and trace is None
+@pytest.mark.parametrize("text", [BY_HAND, BY_HAND + EVALUATE, EVALUATE + "model(torch.ones(8, 4)).sum().backward()\n"])
+def test_gradients_without_an_optimizer_are_neither(text: str, script: Callable[[str], Path]) -> None:
+    """As in pytorch/examples' regression, which changes its parameters itself."""
+    assert over(script(BEGIN + text))[0] == "no optimizer"
+    assert over(script(BEGIN + text + TRAIN))[0] == "ended", "it has an optimizer as well"
 
 
 def test_a_program_that_goes_on_is_told_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:

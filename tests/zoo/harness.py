@@ -139,7 +139,7 @@ class InProcess(Prover):
         original = self.by_seeds._original_arm(self.plain, range(1, 17), _FOREVER)
         others = self.by_seeds._arm(self.plain, range(1001, 1017), _FOREVER)
         candidate = [replace(run, seed=run.seed - 1000) for run in others]
-        registration = self.by_seeds._register(self.plain, self.plain, original[:10], None)
+        registration = self.by_seeds._register(self.plain, self.plain, original[:10])
         for look in registration.looks:
             outcome = judge(registration, original[:look], candidate[:look])
             if outcome.equivalent is not None:

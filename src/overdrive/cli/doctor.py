@@ -111,20 +111,22 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 @json_option
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
-@click.option("--pool", "among_ranks", is_flag=True, help="What goes between processes and hosts: bandwidth, latency.")
+@click.option(
+    "--pool", "among_ranks", is_flag=True, help="The network between processes and hosts: bandwidth, latency."
+)
 @click.option(
     "--ranks",
     type=many_ranks.Numbers(),
     metavar="N or N..M",
-    help="With --pool, so many processes here; with --for, a step on so many, or on more and more of them (8..4096).",
+    help="With --pool: so many processes, here. With --for: a step on so many, or on more and more (8..4096).",
 )
-@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks, what each rank has (80GB).")
+@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks: what each rank has, as 80GB.")
 @click.option(
     "--link",
     type=LinkText(),
     metavar="LINK",
-    help="With --for and --ranks, what connects them, each a machine like this one: 10Gbit,50us, or from data sheets "
-    "10gbe, 25gbe, 100gbe, hdr or ndr.",
+    help="With --for and --ranks: the network between them, as 10Gbit,50us, or by name, of data sheets: 10gbe, 25gbe, "
+    "100gbe, hdr, ndr; each is a machine like this one.",
 )
 @many_ranks.stated_options
 @program_argument("[SCRIPT [ARGS]...]")
@@ -151,7 +153,7 @@ def command(
     how long a step would take so, and which layout is the fastest that fits. With --ranks 8..4096, what a step takes
     on more and more ranks, of which some may be slow or fail, and what breaks first.
 
-    With --pool, it measures what goes between ranks instead: of this machine, or of all that `torchrun ... -m
+    With --pool, it measures the network between processes instead: those of this machine, or all that `torchrun ... -m
     overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
     """
     if among_ranks:

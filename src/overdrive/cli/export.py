@@ -101,7 +101,12 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
 
 @program_command
 @click.option("--to", "target", type=click.Choice(list(MISSING)), help="What it is exported to.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder. [default: SCRIPT.export-TARGET]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The folder that is written.  [default: SCRIPT.export-TARGET]",
+)
 @click.option("--model", default="", metavar="CLASS", help="Of several models, the one of this class.")
 @click.option("--force", is_flag=True, help="Replace an export that is there.")
 @json_option

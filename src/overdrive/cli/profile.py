@@ -94,7 +94,7 @@ def _write_trace(recorded: str, path: Path) -> str:
 
 
 @program_command
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page. [default: SCRIPT.profile.html]")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page.  [default: SCRIPT.profile.html]")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
 @json_option
 @stdin_option

@@ -180,8 +180,8 @@ def _same_file(one: Path, other: Path) -> bool:
 def command(output: Path | None, everything: bool, json_path: Path | None, words: tuple[str, ...]) -> None:
     """The evidence behind a plan, in the terminal, as one HTML file or as JSON.
 
-    Of a SCRIPT (a name in .py, or -m MODULE) it is that behind the plan beside it; words that follow are the script's,
-    and change nothing. Two plans are shown side by side: those of two machines, say, or of two versions. What
+    For a SCRIPT (a name in .py, or -m MODULE) that is the plan beside it; words that follow are the script's, and
+    change nothing. Two plans are shown side by side: those of two machines, say, or of two versions. What
     `tune --json` wrote may stand in a plan's place, and has the evidence with it.
     """
     try:

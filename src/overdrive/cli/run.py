@@ -72,12 +72,15 @@ _RECORD = (
 
 
 _SURVIVE = (
-    "Keep what it takes to go on where the run was killed, in FOLDER (by default, SCRIPT's name and .survive); "
-    "the same command goes on."
+    "Keep what it takes to go on where the run was killed, in FOLDER; the same command goes on.  "
+    "[default: SCRIPT's name and .survive]"
 )
-_MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
-_NOTICES = "Of --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
-_REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
+_MTBF = (
+    "With --survive: mean time between failures, which decides, with what a snapshot costs, how often one is taken.  "
+    "[default: 24h]"
+)
+_NOTICES = "With --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
+_REQUEUE = "With --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2.  [default: 128 and the signal's number]"
 
 
 _NO_HOROVOD = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
@@ -200,7 +203,7 @@ def _plan_in_force(path: Path | None, no_plan: bool, program: Program, force: bo
 
 
 @program_command
-@click.option("--ranks", type=Whole(min=1), help="Run it as so many processes, with the numbers of one.")
+@click.option("--ranks", type=Whole(min=1), help="Run it as N processes, with the numbers of one.")
 @click.option(
     "--on", type=click.Choice(["ray"]), help="Have a Ray cluster run the ranks (RAY_ADDRESS, or this machine)."
 )
@@ -213,10 +216,10 @@ def _plan_in_force(path: Path | None, no_plan: bool, program: Program, force: bo
     type=click.Choice(["overdrive", "horovod"]),
     help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
 )
-@click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
-@click.option("--every", type=Duration(), help="Of --survive: time between two snapshots, whatever they cost.")
+@click.option("--survive", is_flag=False, flag_value="", metavar="[=FOLDER]", help=_SURVIVE)
+@click.option("--every", type=Duration(), help="With --survive: time between two snapshots, whatever they cost.")
 @click.option("--mtbf", type=Duration(), help=_MTBF)
-@click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
+@click.option("--fresh", is_flag=True, help="With --survive: forget what was done, and begin anew.")
 @click.option("--requeue-code", type=Whole(0, 255), metavar="N", help=_REQUEUE)
 @click.option("--notices", type=click.Choice(["aws", "gcp", "azure"]), help=_NOTICES)
 @watch_options

@@ -96,7 +96,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     multiple=True,
     metavar="NAME[=VALUES]",
     help="A parameter: lr=1e-4..1e-1:log, batch-size=32,64,128, or a name alone for its usual range. "
-    "Learning rate and batch size, where none is named.",
+    "May be given several times. Learning rate and batch size, where none is named.",
 )
 @click.option(
     "--metric",
@@ -104,12 +104,16 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     help="What is to become better, at the end of a run: a word before a number in the program's output (Accuracy), a "
     "regular expression with one group, or evaluate() for what a function returned. The training loss, if not given.",
 )
-@click.option("--goal", default="best", show_default=True, help="best, or a value of the metric: '97 soonest'.")
+@click.option(
+    "--goal", default="best", show_default=True, help="best, or a value that the metric is to reach: '97 soonest'."
+)
 @click.option("--maximize", "direction", flag_value="maximize", help="More of the metric is better.")
-@click.option("--minimize", "direction", flag_value="minimize", help="Less of it is. Told by its name, if not given.")
+@click.option(
+    "--minimize", "direction", flag_value="minimize", help="Less of it is. Its name decides, if neither is given."
+)
 @click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time to spend at most.")
-@click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The speed plan of all runs.")
-@click.option("--no-plan", is_flag=True, help="Under no plan, though one lies beside the script.")
+@click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan that all runs are made under.")
+@click.option("--no-plan", is_flag=True, help="Make all runs under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
 @json_option
 @stdin_option

@@ -26,7 +26,9 @@ _DIFFERENT = 16  # requests, which are sent in turn
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address that it listens at.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), metavar="N", help="0: any that is free."
+)
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1, 1024), metavar="ROWS", help="Inputs of "
               "waiting requests that are answered together, where that changes no answer.")  # fmt: skip
 @click.option("--linger", default=0.0, show_default=True, type=click.FloatRange(0, 1000), metavar="MS",
@@ -41,7 +43,14 @@ _DIFFERENT = 16  # requests, which are sent in turn
 @click.option("--measure", "rate", type=click.FloatRange(0.1, 10_000), metavar="RATE",
               help="Serve on a port of its own, send RATE made-up requests a second, tell how long answers take, "
               "and end.")  # fmt: skip
-@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(1, 600), help="Of --measure.")
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(1, 600),
+    metavar="S",
+    help="With --measure: for how long.",
+)
 @json_option
 def command(
     folder: Path,

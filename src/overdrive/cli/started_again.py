@@ -11,6 +11,7 @@ from typing import NoReturn
 from overdrive.cli.line import fail
 from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.core.settings import Chosen
+from overdrive.core.streams import flush
 from overdrive.ranks.membership import Membership, NotARank
 from overdrive.techniques.catalogue import environment_for
 from overdrive.worker.saying import say
@@ -32,8 +33,7 @@ def hash_alike() -> None:
 
 def start_again(variables: Mapping[str, str], words: Sequence[str] | None = None) -> NoReturn:
     """In this process's place, with these variables. `words`: of the command; None: its own."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *(sys.argv[1:] if words is None else words)]
     os.execve(sys.executable, command, {**os.environ, **variables})
 

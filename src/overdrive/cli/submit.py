@@ -39,9 +39,9 @@ def submit(script: str, program_name: str, folder: Path) -> tuple[str, str]:
 
 
 @program_command
-@click.option("--nodes", type=Whole(1), default=1, show_default=True, help="Machines.")
-@click.option("--gpus-per-node", type=Whole(0), default=0, help="GPUs of each, with a rank for each.")
-@click.option("--ranks-per-node", type=Whole(1), help="Ranks of each machine, where they are not one a GPU, or one.")
+@click.option("--nodes", type=Whole(1), default=1, show_default=True, help="How many machines.")
+@click.option("--gpus-per-node", type=Whole(0), default=0, help="GPUs of each machine; each has a rank.")
+@click.option("--ranks-per-node", type=Whole(1), help="Ranks of each machine.  [default: one for each GPU, or one]")
 @click.option("--cpus-per-rank", type=Whole(1), help="Cores of each rank.")
 @click.option("--time", "limit", default="", metavar="H:MM:SS", help="The longest it may take.")
 @click.option(

@@ -109,6 +109,7 @@ def survivor_of(
     def anew(reason: str) -> NoReturn:
         if listener:
             listener.terminate()
+            listener.wait()  # the program would find it among its own
         say(f"the run begins from its start: {reason}")
         os.environ[SEED] = folder.manifest["seed"]
         start_again([word for word in words if word != "--fresh"])
@@ -118,5 +119,4 @@ def survivor_of(
     output = SavedOutput(folder.output)
     survivor = Survivor(folder, output, interval_of(wish), ending, say, anew, under(techniques))
     survivor.begin()
-    os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor

@@ -32,7 +32,7 @@ _GRACE = 60  # seconds for a snapshot, after a signal
 def refuse_ranks(technique: Chosen, layout: str | None) -> None:
     """Those that cannot survive, in one sentence."""
     if technique[0] != "data_parallel" or technique[1]["shards"] == "all":
-        fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of both.")
+        fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of the two.")
 
 
 def start_surviving_ranks(

@@ -177,7 +177,7 @@ def _has_something(path: Path) -> bool:
     type=Whole(1),
     default=10,
     show_default=True,
-    help="How many runs like this one you will make: what --budget auto is worth.",
+    help="How many runs like this one you will make: with --budget auto the tune takes no longer than they would.",
 )
 @click.option(
     "--price",
@@ -210,7 +210,8 @@ def _has_something(path: Path) -> bool:
     "--ranks",
     type=RanksToTry(),
     metavar="N|auto",
-    help="Try it as N processes with the numbers of one, or as many as pay; else techniques for one are sought.",
+    help="Try it as N processes with the numbers of one; auto: as many as pay. Where none is faster, techniques for "
+    "one process are tried.",
 )
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")

@@ -38,6 +38,8 @@ def _meant(text: str) -> str:
 class Whole(click.IntRange):
     """A whole number within its limits; the refusal says which."""
 
+    name = "n"  # what stands for it in the help
+
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
         try:
             return int(super().convert(value, param, context))
@@ -71,7 +73,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
         hours, minutes, seconds = (float(part or 0) for part in parts.groups())
         total = 3600 * hours + 60 * minutes + seconds
         if total <= 0:
-            self.fail("the budget must be longer than nothing", param, context)
+            self.fail("a time must be longer than nothing", param, context)
         return total
 
 

@@ -92,6 +92,7 @@ def verify(
             full,
             margin=margin,
         )
+        prover.end_by(deadline)
         check = prover.with_the_metric(_prove(prover, level, plain, tuned, deadline), plain, tuned)
     _show(console, check, level)
     write_json(json_path, to_json(proof_record(check)))
@@ -146,6 +147,8 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
 def _show(console: Console, check: Check, level: Contract) -> None:
     for each in check.invariants:
         console.print(f"  {'same ' if each.same else 'OTHER'}  {each.what}: {each.told}", markup=False)
+    for name, reason in check.left_out.items():
+        console.print(f"  idle   {name}: {reason}", markup=False)
     proxy = " (a proxy: the runs were shorter than the program)" if check.proxy and check.level else ""
     verdict = f"The plan keeps the level {check.level}" if check.level else f"The level {level} was not seen to hold"
     console.print(f"{verdict}{proxy}: {check.sentence}.", markup=False)
@@ -160,13 +163,17 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @metric_option
 @margin_option
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
-@click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive.")
-@click.option("--kills", type=Whole(1), default=5, show_default=True, help="Of --resume: how often.")
-@click.option("--seed", type=int, help="Of --resume: draws the moments of the kills; drawn itself by default.")
+@click.option("--resume", is_flag=True, help="Kill the program, go on as `run --survive` does, and compare the end.")
+@click.option("--kills", type=Whole(1), default=5, show_default=True, help="With --resume: how often to kill it.")
+@click.option(
+    "--seed",
+    type=int,
+    help="With --resume: the seed by which the moments of the kills are drawn.  [default: another each time]",
+)
 @click.option(
     "--copy",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Of --resume: the folder of which copies are made; the working folder, or one above it.",
+    help="With --resume: the folder of which copies are made, one above the working folder.  [default: that itself]",
 )
 @json_option
 @stdin_option

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 HANG_AFTER = 300.0
 
-_ON_NAN = "A loss that is not finite is told once; then the run ends (code 65), or takes a snapshot of --survive."
-_ON_SPIKE = "Watch for losses that leap: tell of each, take a snapshot of --survive, or end the run (code 65)."
-_ON_HANG = "Watch for hangs: tell of one, write the stacks of all threads, or also end the run (code 75)."
-_HANG_AFTER = "Of --on-hang: no shorter pause is called a hang (5m), nor any usual one."
+_ON_NAN = "Where a loss is not finite: end the run (code 65), take a snapshot (with --survive), or only tell of it."
+_ON_SPIKE = (
+    "Watch for losses that leap; then end the run (code 65), take a snapshot (with --survive), or only tell of it."
+)
+_ON_HANG = "Watch for hangs; then write the stacks of all threads (stop: and end, with code 75), or only tell of it."
+_HANG_AFTER = "With --on-hang: no shorter pause is called a hang, nor any usual one.  [default: 5m]"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
-from overdrive.worker.saying import announce, say
+from overdrive.worker.saying import announce, errors, say, speak_on
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
@@ -45,18 +45,21 @@ class Waiting:
 
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` samples have been read. See `core.progress`."""
-        terminal, now = sys.stderr.isatty(), self._clock()
+        stream, now = errors(), self._clock()
+        if stream is None or stream.closed:
+            return
+        terminal = stream.isatty()
         every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
         if self._told_at is None:
             self._told_at = now + self._SHORT - every
         if not 0 < done < total:
             if self._shown:  # else what stands there is the program's
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
+                print("\r\033[K", end="", file=stream, flush=True)
             self._told_at, self._shown = None, False
         elif now - self._told_at >= every:
             self._told_at, self._shown = now, terminal
             text = f"overdrive: {done:,} of {total:,} samples read"
-            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=stream, flush=True)
 
 
 def run(
@@ -78,6 +81,7 @@ def run(
         inference: the plan is of a program that trains nothing: its steps are the calls of its model.
         engine: "overdrive" to answer `import horovod.torch` ourselves, whatever is installed.
     """
+    speak_on(sys.stderr)
     HorovodImports().provide(engine == "overdrive")
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
@@ -115,8 +119,8 @@ def run(
             for told in answered(session):
                 say(told)
         _say_what_was_made_again(audits, sentinels, broke)
-        if isinstance(failure, Exception):
-            _what_may_be_ours(failure, session)
+        if failure and broke:
+            _before_its_traceback(failure, session, rank)
     code = watching.code(end_as_python_would(failure) if failure else 0)
     return code if os.getpid() != process else _agreed(code, failure, rank, survivor)
 
@@ -134,8 +138,10 @@ def _refused(failure: BaseException | None, recorder: Recorder) -> bool:
     return recorder.clock.steps == 0 and isinstance(failure, SystemExit) and failure.code not in (None, 0)
 
 
-def _what_may_be_ours(failure: Exception, session: Session) -> None:
-    """Before a traceback nothing is said, but what may not be the program's own fault."""
+def _before_its_traceback(failure: BaseException, session: Session, rank: Rank | None) -> None:
+    """Nothing is said, but what may not be the program's own fault."""
+    if not isinstance(failure, Exception):  # Ctrl-C: Python ends this process from here on
+        return rank.over_alone() if rank else None
     risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
     if risks:
         say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")

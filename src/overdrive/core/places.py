@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -10,7 +11,10 @@ def samples_folder() -> Path:
     """Where cached samples are kept: $OVERDRIVE_CACHE, else overdrive/samples in the user's cache folder."""
     if chosen := os.environ.get("OVERDRIVE_CACHE"):
         return Path(chosen)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a container's user without a name or a home
+        return Path(tempfile.gettempdir()) / f"overdrive-{os.getuid()}" / "samples"
     return Path(cache) / "overdrive" / "samples"
 
 

@@ -25,7 +25,7 @@ class ExitReason:
     @property
     def by_itself(self) -> bool:
         """The program came to its end, or made no training step where there was nothing else to wait for."""
-        return self.kind in ("ended", "answers")
+        return self.kind in ("ended", "answers", "no optimizer")
 
     def __str__(self) -> str:
         if self.kind == "exception" and self.detail:

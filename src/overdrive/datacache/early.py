@@ -68,11 +68,15 @@ class EarlyCheck:
         of, found = self._found.pop(place, ("", {}))
         return found if of == manifest else {}
 
+    def end(self) -> None:
+        """Nobody will open a table any more: the program is over, perhaps for its arguments."""
+        self._given_up = True
+
     def give_up_rest(self) -> list[Path]:
         """Release what nobody has taken, and name it: the program's data set, or its code, may be another by now."""
         if os.getpid() != self._process:
             return []
-        self._given_up = True
+        self.end()
         self._thread.join()
         rest, self._noted, self._found = self._noted, [], {}
         return rest
@@ -90,5 +94,7 @@ class EarlyCheck:
         found: dict[str, Summed] = {}
         for entry in json.loads(manifest)["files"]:
             data = mapped(place / entry["name"], 1, int(entry["bytes"])).reshape(-1)
-            found[entry["name"]] = Summed(data, sums(data, threads=max(1, (os.cpu_count() or 1) - 1)))
-        self._found[place] = manifest, found
+            threads = max(1, (os.cpu_count() or 1) - 1)
+            found[entry["name"]] = Summed(data, sums(data, threads, lambda: self._given_up))
+        if not self._given_up:
+            self._found[place] = manifest, found

@@ -53,7 +53,7 @@ _early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
 def begin_early(seams: Hub) -> None:
     """Check what this program used last time, beside its start. For the session that is about to need it."""
     if (folder := samples_folder()).is_dir():
-        _early[seams] = EarlyCheck(folder)
+        seams.on_undo(_early.setdefault(seams, EarlyCheck(folder)).end)
 
 
 def shared(seams: Hub, memory_share: float, folder: str = "", user: str = "") -> CacheManager:

@@ -16,22 +16,27 @@ _FINDS_MODULES = "<frozen importlib._bootstrap_external>"
 _LISTINGS = ("os.listdir", "os.scandir")
 
 
+class _Thread(threading.local):
+    listening: Opened | None = None
+
+
+_thread = _Thread()  # a program may fetch in several
+
+
 class Opened:
     """Collects the files that this thread opens for reading, and the folders that it lists, inside its `with` blocks.
 
     The names of folders end with a separator.
 
-    An audit hook cannot be removed, so there is one a process, which looks at who listens.
+    An audit hook cannot be removed, so there is one a process, which looks at who listens in the thread that it is in.
 
     Attributes:
         effect: what was done besides reading, in words; nothing if that was all.
     """
 
-    _listening: Opened | None = None
     _installed = False
 
     def __init__(self) -> None:
-        self._thread = 0
         self._read: set[str] = set()
         self._fresh: set[str] = set()
         self.effect = ""
@@ -40,16 +45,13 @@ class Opened:
         if not Opened._installed:
             sys.addaudithook(_hook)
             Opened._installed = True
-        self._thread = threading.get_ident()
-        Opened._listening = self
+        _thread.listening = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        Opened._listening = None
+        _thread.listening = None
 
     def hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        if threading.get_ident() != self._thread:
-            return
         self.effect = self.effect or effect_of(event, arguments)
         path = arguments[0] if arguments else None
         if event in _LISTINGS:
@@ -100,7 +102,7 @@ class LookedFor(Opened):
             setattr(os, name, real)
 
     def _ask(self, real: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == self._thread and not isinstance(path, int) and kwargs.get("dir_fd") is None:
+        if _thread.listening is self and not isinstance(path, int) and kwargs.get("dir_fd") is None:
             self._asked.add(os.path.abspath(os.fsdecode(path)))
         return real(path, *args, **kwargs)
 
@@ -126,7 +128,7 @@ def _folder_of(listed: object) -> str:
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    listening = Opened._listening
+    listening = _thread.listening
     if listening is None or (event in _LISTINGS and sys._getframe(1).f_code.co_filename == _FINDS_MODULES):
         return
     listening.hear(event, arguments)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from overdrive.core.contract import Contract
@@ -48,6 +48,14 @@ class Check:
     metric: MetricRecord | None = None  # of answers, at every level
     late: bool = False  # there was no time for it: nothing is said of the plan
     pending: bool = False  # only what its duel ran was compared: the proof of the whole plan is to come
+    left_out: Mapping[str, str] = field(default_factory=dict)  # techniques that were, in its trials, with the reason
+
+    def of_what_acted(self, names: Iterable[str]) -> Check:
+        """The same, unless one of these was left out in its trials: of that nothing was seen."""
+        idle = next((name for name in names if name in self.left_out), None)
+        if idle is None or self.level is None:
+            return self
+        return replace(self, level=None, sentence=f"{idle} did not act in its proof: {self.left_out[idle]}")
 
 
 OPEN = Check(Contract.OPEN, "it changes the training itself, as was asked for by name")
@@ -191,7 +199,9 @@ def compared(
     model, not by the data, and is compared bit for bit at level `exact` only.
     """
     original, candidate = aligned(original, candidate)
-    entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
+    varied = perturbed.digests if perturbed else ()  # it may end sooner: then nothing more is excused
+    varied = (*varied, *original.digests[len(varied) :])
+    entries = list(zip(original.digests, candidate.digests, varied, strict=False))
     steps = len(entries)
     evaluated = sum(bool(entry.evaluation) for entry, _, _ in entries)
     unit = original.unit

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from itertools import compress
 from typing import Any
 
+from overdrive.core.streams import flush
 from overdrive.forks.layout import Unfit
 
 _DOES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
@@ -118,7 +119,7 @@ def keep_output() -> None:
     """In a forked process: what is written to its output goes to a file in memory instead."""
     global _said
     _said = os.memfd_create("overdrive")
-    sys.stdout.flush()
+    flush()
     os.dup2(_said, 1)
     sys.stdout = os.fdopen(1, "w", closefd=False)
 

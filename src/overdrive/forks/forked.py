@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from overdrive.core.silence import silenced
+from overdrive.core.streams import flush
 from overdrive.forks import standstill
 from overdrive.forks.effects import cut_off
 from overdrive.forks.forked_process import ForkedProcess, bury
@@ -135,15 +136,19 @@ class Child(ForkedProcess):
         self.output = b""
         # What is still in a buffer must not come out twice. Beside the program no buffer is emptied: one that is, long
         # before its time, would change the order of lines where two streams go to the same file.
-        for stream in () if beside else (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        if not beside:
+            flush()
         self.pipe, writing = os.pipe()
         parent = os.getpid()
         dies_with_us = threading.current_thread() is threading.main_thread()
         aside = partial(stand_back, parent, dies_with_us, only_idle) if beside else None
-        with silenced():  # Python 3.12 warns of forks with threads
-            super().__init__(os.fork())
+        try:
+            with silenced():  # Python 3.12 warns of forks with threads
+                super().__init__(os.fork())
+        except OSError:
+            os.close(self.pipe)
+            os.close(writing)
+            raise
         if self.pid == 0:
             _be_child(work, writing, parent, aside)
         os.close(writing)

@@ -20,6 +20,7 @@ from overdrive.machine.software import versions
 __all__ = ["available_memory", "fingerprint", "granted_cores", "machine", "summary", "versions"]
 
 _GIB = 2**30
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # that a program's speed depends on
 
 
 def machine(root: Path = reading.ROOT) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def fingerprint(root: Path = reading.ROOT) -> str:
     found = machine(root)
     del found["available_bytes"], found["os"]
     found["memory_gib"] = round(found.pop("memory_bytes") / _GIB)
-    found["visible_gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found["variables"] = {name: os.environ.get(name) for name in _VARIABLES}
     found["versions"] = versions()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 

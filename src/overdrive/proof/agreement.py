@@ -27,30 +27,22 @@ _RECORDING = 1.5  # times as long as the call, with what is written
 class AgreementProof:
     """Proves by calls with recorded inputs. What the original answered is recorded once, of the first program given."""
 
-    def __init__(self, runs: ProofRuns) -> None:
+    def __init__(self, runs: ProofRuns, tolerance: float | None = None) -> None:
+        """`tolerance`: the share of other answers that is allowed."""
         self.step_seconds = runs.facts.step_seconds
         self._runs = runs
-        self._margin = MARGIN
+        self._margin = MARGIN if tolerance is None else tolerance
         self._folder: Path | None = None
         self._answered: Mapping[str, Any] = {}  # what the run of the original reports
 
-    def compare(
-        self,
-        old: TrialSpec,
-        new: TrialSpec,
-        deadline: float,
-        tolerance: float | None = None,
-        latest: float | None = None,
-    ) -> Check:
+    def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
         """`new` against `old`.
 
         Args:
             deadline: time.monotonic(); a proof that is not done then has established nothing.
-            tolerance: the share of other answers that is allowed.
             latest: it may go on until then, if it is told.
         """
         self._runs.untimed.until = min(self._runs.untimed.until, max(deadline, latest or 0.0))
-        self._margin = MARGIN if tolerance is None else tolerance
         return self._compared(old, new, 1)
 
     def screened(self, old: TrialSpec, new: TrialSpec, one: Trace, other: Trace, closer: bool = False) -> Check:
@@ -84,7 +76,7 @@ class AgreementProof:
             return broke_off(trace, trace)
         agreed = judge(trace.replay, self._margin)
         level = Contract.STATISTICAL if agreed.holds else None
-        return Check(level, agreed.sentence, proxy=False, invariants=inputs, agreement=agreed.record)
+        return Check(level, agreed.sentence, invariants=inputs, agreement=agreed.record, left_out=trace.left_out)
 
     def _record(self, old: TrialSpec) -> str | Check | None:
         """Have the original's calls recorded, once; why that is impossible, or None."""

@@ -72,7 +72,7 @@ class ExactProof:
         one, other = self._runs.digests(old, "bits"), self._runs.digests(new, "bits")
         if isinstance(one, ExitReason) or isinstance(other, ExitReason):
             return broke_off(one, other)
-        return judged_exact(one, other)
+        return replace(judged_exact(one, other), left_out=other.left_out)
 
 
 def _computes_alike(old: TrialSpec, new: TrialSpec) -> bool:

@@ -48,11 +48,11 @@ class Prover:
         self._runs = ProofRuns(untimed, facts, stage, whole, proof_budget or ProofBudget())
         self._exact = ExactProof(self._runs)
         self._rounding = RoundingProof(self._runs)
-        self.by_seeds = StatisticalProof(self._runs, checkpoint, metric or Metric(), whole)
-        self._statistical = AgreementProof(self._runs) if facts.inference else self.by_seeds
         self._whole_runs = WholeRunsProof(self._runs, metric or Metric(), margin) if facts.inference else None
         # Of a program that only calls its model a metric is compared besides its answers, by a margin of its own.
-        self._margin = None if self.compares_whole_runs else margin
+        of_answers = None if self.compares_whole_runs else margin
+        self.by_seeds = StatisticalProof(self._runs, checkpoint, metric or Metric(), whole, margin)
+        self._statistical = AgreementProof(self._runs, of_answers) if facts.inference else self.by_seeds
         self.repeats = self._exact.repeats
         self.exact = self._exact.compare
         self.rounding = self._rounding.compare
@@ -68,7 +68,7 @@ class Prover:
 
     def statistical(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
         """`new` against `old` until `deadline` (time.monotonic()); until `latest` where it will have told by then."""
-        return self._statistical.compare(old, new, deadline, self._margin, latest)
+        return self._statistical.compare(old, new, deadline, latest)
 
     @property
     def compares_whole_runs(self) -> bool:

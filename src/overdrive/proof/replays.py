@@ -132,7 +132,7 @@ class ReferenceRun:
         assert self._folder is not None
         for path in self._folder.iterdir():
             path.unlink()
-        self._untimed.forget("candidate")
+        self._untimed.forget(str(self._folder))
 
     def candidate(self, spec: TrialSpec) -> Trace | ExitReason:
         return self._replayed(spec, "candidate")
@@ -145,8 +145,8 @@ class ReferenceRun:
         assert self._folder is not None
         steps = tuple(self._saved["states"])
         candidate = replace(spec, replay=ReplayRole(role, str(self._folder), steps), digests="inputs")
-        name = ("" if role == "candidate" else f" {role}") + (" few" if self._few else "")
-        return self._untimed.known(f"candidate {spec.name()}{name}", lambda: self._untimed.run(candidate, steps[-1]))
+        name = f"{self._folder} {role} {spec.name()}"  # of no other reference run, whose states are others
+        return self._untimed.known(name, lambda: self._untimed.run(candidate, steps[-1]))
 
 
 def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:

@@ -73,10 +73,7 @@ class RoundingProof:
         pair = self._paired(self._few, new)
         if isinstance(pair, Check):
             return pair
-        reference, one, other = pair
-        if idle := sorted(set(dict(new.techniques)) & set(other.left_out)):
-            return Check(None, f"{idle[0]} does nothing by itself: {other.left_out[idle[0]]}")
-        return self._judged(reference, one, other, ())
+        return self._judged(*pair, ())
 
     def _compared(self, reference: ReferenceRun, new: TrialSpec) -> Check:
         pair = self._paired(reference, new)
@@ -99,11 +96,9 @@ class RoundingProof:
         within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
         if not within or len(within.intersection(one.replay["states"], other.replay["states"])) >= reference.fewest:
             return reference, one, other
-        runs.untimed.forget("candidate")  # of another reference run
         steps, few = min(runs.steps, MOST_STEPS), reference is self._few
         reference = ReferenceRun(runs.untimed, reference.plain, steps, among=within, few=few)
         pair = self._replayed(reference, new)
-        runs.untimed.forget("candidate")
         return pair if isinstance(pair, Check) else (reference, *pair)
 
     def _judged(self, reference: ReferenceRun, one: Trace, other: Trace, invariants: tuple[Invariant, ...]) -> Check:
@@ -119,7 +114,11 @@ class RoundingProof:
                 result = rounding.judge(mine, its, disturbed=_rows(disturbed, skipped))
         record = replace(result.record, flag=reference.careful or None)
         return Check(
-            Contract.ROUNDING if result.holds else None, result.sentence, invariants=invariants, rounding=record
+            Contract.ROUNDING if result.holds else None,
+            result.sentence,
+            invariants=invariants,
+            rounding=record,
+            left_out=other.left_out,
         )
 
     def error_against_fp64(self, plain: TrialSpec, new: TrialSpec) -> float | None:

@@ -34,26 +34,24 @@ _SPARE = 1.1  # for runs that take longer than the first: with nine seeds of ten
 class StatisticalProof:
     """Proves by an equivalence test over seeds. What the original came to is run once and kept in the ledger."""
 
-    def __init__(self, runs: ProofRuns, checkpoint: TuneCheckpoint, metric: Metric, whole: bool) -> None:
+    def __init__(
+        self, runs: ProofRuns, checkpoint: TuneCheckpoint, metric: Metric, whole: bool, tolerance: float | None = None
+    ) -> None:
+        """`tolerance`: the difference of the metric that is allowed, in its own unit; None: by the rule."""
         self.run_seconds = 0.0  # of the longest run under a seed so far
         self.step_seconds = runs.facts.step_seconds
         self._metric = metric
+        self._tolerance = tolerance
         self._runs = runs
         self._checkpoint = checkpoint
         self._whole = whole or not metric.is_loss  # a metric is printed at the end, as a rule
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._originals: dict[int, ArmRun] = {}
         self._again: ArmRun | None = None  # the original's first seed once more, where it was asked for
+        self._left_out: dict[str, str] = {}  # in the runs of this comparison, with the reason
         self._soonest = 0.0  # seconds of a candidate's runs at once, of the fastest so far
 
-    def compare(
-        self,
-        old: TrialSpec,
-        new: TrialSpec,
-        deadline: float,
-        tolerance: float | None = None,
-        latest: float | None = None,
-    ) -> Check:
+    def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
         """`new` against `old` under many seeds each, as long as `deadline` (time.monotonic()) allows.
 
         Args:
@@ -70,7 +68,8 @@ class StatisticalProof:
             return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
         if sum(run.converged for run in original) < 2:
             return Check(None, self._metric.missing())
-        registration = self._register(old, new, original, tolerance)
+        registration = self._register(old, new, original)
+        self._left_out.clear()
         candidate: list[ArmRun] = []
         outcome: Outcome | None = None
         pace = self.run_seconds
@@ -87,7 +86,7 @@ class StatisticalProof:
                 break
             pace = (time.monotonic() - began) / mine
             self._soonest = min(self._soonest or pace, pace)
-            registration = replace(registration, **self._margin(original, tolerance))
+            registration = replace(registration, **self._margin(original))
             outcome = self._judged(old, registration, original, candidate)
             if outcome.equivalent is not None:
                 break
@@ -99,6 +98,7 @@ class StatisticalProof:
             proxy=not registration.whole,
             invariants=inputs,
             statistical=outcome.record(registration, original, candidate),
+            left_out=dict(self._left_out),
         )
 
     def _judged(
@@ -114,7 +114,9 @@ class StatisticalProof:
             self._runs.stage(f"proof: {old.name()} once more under one seed")
             again = lambda seed, threads: self._run_of(replace(old, seed=seed, threads=threads), seed)  # noqa: E731
             (self._again,) = self._runs.side_by_side(again, [original[0].seed])
-        twice = self._again.numbers if self._again is not None else {}
+        if self._again is None or not self._again.converged:
+            return outcome  # it cannot be told which of them are the machine's: they all count
+        twice = self._again.numbers
         steady = [name for name in original[0].numbers if _is_steady(name, original, twice.get(name))]
         arms = [[replace(run, numbers=_only(run.numbers, steady)) for run in arm] for arm in (original, candidate)]
         return judge(registration, *arms)
@@ -190,17 +192,15 @@ class StatisticalProof:
             self._checkpoint.register(name, known)
         return int(known["steps"])
 
-    def _register(
-        self, old: TrialSpec, new: TrialSpec, original: list[ArmRun], tolerance: float | None
-    ) -> Registration:
+    def _register(self, old: TrialSpec, new: TrialSpec, original: list[ArmRun]) -> Registration:
         """Written down before the candidate's first run, and kept: a resumed proof finds it there."""
-        kind = f"{self._metric.name} | {self._run_steps} | {tolerance} | {LOOKS}"
+        kind = f"{self._metric.name} | {self._run_steps} | {self._tolerance} | {LOOKS}"
         name = f"{old.name()} | {new.name()} | {kind} | {_LOOKED_AT}"
         known = self._checkpoint.registration(name)
         if known:
             return from_json(Registration, known)
         whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
-        looks = LOOKS if tolerance is None else _looks_for(tolerance, original)
+        looks = LOOKS if self._tolerance is None else _looks_for(self._tolerance, original)
         registration = Registration(
             metric=self._metric.name,
             horizon=0 if whole else self._run_steps,
@@ -209,16 +209,16 @@ class StatisticalProof:
             looks=looks,
             spent=SPENT,
             worse=int(self._metric.is_loss),
-            **self._margin(original, tolerance),
+            **self._margin(original),
         )
         self._checkpoint.register(name, to_json(registration))
         said = f"proof: margin ±{registration.margin:.3g} of the {self._metric.name}: {registration.margin_rule}"
         self._runs.stage(said)
         return registration
 
-    def _margin(self, original: Sequence[ArmRun], tolerance: float | None) -> dict[str, Any]:
+    def _margin(self, original: Sequence[ArmRun]) -> dict[str, Any]:
         """What the rule gives for as many runs of the original as there are: the candidate has no part in it."""
-        margin = margin_from(original, tolerance, self._metric.is_loss)
+        margin = margin_from(original, self._tolerance, self._metric.is_loss)
         told = {name: getattr(margin, name) for name in ("spread", "noise", "strict")}
         return {"margin": margin.value, "margin_rule": margin.rule, "margin_runs": margin.runs, **told}
 
@@ -258,6 +258,7 @@ class StatisticalProof:
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, ExitReason):
             return None if trace.kind == "late" else ArmRun(seed, float("nan"), ())
+        self._left_out.update(trace.left_out)
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
         text, produced = output[0] if output else "", trace.products
         return ArmRun(

@@ -77,6 +77,9 @@ def start_ranks(
         _discard_scratch(Path(logs))
         _discard_logs(Path(logs))
         return GroupEnd(128 + error.sigval, stopped_by=error.sigval)
+    except BaseException:  # the ranks cannot even meet, say
+        discard_scratch(Path(logs))
+        raise
     _discard_scratch(Path(logs))
     _discard_logs(Path(logs))
     return GroupEnd(0)

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.whose import OURS, is_python
@@ -55,7 +56,8 @@ class FileOrder:
             self._changes += 1
             try:
                 if self._rank == 0:
-                    self._wait_for_others(group)
+                    with suppress(RuntimeError):
+                        self._wait_for_others(group)
                 return plain(*args, **kwargs)
             finally:
                 self._within = False
@@ -65,7 +67,8 @@ class FileOrder:
         return change
 
     def _tell(self, group: Group) -> None:
-        group.store.set(f"files/{self._rank}", str(self._changes))
+        with suppress(RuntimeError):  # of the store: who had it is gone; what the program does with its file stands
+            group.store.set(f"files/{self._rank}", str(self._changes))
 
     def _wait_for_others(self, group: Group) -> None:
         until = time.monotonic() + _PATIENCE

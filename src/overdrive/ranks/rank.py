@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
@@ -149,11 +149,14 @@ class Rank:
 
     def over_in_trial(self, failed: bool) -> None:
         """The program has ended, or failed; its worker goes on to report, and needs no other rank any more."""
-        if "group" not in self.__dict__:
-            return
-        if not failed and self.divides:
+        if "group" in self.__dict__ and not failed and self.divides:
             self.lockstep.compare("at the end")
-        self.group.monitor.stop()
+        self.over_alone()
+
+    def over_alone(self) -> None:
+        """This process needs no other rank any more."""
+        if "group" in self.__dict__:
+            self.group.monitor.stop()
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -206,6 +209,7 @@ class Rank:
 
     def _tell(self, failure: BaseException | None) -> None:
         step = self.group.monitor.step + 1
+        self.output.told = True
         self.output.say(f"{self.name} failed in step {step}; what it printed is in {self.output.log}")
         if failure is not None and not isinstance(failure, SystemExit):
             self._clean(failure)
@@ -226,8 +230,7 @@ class Rank:
         elif self._first_to_tell():
             log = f"; what rank {self.rank} printed is in {self.output.log}" if self.output.log else ""
             self.output.say(sentence + log)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
 
     def _wait_until_told(self) -> None:
         """Another rank has failed, and tells so once it knows that this one does not fail as well."""

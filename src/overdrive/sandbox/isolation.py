@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,5 +77,6 @@ def discard_scratch(scratch: Path) -> None:
         for name in names:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
-                os.chmod(path, 0o700)
+                with suppress(OSError):  # gone meanwhile: a process that was killed may be slow to die
+                    os.chmod(path, 0o700)
     shutil.rmtree(scratch, ignore_errors=True)

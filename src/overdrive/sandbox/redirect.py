@@ -55,27 +55,36 @@ def redirect_torch() -> None:
     Given a path, they open it in C++. Does nothing where writes aren't redirected.
     """
     if _active is not None:
-        have_torch_follow(_active)
+        have_follow("torch", _active.path_to_write, _active.path_to_read)
 
 
-def have_torch_follow(redirection: Redirection) -> None:
-    """The same, for a redirection that has an end."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        redirection.patches.set(torch, "save", on_path(torch.save, 1, redirection.path_to_write))
-        redirection.patches.set(torch, "load", on_path(torch.load, 0, redirection.path_to_read))
+# Functions of libraries that open a path past Python's own: which writes and which reads, where their path stands
+# among the arguments, and its name.
+_PAST_PYTHON = {
+    "torch": (("save", 1, "f"), ("load", 0, "f")),
+    "safetensors": (("serialize_file", 1, "filename"), ("safe_open", 0, "filename")),
+}
 
 
-def on_path(function: Callable[..., Any], position: int, convert: Callable[[str], str]) -> Callable[..., Any]:
-    """`function` with the path at `position`, also known as `f`, replaced by the real one."""
+def have_follow(library: str, path_to_write: Callable[[str], str], path_to_read: Callable[[str], str]) -> None:
+    """Let this library, which is imported, write and read at the paths that are told for those that it is given."""
+    module = sys.modules[library]
+    for (name, position, keyword), convert in zip(_PAST_PYTHON[library], (path_to_write, path_to_read), strict=True):
+        setattr(module, name, _on_path(getattr(module, name), position, keyword, convert))
+
+
+def _on_path(
+    function: Callable[..., Any], position: int, keyword: str, convert: Callable[[str], str]
+) -> Callable[..., Any]:
+    """`function` with the path at `position`, also known as `keyword`, replaced by the real one."""
 
     @functools.wraps(function)
     def redirected(*args: Any, **kwargs: Any) -> Any:
         if len(args) > position and isinstance(args[position], (str, os.PathLike)):
             path = convert(os.fspath(args[position]))
             args = (*args[:position], path, *args[position + 1 :])
-        elif isinstance(kwargs.get("f"), (str, os.PathLike)):
-            kwargs["f"] = convert(os.fspath(kwargs["f"]))
+        elif isinstance(kwargs.get(keyword), (str, os.PathLike)):
+            kwargs[keyword] = convert(os.fspath(kwargs[keyword]))
         return function(*args, **kwargs)
 
     return redirected

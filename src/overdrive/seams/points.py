@@ -179,7 +179,7 @@ class Around(Point):
             try:
                 return subscriber.act(subject, inner, *args, **kwargs)
             except Exception as error:
-                if error is outcome.get("error"):
+                if error is outcome.pop("error", None):  # kept there it would hold itself, and all that its call held
                     raise
                 reason = "" if isinstance(error, Again) else reason_of(error)
                 if runs[0] and not _observes(subscriber):

@@ -1,6 +1,7 @@
 """Signals that announce the end: SIGTERM, and those that Slurm sends ahead of a time limit.
 
-In the handler nothing is done but noted: the snapshot is taken after the next step, where nothing is half made.
+In the handler it is only noted where there is something to keep: the snapshot is taken after the next step, where
+nothing is half made.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
+
+from overdrive.core.streams import flush
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -18,11 +21,13 @@ class Ending:
     """
     Attributes:
         asked_by: the signal that came; 0 while none has.
+        at_once: told when one comes; ends the process where no step is to be waited for.
     """
 
     def __init__(self, code: int | None) -> None:
         """`code`: what the scheduler takes for "run it again"; 128 and the signal's number where it is not given."""
         self.asked_by = 0
+        self.at_once: Callable[[], object] = lambda: None
         self._code = code
 
     def listen(self) -> None:
@@ -49,11 +54,11 @@ class Ending:
 
     def _asked(self, number: int, frame: Any) -> None:
         self.asked_by = number
+        self.at_once()
 
     def end(self) -> NoReturn:
         """The process ends here: what the program does at its end belongs to its end."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         end_children()
         os._exit(128 + self.asked_by if self._code is None else self._code)
 

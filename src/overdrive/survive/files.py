@@ -29,6 +29,7 @@ from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
+_OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves would be applied to the database put back
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 # In the system's folder for temporary files.
@@ -119,7 +120,8 @@ class Files:
                 for position in WRITES[event]:
                     self.note(_within(event, args, position))
             elif event == "sqlite3.connect":
-                self.note(args[0])
+                for ending in _OF_SQLITE:
+                    self.note(os.fsdecode(args[0]) + ending)
             elif event in _STARTS and os.getpid() == self._process and started_by_program():
                 self.on_started("forks a process" if event == "os.fork" else "starts another program")
         except (OSError, ValueError, TypeError, IndexError):
@@ -176,7 +178,7 @@ class Files:
             return ["folder", mode]
         if not stat.S_ISREG(found.st_mode):
             return None
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
         known = self._known.get(path)
         if known is None or known[0] != stamp or not self.content(known[1][1]).exists():
             known = self._known[path] = (stamp, ["file", self._keep(path), mode])
@@ -198,16 +200,23 @@ class Files:
     def _make(self, path: str, state: State) -> None:
         if state[0] == "folder":
             os.makedirs(path, exist_ok=True)
-        elif state[0] == "link" and not os.path.islink(path):
-            os.symlink(state[1], path)
-        elif state[0] == "file" and not self._is(path, state[1]):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            # Into the file that is there: who has it open has this content too.
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-                with open(self.content(state[1]), "rb") as source:
-                    shutil.copyfileobj(source, target, 1 << 20)
-                target.truncate()
-            os.chmod(path, state[2])
+        elif state[0] == "link":
+            link(path, state[1])
+        elif state[0] == "file":
+            if not self._is(path, state[1]):
+                self._fill(path, state[1])
+            if stat.S_IMODE(os.stat(path).st_mode) != state[2]:  # else it may be another user's to change
+                os.chmod(path, state[2])
+
+    def _fill(self, path: str, digest: str) -> None:
+        """Into the file that is there: who has it open has this content too."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path) and not os.access(path, os.W_OK):  # the program has left it so
+            os.chmod(path, 0o600)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
+            with open(self.content(digest), "rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+            target.truncate()
 
     def _is(self, path: str, digest: str) -> bool:
         if not os.path.isfile(path) or os.path.islink(path):
@@ -269,6 +278,13 @@ def _kind(path: str) -> str:
     if os.path.islink(path):
         return "link"
     return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else "absent"
+
+
+def link(path: str, target: str) -> None:
+    """Have a link there lead to this target."""
+    if not (os.path.islink(path) and os.readlink(path) == target):
+        remove(path)
+        os.symlink(target, path)
 
 
 def remove(path: str) -> None:

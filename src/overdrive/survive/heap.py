@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim import Optimizer
 
@@ -34,6 +35,7 @@ _OPAQUE_MODULES = (
 # Of these libraries' objects the numbers are the program's state as well.
 _STATE_MODULES = ("torch.nn", "torch.optim", "torch.amp")
 _NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
 
 
@@ -42,7 +44,7 @@ class Heap:
     Attributes:
         tensors: with the path that led to each.
         facts: path and text of all else that counts.
-        generators: PyTorch's, that the program made.
+        generators: PyTorch's, NumPy's and Python's, that the program made.
         compiled: the path to what was scripted or compiled; "" where nothing was.
     """
 
@@ -50,7 +52,7 @@ class Heap:
         """`frame`: the innermost call of the program's."""
         self.tensors: list[tuple[str, torch.Tensor]] = []
         self.optimizers: list[Optimizer] = []
-        self.generators: list[torch.Generator] = []
+        self.generators: list[Any] = []
         self.facts: list[tuple[str, str]] = []
         self.compiled = ""
         self._kept: dict[int, Any] = {}  # what was looked at, so that no other object gets its address meanwhile
@@ -102,14 +104,10 @@ class Heap:
             self._waiting += [(f"{path}.{name}", value, own) for name, value in reversed(vars(tensor).items())]
 
     def _children(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(thing, (numpy.ndarray, numpy.generic)):
+        if isinstance(thing, (np.ndarray, np.generic)):
             yield from self._array(path, thing, own)
-        elif isinstance(thing, torch.Generator):
+        elif isinstance(thing, _GENERATORS):
             self.generators.append(thing)
-        elif isinstance(thing, random.Random):
-            if own:
-                self.facts.append((path, _short(repr(thing.getstate()))))
         elif isinstance(thing, types.FrameType):
             yield from _of_frame(path, thing)
         elif isinstance(thing, (types.GeneratorType, types.CoroutineType)):
@@ -254,8 +252,8 @@ def _variables(thing: Any) -> list[tuple[str, Any]]:
     for kind in type(thing).__mro__:
         slots = vars(kind).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__") and isinstance(value := getattr(thing, name, None), object):
-                found.append((name, value))
+            if not name.startswith("__"):
+                found.append((name, getattr(thing, name, None)))
     if isinstance(thing, type):
         return [(name, value) for name, value in found if not name.startswith("__")]
     return found

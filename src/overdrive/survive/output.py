@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.streams import flush
+
 
 class _Counted(io.RawIOBase):
     """Standard output, past the lines that were written before.
 
     Attributes:
-        at: how many lines the program has written, and how many bytes of the line after them.
+        at: how many lines the program's own process has written, and how many bytes of the line after them.
         failure: why no more is kept; the program's own output goes on.
     """
 
@@ -28,6 +30,8 @@ class _Counted(io.RawIOBase):
         self._before = before.count(b"\n"), len(before) - before.rfind(b"\n") - 1
         self.at = 0, 0
         self.failure: OSError | None = None
+        self.over = False  # what comes now belongs to no run that is gone on with
+        self._process = os.getpid()
 
     def close(self) -> None:
         if not self.closed:
@@ -44,6 +48,13 @@ class _Counted(io.RawIOBase):
         return os.isatty(1)
 
     def write(self, data: Any) -> int:
+        if self.over:
+            _write(1, data)
+            return len(data)
+        if os.getpid() != self._process:  # a loader's worker, whose lines come among the program's where they may
+            if self.at[0] >= self._before[0]:
+                _write(1, data)
+            return len(data)
         new = b"".join(map(self._new, bytes(data).splitlines(keepends=True)))
         if new:
             _write(1, new)
@@ -110,18 +121,21 @@ class UnsavedOutput:
 
     def mute(self, muted: bool) -> None: ...
 
+    def leave(self) -> None:
+        """The run is broken off: what is printed from here on is not kept, and nothing is silent."""
+
 
 class SavedOutput(UnsavedOutput):
     """Takes the place of `sys.stdout` and `sys.stderr` of this process, for good."""
 
     def __init__(self, kept: Path) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         self._errors = _Muted()
         self._counted = _Counted(kept)
         self._out = _text(self._counted, sys.stdout)
         sys.stdout = sys.__stdout__ = self._out  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = _text(self._errors, sys.stderr)  # type: ignore[misc]
+        self._told = _text(self._errors, sys.stderr)
+        sys.stderr = sys.__stderr__ = self._told  # type: ignore[misc]
 
     @property
     def at(self) -> tuple[int, int]:
@@ -138,8 +152,13 @@ class SavedOutput(UnsavedOutput):
         self._counted.at = lines, rest
 
     def mute(self, muted: bool) -> None:
-        sys.stderr.flush()
+        self._told.flush()
         self._errors.muted = muted
+
+    def leave(self) -> None:
+        self._out.flush()
+        self._counted.over = True
+        self.mute(False)
 
 
 def _text(raw: io.RawIOBase, like: Any) -> io.TextIOWrapper:

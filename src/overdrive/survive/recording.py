@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from overdrive.changes.mappings import mapped_for_writing
 from overdrive.survive.files import open_for_writing
 from overdrive.survive.folder import COST, GONE_ON
 from overdrive.survive.identity import modules_of_program
@@ -133,6 +134,8 @@ class Recording:
 
         began = self._clock()
         try:
+            if mapped := mapped_for_writing() & self._run.files.before.keys():
+                raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()

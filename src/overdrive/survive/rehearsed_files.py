@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.sandbox.mirror import Mirror
-from overdrive.sandbox.redirect import have_torch_follow
 from overdrive.sandbox.redirected_files import Redirection
-from overdrive.survive.files import Files, State, open_for_writing, remove
+from overdrive.survive.files import Files, State, link, open_for_writing, remove
 
 
 class _Mirror(Mirror):
@@ -36,6 +35,7 @@ class RehearsedFiles:
         shutil.rmtree(self._root, ignore_errors=True)
         self._root.mkdir(mode=0o700)
         self._redirection = Redirection(_Mirror(str(self._root), files))
+        self.path_to_write, self.path_to_read = self._redirection.path_to_write, self._redirection.path_to_read
 
     def enter(self) -> None:
         """From here on the program sees what it saw at its beginning."""
@@ -46,10 +46,6 @@ class RehearsedFiles:
                 remove(path)
         for path in sorted(before):
             self._make(path, before[path])
-
-    def follow(self) -> None:
-        """PyTorch has arrived."""
-        have_torch_follow(self._redirection)
 
     def leave(self, states: dict[str, State], positions: list[list[Any]]) -> None:
         """The snapshot's step has come.
@@ -80,8 +76,8 @@ class RehearsedFiles:
     def _make(self, path: str, state: State) -> None:
         if state[0] == "folder":
             os.makedirs(path, exist_ok=True)
-        elif state[0] == "link" and not os.path.islink(path):
-            os.symlink(state[1], path)
+        elif state[0] == "link":
+            link(path, state[1])
         elif state[0] == "file":
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as target, open(self._files.content(state[1]), "rb") as source:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from overdrive.changes.generators import set_state, state_of
 from overdrive.core.rng import States
 from overdrive.seams.torch.internals import storage_id
 from overdrive.survive.heap import Heap
@@ -57,7 +58,7 @@ class Taking:
             "gradients": gradients,
             "attributes": [_attributes(each) for each in heap.optimizers],
             "optimizers": [states.told(each) for each in heap.optimizers],
-            "generators": [_text(each.get_state()) for each in heap.generators],
+            "generators": [_told(state_of(each)) for each in heap.generators],
             "random": _random_now(),
         }
 
@@ -105,8 +106,8 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
                 tensor.grad = None
         for number, whole in header["gradients"]:
             heap.tensors[number][1].grad = _made(whole, block, memories)
-    for generator, text in zip(heap.generators, header["generators"], strict=True):
-        generator.set_state(_tensor(text))
+    for generator, told in zip(heap.generators, header["generators"], strict=True):
+        set_state(generator, _of_told(told))
     _put_back_random(header["random"])
 
 
@@ -171,8 +172,29 @@ def _tensor(text: str) -> torch.Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
 
 
+def _told(state: Any) -> Any:
+    """A generator's state, as JSON."""
+    if isinstance(state, torch.Tensor):
+        return {"bytes": _text(state)}
+    if isinstance(state, np.ndarray):
+        return {"array": state.tolist(), "dtype": str(state.dtype)}
+    if isinstance(state, dict):
+        return {"dict": {key: _told(value) for key, value in state.items()}}
+    return [_told(each) for each in state] if isinstance(state, tuple) else state
+
+
+def _of_told(told: Any) -> Any:
+    if isinstance(told, list):
+        return tuple(map(_of_told, told))
+    if not isinstance(told, dict):
+        return told
+    if "dict" in told:
+        return {key: _of_told(value) for key, value in told["dict"].items()}
+    return _tensor(told["bytes"]) if "bytes" in told else np.array(told["array"], dtype=told["dtype"])
+
+
 def _random_now() -> dict[str, Any]:
-    """PyTorch's generators; those of Python and NumPy are told to be compared, for they came here by themselves."""
+    """Of the global generators: PyTorch's; those of Python and NumPy are compared, for they came here by themselves."""
     states = States.now()
     return {"torch": _text(states.torch), "cuda": [_text(each) for each in states.cuda], "host": host_digest()}
 

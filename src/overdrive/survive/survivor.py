@@ -13,16 +13,14 @@ import functools
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from overdrive.sandbox.redirect import on_path
-from overdrive.seams.patch import Patches
+from overdrive.sandbox.redirect import have_follow
+from overdrive.seams.arrival import Arrival
 from overdrive.seams.points import reason_of
-from overdrive.survive import clocks
+from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
@@ -39,14 +37,6 @@ if TYPE_CHECKING:
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.snapshot import Snapshot
     from overdrive.survive.under_plan import UnderPlan
-
-
-_KERAS = "it trains in Keras, whose steps cannot be skipped"
-
-
-def _is_torchs(optimizer: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(optimizer, torch.optim.Optimizer)
 
 
 class Survivor:
@@ -85,8 +75,8 @@ class Survivor:
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
+        ending.at_once = self._end_without_a_step
         self._rehearsed: RehearsedFiles | None = None
-        self._patches: Patches | None = None
         self.calls = Calls(self)
         self._recording = Recording(self, interval)
 
@@ -102,12 +92,13 @@ class Survivor:
         """Before the program starts: find the newest snapshot that is whole."""
         clocks.tell(self.calls.time)
         self.ending.pass_over() if self._follows else self.ending.listen()
+        Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
         self._find()
         if not self._follows:
             self._recording.snapshots.forget_candidate()
         if self._target is not None:
-            root = Path(tempfile.mkdtemp(prefix="overdrive-")) if self._follows else self.folder.path / "replay"
-            self._rehearsed = RehearsedFiles(root, self.files)
+            own = f"-{self._group.rank}" if self._group and self._follows else ""
+            self._rehearsed = RehearsedFiles(self.folder.path / f"replay{own}", self.files)
             self._rehearsed.enter()
             self.output.mute(True)
         else:
@@ -144,21 +135,10 @@ class Survivor:
     def _arrived(self, seams: Seams) -> None:
         """A framework; what divides calls over ranks has subscribed by now: we act outside of it, too."""
         if seams.frameworks[-1] != "torch":
-            seams.fit_called.subscribe(self._keras_trains)
-            seams.step_ends.subscribe(self._keras_stepped)
-            return
-        self._follow_torch()
+            return in_keras.follow(seams, self.cannot_skip)
+        have_follow("torch", self._path_to_write, self._path_to_read)
         self.calls.follow(seams)
         seams.step_ends.subscribe(self.guarded(self._step_ends))
-
-    def _keras_trains(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self.cannot_skip(_KERAS)
-        return call(*args, **kwargs)
-
-    def _keras_stepped(self, optimizer: Any) -> None:
-        """In a loop of the program's own."""
-        if not _is_torchs(optimizer):
-            self.cannot_skip(_KERAS)
 
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
         """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer."""
@@ -176,12 +156,17 @@ class Survivor:
         return guarded
 
     def begin_anew(self, reason: str) -> NoReturn:
-        """The attempt to go on has failed."""
-        if not self._follows:
-            self.folder.note(**{"from the start": reason})
-        self.output.mute(False)
-        end_children()
-        self._start_again(reason)
+        """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
+        try:
+            if not self._follows:
+                self.folder.note(**{"from the start": reason})
+            self.output.mute(False)
+            end_children()
+            self._start_again(reason)
+        except BaseException as error:  # the disk is full, say
+            told = f"overdrive: the run cannot go on: {reason}; nor begin from its start: {reason_of(error)}\n"
+            os.write(2, told.encode(errors="replace"))
+            os._exit(os.EX_IOERR)
 
     def cannot_skip(self, reason: str) -> None:
         """Found out while recording: the program cannot be made again up to a snapshot."""
@@ -197,7 +182,9 @@ class Survivor:
     def over(self, failure: BaseException | None) -> None:
         """The program has ended."""
         self.files.noting = False
-        if self.replaying:
+        if isinstance(failure, KeyboardInterrupt):  # where it was just then says nothing
+            self.output.leave()
+        elif self.replaying:
             self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
 
     def done(self) -> None:
@@ -216,15 +203,11 @@ class Survivor:
     def elsewhere(self) -> bool:
         return os.getpid() != self._process or threading.get_ident() != self._thread
 
-    def _follow_torch(self) -> None:
-        """Given a path, PyTorch opens it where nobody hears of it."""
-        import torch
+    def _path_to_write(self, path: str) -> str:
+        return self._rehearsed.path_to_write(path) if self._rehearsed else self.files.noted(path)
 
-        if self._rehearsed is not None and self.replaying:
-            self._rehearsed.follow()
-        elif self._patches is None:
-            self._patches = Patches()
-            self._patches.replace(torch, "save", on_path(torch.save, 1, self.files.noted))
+    def _path_to_read(self, path: str) -> str:
+        return self._rehearsed.path_to_read(path) if self._rehearsed else path
 
     def _step_ends(self, optimizer: Any) -> None:
         if self.elsewhere():
@@ -233,7 +216,7 @@ class Survivor:
         if self.output.failure:
             self._lost(self.output.failure)
         if self.ending.asked_by and (self.why_not or self.replaying):
-            self.end("it begins from its start again" if self.why_not else "it goes on from the snapshot before")
+            self.end(self._sentence_without_snapshot())
         if self._target is not None:
             if self.steps == self._target.header["step"]:
                 self._go_on(self._target)
@@ -256,6 +239,19 @@ class Survivor:
             finally:
                 self.inside = False
         return agreed
+
+    def _end_without_a_step(self) -> None:
+        """On a signal, where there is nothing to keep: the next step may be long in coming, or none be seen at all."""
+        if self.elsewhere() or self._group is not None:  # a loader's worker has this handler, too
+            return
+        if self.why_not or self.replaying or not self.steps:
+            with contextlib.suppress(RuntimeError):  # it came amid another line
+                self.output.mute(False)
+                self.end(self._sentence_without_snapshot())
+            self.ending.end()
+
+    def _sentence_without_snapshot(self) -> str:
+        return "it goes on from the snapshot before" if self.replaying else "it begins from its start again"
 
     def end(self, sentence: str) -> NoReturn:
         self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
@@ -291,8 +287,8 @@ class Survivor:
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
         self._target = None
+        self._rehearsed = None
         self._listen()
-        self._follow_torch()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
         self._recording.goes_on(noted=not self._follows)

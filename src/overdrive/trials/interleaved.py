@@ -59,7 +59,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             if not pair.rules.patient and nothing_new(duel, new):
                 duel.new_trace = new.trace()
                 return None
-            pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient)
+            pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient, until=until)
             _measure(pair, old, new, pace)
             _align(duel, old, new)
             if pair.keeps_losses:
@@ -123,13 +123,13 @@ def _begun(trial: Trial, until: float) -> Block | TrialOver:
         return over
 
 
-def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> Pace:
+def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool, until: float) -> Pace:
     """Step both until they are at their usual pace; the same number of steps on both sides.
 
     Args:
         costs: have the first process find out what an item of its data costs.
     """
-    warmed = warm_up((old, new), first=1, blamed=lambda trial: blame(duel, new=trial is new))
+    warmed = warm_up((old, new), first=1, blamed=lambda trial: blame(duel, new=trial is new), until=until)
     steps, slowest = warmed.steps, max(warmed.paces)
     if process == 0:
         looked_into = profile_steps(slowest)
@@ -180,17 +180,17 @@ def _both_to_the_end(pair: ProcessPair, old: Trial, new: Trial, trace: Trace, pa
     missing = old if duel.exit_reason is not None else new
     try:
         with blame(duel, new=missing is new):
-            missing.run(TO_THE_END)
+            missing.run(TO_THE_END, until=max(pair.deadline, time.monotonic() + FEWEST_SECONDS))
     except TrialOver as other:
         if other.trace:
             traces[missing is new] = other.trace
     old_trace, new_trace = traces.get(False), traces.get(True)
     if pair.keeps_losses:
         duel.old_trace, duel.new_trace = old_trace, new_trace
-    if pace is None or old_trace is None:
-        return pace
+    if pace is None or old_trace is None or new_trace is None:
+        return pace  # one of them failed on its way to the end, which is its exit reason
     steps = old_trace.steps
-    if new_trace is not None and changes_training(duel.new):
+    if changes_training(duel.new):
         steps = min(steps, new_trace.steps)  # larger batches, fewer steps: the shorter run has to do
     return replace(pace, total_steps=steps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ class TrialPool:
         self.last_output = ""  # the end of what the last failed trial printed
         self.on_fill: Callable[[int, int], None] = lambda done, total: None  # samples that a trial caches, for people
         self.first_patience = first_patience
+        self.until = math.inf  # time.monotonic(), from which on no trial is waited for because it lives
         self._trials = itertools.count(1)  # one step in C: trials may be started from several threads
 
     def __enter__(self) -> TrialPool:

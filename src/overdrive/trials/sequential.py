@@ -6,6 +6,7 @@ Minutes lie between the two, so that only several such pairs of processes say so
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from overdrive.trials.duel import (
     profile_steps,
 )
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import WARM_UP_STEPS, settles_in, warm_up
+from overdrive.trials.warming import WARM_UP_STEPS, in_time, settles_in, warm_up
 
 _BLOCK_SECONDS = 0.2  # longer than where blocks alternate: minutes lie between the two sides, whatever their length
 
@@ -46,6 +47,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
     for is_old in (old_first, not old_first):
         try:
             with blame(duel, new=not is_old):
+                in_time(pair.deadline + FEWEST_SECONDS if blocks else math.inf)  # else the second side is not begun
                 blocks[is_old] = _one_side(pair, is_old, stretch)
         except TrialOver as over:
             return _to_the_end(pair, is_old, over.trace, stretch) if over.trace else None
@@ -64,13 +66,14 @@ def run_pair(pair: ProcessPair) -> Pace | None:
 def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]:
     """Its blocks; none where all that is new was left out."""
     duel, patient = pair.duel, pair.rules.patient
+    until = max(pair.deadline, time.monotonic() + FEWEST_SECONDS)
     trial = Trial(pair.pool, pair.spec(new=not is_old))
     try:
-        pair.started(trial.first_step(max(pair.deadline, time.monotonic() + FEWEST_SECONDS)), new=not is_old)
+        pair.started(trial.first_step(until), new=not is_old)
         if not is_old and not patient and nothing_new(duel, trial):
             duel.new_trace = trial.trace()
             return []
-        _warm_up(trial, stretch)
+        _warm_up(trial, stretch, until)
         facts: Facts | None = None
         if pair.number == 0:
             trial.run(stretch.profile_steps, profile=True)
@@ -87,12 +90,12 @@ def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]
         trial.stop()
 
 
-def _warm_up(trial: Trial, stretch: _Stretch) -> None:
+def _warm_up(trial: Trial, stretch: _Stretch, until: float) -> None:
     if stretch.warm_steps:
         trial.run(max(stretch.warm_steps, settles_in(trial.spec)))
         pace = 0.0
     else:
-        warmed = warm_up([trial])
+        warmed = warm_up([trial], until=until)
         stretch.warm_steps, pace = warmed.steps, warmed.paces[0]
         stretch.profile_steps = profile_steps(pace)
     stretch.size = stretch.size or max(1, round(_BLOCK_SECONDS / max(pace, 1e-6)))
@@ -106,8 +109,9 @@ def _to_the_end(pair: ProcessPair, is_old: bool, trace: Trace, stretch: _Stretch
     began = time.monotonic()
     try:
         with blame(duel, new=is_old):
-            trial.first_step()
-            trial.run(TO_THE_END)
+            until = max(pair.deadline, began + FEWEST_SECONDS)
+            trial.first_step(until)
+            trial.run(TO_THE_END, until=until)
     except TrialOver as over:
         if over.trace:
             traces[not is_old] = over.trace

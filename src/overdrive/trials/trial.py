@@ -79,18 +79,19 @@ class Trial:
         self.pool.prepared_files = max(self.pool.prepared_files, self._files_written())
         return Block(block.step, block.steps, time.monotonic() - self._started, block.samples, block.peak_memory)
 
-    def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "") -> Block:
+    def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "", until: float = math.inf) -> Block:
         """Let the program make `lead` and then `steps` steps, and measure the latter.
 
         `record`: what is recorded meanwhile, in a trial that is ordered for profiling; with a lead, only "times".
+        `until`: time.monotonic() at which it is late.
 
         Raises:
-            TrialOver: it ended, failed, hung or crashed before.
+            TrialOver: it ended, failed, hung or crashed before, or was late.
         """
         began = time.monotonic()
         patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
         before = self._watch.read()
-        block = self._ask(messages.Run(steps, lead, profile, record), Block, patience)
+        block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
         load = self._watch.since(before)
         self._longest_wait = max(self._longest_wait, time.monotonic() - began)
         self._arrived(block)
@@ -126,8 +127,9 @@ class Trial:
 
     def output_tail(self, size: int = 2000) -> str:
         self._log.flush()
-        text = (self._folder / "output.log").read_bytes()[-size:]
-        return text.decode(errors="replace")
+        with (self._folder / "output.log").open("rb") as log:  # which may be larger than the memory
+            log.seek(max(0, log.seek(0, os.SEEK_END) - size))
+            return log.read(size).decode(errors="replace")
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -137,16 +139,26 @@ class Trial:
     def _send(self, message: Job | messages.Command) -> None:
         self.group.send(messages.write(message))
 
-    def _ask(self, command: messages.Command, answer: type[Answer], patience: float = _LEAST_PATIENCE) -> Answer:
+    def _ask(
+        self,
+        command: messages.Command,
+        answer: type[Answer],
+        patience: float = _LEAST_PATIENCE,
+        until: float = math.inf,
+    ) -> Answer:
         self.group.resume()
         self._send(command)
-        return self._await(answer, patience)
+        return self._await(answer, patience, until)
 
-    def _await(self, kind: type[Answer], patience: float, until: float = math.inf) -> Answer:
-        """Worker 0's report of this kind, once every worker has sent one; all stand still then."""
-        deadline = time.monotonic() + patience
+    def _await(self, kind: type[Answer], patience: float, until: float) -> Answer:
+        """Worker 0's report of this kind, once every worker has sent one; all stand still then.
+
+        What lives is waited for, but where the pool's time is over no longer than for what does not.
+        """
+        heard = began = time.monotonic()
         missing, found = set(range(self.group.size)), None
         while True:
+            deadline = max(began + patience, min(heard + patience, self.pool.until))
             over = self.group.exit_code() is not None  # before reading: what it said last is read then
             lines = self.group.read(min(1.0, max(0.0, deadline - time.monotonic())))
             for rank, line in lines:
@@ -155,7 +167,7 @@ class Trial:
                     missing.discard(rank)
                     found = report if rank == 0 else found
                     continue
-                deadline = max(deadline, time.monotonic() + patience)  # it lives
+                heard = time.monotonic()  # it lives
                 self._hear(report, rank)
             if not missing and found is not None:
                 self.group.pause()
@@ -164,9 +176,11 @@ class Trial:
                 self.pool.last_output = self.output_tail()
                 failed = self._failure or Failed(self._post_mortem())
                 raise TrialOver(failed.reason, facts=failed.facts)
-            if time.monotonic() > until:
-                raise TrialOver(ExitReason("late", "its first step did not come within the budget"))
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > until or heard + patience > now > deadline:
+                first = "its first step did not come" if not self.step else f"it came no further than step {self.step}"
+                raise TrialOver(ExitReason("late", f"{first} within the budget"))
+            if now > deadline:
                 raise TrialOver(ExitReason("hang", f"no step for {patience:.0f} s"))
 
     def _hear(self, report: messages.Report, rank: int) -> None:
@@ -184,8 +198,8 @@ class Trial:
 
     def _post_mortem(self) -> ExitReason:
         code = self.group.exit_code()
-        if not code:
-            return ExitReason("ended")
+        if not code:  # by os._exit, perhaps: what it came to is not known
+            return ExitReason("ended", f"after {self.step} {self.spec.unit}s or more" if self.step else "")
         if code == -signal.SIGKILL:
             return ExitReason("oom", "killed by the system, most likely for want of memory")
         if code < 0:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from overdrive.core.records import ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.trial import Trial
@@ -48,20 +51,31 @@ class Warmed:
     paces: tuple[float, ...]
 
 
+def in_time(until: float) -> None:
+    """
+    Raises:
+        TrialOver: it is later than that (time.monotonic()).
+    """
+    if time.monotonic() > until:
+        raise TrialOver(ExitReason("late", "its steps take longer than the budget allows"))
+
+
 def warm_up(
     trials: Sequence[Trial],
     first: int = WARM_UP_STEPS,
     enough: Callable[[int, float], bool] = warmed_up,
     blamed: Callable[[Trial], AbstractContextManager[None]] = lambda trial: nullcontext(),
+    until: float = math.inf,
 ) -> Warmed:
     """Step them in turn, as many steps each, until the slowest one is at its usual pace, and techniques have settled.
 
     Args:
         first: steps at a time, at the beginning.
         blamed: within it a trial steps.
+        until: time.monotonic() at which it is late.
 
     Raises:
-        TrialOver: a program ended, failed, hung or crashed before.
+        TrialOver: a program ended, failed, hung or crashed before, or was late.
     """
     seconds, paces, steps, chunk = [0.0] * len(trials), [0.0] * len(trials), 0, first
     settling = max((settles_in(trial.spec) for trial in trials), default=0)
@@ -69,6 +83,7 @@ def warm_up(
         for index, trial in enumerate(trials):
             with blamed(trial):
                 block = trial.run(chunk)
+                in_time(until)  # what follows would take longer yet
             seconds[index] += block.seconds
             paces[index] = block.seconds / block.steps
         steps += chunk

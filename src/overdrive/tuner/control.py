@@ -53,7 +53,7 @@ class Control:
         if failure and failure.kind == "oom":
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
-            sentence, failed = _refusal(failure)
+            sentence, failed = _refusal(failure, seen=bool(duel.old_side.setup_seconds or duel.new_side.setup_seconds))
             run = duel.old_trace or duel.new_trace
             if failure.kind == "ended" and run and run.steps:
                 sentence = f"The program is too short to be measured. {too_short(found, run.steps)}"
@@ -161,6 +161,8 @@ class Control:
     def _tell(self, duel: Duel) -> None:
         found, progress = self._found, self._duels.progress
         found.note(*untold(duel))
+        if (failure := duel.old_exit_reason or duel.exit_reason) and failure.kind not in ("ended", "late"):
+            found.note(f"The program failed by itself in the control ({failure}): what comes after is not known.")
         if self._duels.pool.prepared_files >= MANY_FILES:
             found.note(_MANY_FILES)
             progress.outcome(_MANY_FILES)
@@ -189,11 +191,21 @@ class Control:
         return None
 
 
-def _refusal(failure: ExitReason) -> tuple[str, bool]:
+def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
+    """In a sentence, and whether it is the program's own failure. `seen`: it made its first step."""
     if failure.kind == "ended" and failure.detail in ("", "after 0 steps", "after 0 calls"):
         return "The program made no training step, and called no model, that Overdrive could see.", False
+    if failure.kind == "no optimizer":
+        return (
+            "The program sends losses backward, and no optimizer makes a step. What is tuned are steps of optimizers "
+            "(torch.optim, or classes that derive from torch.optim.Optimizer), or calls of a model without gradients.",
+            False,
+        )
+    if failure.kind == "late" and seen:
+        return f"The program is too slow to be measured within the budget: {failure.detail}.", False
     if failure.kind == "late":
-        return "No training step, and no calls of a model without one, were seen within the budget.", False
+        said = "No training step, and no calls of a model without one, were seen within the budget"
+        return f"{said}. Those of processes that the script starts are not seen.", False
     if failure.kind in ("answers", "trains"):
         return f"It is not clear whether the program trains ({failure.detail}).", False
     if failure.kind == "ended":

@@ -54,7 +54,8 @@ class DuelRunner:
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
-        stage = "confirmation" if rules.patient and old != new else rules.processes
+        # By what it is for: what decides anew is no look at what was measured before.
+        stage = "confirmation" if rules.patient and old != new else "again" if rules is AGAIN else rules.processes
         calls = " of calls" if old.clock == "inference" else ""
         key = f"{stage}{calls}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)

@@ -126,21 +126,28 @@ class Finaliser:
         found.confirm(duel)
         found.note(*disturbed(duel))
         self._weigh(duel)
-        if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
-            wrong = differing_invariant(duel.old_trace, duel.new_trace)
-            bad = first_non_finite(duel.new_trace)
-            if bad:
-                wrong = f"its loss is not finite in step {bad}"
-            # Where the program alone does not repeat itself, the plan was proved with deterministic operations.
-            same = not found.deterministic or same_bits(duel.old_trace, duel.new_trace)
-            if found.loosest() is Contract.EXACT and not same:
-                wrong = wrong or "it ends in another state, though it was proved exact"
-            if wrong:
-                found.disprove(f"in the confirmation, {wrong}")
-        elif duel.exit_reason or duel.old_exit_reason:
+        if wrong := _failure_under_plan(duel) or self._difference(duel):
+            found.disprove(f"in the confirmation, {wrong}")
+        elif not (duel.old_trace and duel.new_trace) and (duel.exit_reason or duel.old_exit_reason):
             found.note(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
         basis = found.standing.basis if found.standing else "nothing established"
         self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else basis)
+
+    def _difference(self, duel: Duel) -> str | None:
+        """What differs in the traces of the confirmation that may not."""
+        found = self._found
+        if not duel.old_trace or not duel.new_trace or found.loosest() is Contract.OPEN:
+            return None
+        if bad := first_non_finite(duel.new_trace):
+            return f"its loss is not finite in step {bad}"
+        wrong = differing_invariant(duel.old_trace, duel.new_trace)
+        # Where the program alone does not repeat itself, the plan was proved with deterministic operations.
+        same = not found.deterministic or same_bits(duel.old_trace, duel.new_trace)
+        return wrong or (
+            "it ends in another state, though it was proved exact"
+            if found.loosest() is Contract.EXACT and not same
+            else None
+        )
 
     def _in_fresh_processes(self) -> Duel:
         found = self._found
@@ -204,3 +211,9 @@ class Finaliser:
         found = self._found
         plain = found.control.old_side.peak_memory if found.control else 0
         return found.objective.aim == "memory" or not found.objective.allows(plain)
+
+
+def _failure_under_plan(duel: Duel) -> str | None:
+    """How a process under the plan failed, whichever of the pairs it was of, and however fast the others were."""
+    reason = duel.exit_reason
+    return None if reason is None or reason.kind in ("ended", "late") else f"a process under it failed ({reason})"

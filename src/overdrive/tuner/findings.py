@@ -285,14 +285,19 @@ class Findings:
 
     def with_its_screening(self, duel: Duel) -> Interval | None:
         """The gain by a duel and the screening of its techniques together; None where one of them was not measured
-        there, where they say nothing, or where it was measured against others whose place it takes."""
+        there, where they say nothing or contradict each other, or where it was measured against others whose place it
+        takes."""
         if any(chosen not in duel.new.techniques for chosen in duel.old.techniques):
             return None
         joining = [chosen for chosen in duel.new.techniques if chosen not in duel.old.techniques]
         known = [found for chosen in joining if (found := self.screened.speedup(chosen))]
         if not known or len(known) < len(joining):
             return None
-        both = product(known), self.of_any(duel.kept())
+        one, other = product(known), self.of_any(duel.kept())
+        # They are of one thing: the public RL loop's `waiting`, 2.20x [2.05, 2.37] and 1.01x [0.98, 1.03], was adopted.
+        if not max(one.low, other.low) <= min(one.high, other.high):
+            return None
+        both = one, other
         return combined(both) if all(0 < each.low < each.high < math.inf for each in both) else None
 
     def noise(self) -> float | None:

@@ -67,7 +67,7 @@ class Judge:
             duel, reason = self._in_more_processes(duel)
         if reason is not None:
             return _rejected(candidate, reason, duel)
-        judged = self._check(candidate, duel, kept, new)
+        judged = self._check(candidate, duel, kept, new).of_what_acted(candidate.names)
         if judged.level is None:
             return _rejected(candidate, f"was not seen to keep its contract: {judged.sentence}", duel, judged)
         if judged is not OPEN and not found.contract.allows(judged.level):
@@ -240,14 +240,15 @@ class Judge:
             return looked
         plain = self._found.stepwise_plain(kept)
         alone = self._found.spec((*plain.techniques, *candidate.chosen))
-        check = self._prover.few_states(plain, alone)
+        check = self._prover.few_states(plain, alone).of_what_acted(candidate.names)
         if (
             check.level is None
             and not check.late
             and candidate.contract is Contract.EXACT
             and self._found.deterministic
         ):
-            check = self._prover.exact(plain, alone)  # its states cannot be replayed, perhaps
+            # Its states cannot be replayed, perhaps.
+            check = self._prover.exact(plain, alone).of_what_acted(candidate.names)
         return looked if check.level is not None else check
 
 

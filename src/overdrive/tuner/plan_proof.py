@@ -105,7 +105,7 @@ class PlanProof:
 
     def _checked(self, level: Contract) -> Check:
         """The plan in the findings: as it is known, or proved now, or told by its duels where that came too late."""
-        check = self._known(level) or self._prove(level)
+        check = self._known(level) or self._prove(level).of_what_acted(self._to_act(level))
         # Of what was the same bit for bit a looser proof that failed says nothing.
         believed = not any(failed is Contract.EXACT for _, failed in self._failed.values())
         check = (self._by_duels() or check) if check.late and believed else check
@@ -131,6 +131,13 @@ class PlanProof:
         # A look that tells is worth more than a fourth pair of processes.
         deadline, latest = schedule.confirmation_begins(), schedule.shortest_confirmation_begins()
         return self._prover.statistical(found.quick_plain(), best, deadline - schedule.rest_seconds(), latest=latest)
+
+    def _to_act(self, level: Contract) -> list[str]:
+        """What a proof at this level is about, and was not left out beside the others in the last duel already."""
+        adopted = self._found.adopted
+        last = adopted[-1].duel.new_trace
+        concerned = [each.name for each in adopted if level is Contract.EXACT or each.level is not Contract.EXACT]
+        return [name for name in concerned if last is None or name not in last.left_out]
 
     def _known(self, level: Contract) -> Check | None:
         """The check of the last that joined, where that was of this very plan against the untouched program."""

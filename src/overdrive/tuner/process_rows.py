@@ -14,6 +14,7 @@ from overdrive.evidence.screening import (
     Observation,
     ProcessMean,
     Row,
+    error_of,
     estimate_of_processes,
     mean_of,
     on_in,
@@ -63,7 +64,7 @@ class ProcessRows:
         runs: dict[int, ProcessMean] = {}
         for number, each in explained.items():
             try:
-                runs[number] = ProcessMean(number // 2, self.made[number], mean_of(each), each[0].at)
+                runs[number] = ProcessMean(number // 2, self.made[number], *mean_of(each), each[0].at)
             except ValueError:
                 continue  # none of its pairs counts
         return runs
@@ -86,4 +87,6 @@ class ProcessRows:
             on = around.of_plan(on_in(run.row, self.design.factors)) @ around.mean if around else 0.0
             rest.append(run.log_seconds - float(on))
         freedom = len(rest) - 1 - (len(around.terms) if around else 0)
-        return (float(np.var(rest)) * len(rest) / freedom, freedom) if freedom > 0 else (0.0, 0)
+        if freedom <= 0:
+            return 0.0, 0
+        return max(0.0, float(np.var(rest)) * len(rest) / freedom - error_of([*runs.values()]) ** 2), freedom

@@ -13,7 +13,8 @@ _NARROW_LOSS = 0.95
 
 def no_faster(duel: Duel) -> str | None:
     """Why a candidate is not adopted for its speed or its behaviour, or None where it won."""
-    if duel.exit_reason and not (duel.exit_reason.kind == "ended" and duel.verdict is Verdict.FASTER):
+    # What its processes showed before one came to the program's end, or too late, stands.
+    if duel.exit_reason and not (duel.exit_reason.kind in ("ended", "late") and duel.verdict is Verdict.FASTER):
         return str(duel.exit_reason)
     if duel.old_exit_reason and duel.verdict is not Verdict.FASTER:
         return f"the duel broke off ({duel.old_exit_reason})"

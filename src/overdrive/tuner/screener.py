@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from overdrive.core.contract import Contract
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Chosen
@@ -80,7 +81,8 @@ class Screener:
         self._duels = duels
         self._progress = duels.progress
         self._began = time.monotonic()
-        self._deadline = schedule.screening_ends()
+        self._schedule = schedule
+        self._deadline = schedule.screening_ends(self._began)
         self._start_seconds = _WARM_UP_SECONDS + (found.control.old_side.setup_seconds if found.control else 0.0)
         self._rng = np.random.default_rng(0)
         techniques = that_go_together(found)
@@ -108,6 +110,8 @@ class Screener:
         self._slow = False  # its steps
         self._decided = False  # nothing more is to be learned of what is switched within processes
         self._careful = False  # a process died, and it is not known with which
+        self._halves: list[list[str]] | None = None  # that are yet to be tried, where all together died at their start
+        self._apart: set[str] = set()  # what is not screened therefore
         self._noise = math.sqrt(found.spread().block_variance / 2) or _USUAL_NOISE
 
     def run(self) -> Screened:
@@ -136,7 +140,7 @@ class Screener:
         before = self._pairs
         try:
             until = max(self._deadline, time.monotonic() + FEWEST_SECONDS)
-            rows = self._one_by_one() if self._careful else self._next_rows()
+            rows = (self._one_by_one() if self._careful else ()) or self._next_rows()
             self._slow = trial.warm_up(rows, self._design.factors, until) > SLOW_STEP
             self._look = min(self._look, next_look(self._pairs, self._slow))
             self._start_seconds = trial.start_seconds
@@ -198,6 +202,7 @@ class Screener:
         late = carry_over(self._blocks, factors)
         if late is not None and late.longer_lead:
             self._lead_factor = min(_LONGEST_LEAD, 2 * self._lead_factor)
+        self._leave_time_for_seeds(verdict.choice.plan, effects)
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {several(len(self._around.made), 'process', 'processes')}"
@@ -206,6 +211,14 @@ class Screener:
         self._progress.candidates(so_far, speedups)
         self._decided = verdict.stop or not self._racing()
         self._keep()
+
+    def _leave_time_for_seeds(self, plan: Collection[str], effects: Effects) -> None:
+        """What is chosen by now may need a long proof."""
+        loose = [name for name in plan if self._techniques[name].contract is Contract.STATISTICAL]
+        if loose:
+            saved = 1 - 1 / math.prod(effects.speedup(name).estimate for name in loose)
+            ends = self._schedule.screening_ends(self._began, Contract.STATISTICAL, saved)
+            self._deadline = min(self._deadline, ends)
 
     def _keep(self, over: bool = False) -> None:
         """What a tune that is broken off goes on from."""
@@ -262,9 +275,8 @@ class Screener:
 
     def _blame(self, around: Collection[str], on: Collection[str], reason: str) -> bool:
         """A process died with these on; whether another may go on: without the one, or to find out which it was."""
-        if around and not on:  # before anything was switched
-            self._around.leave(self._around.racing)  # each has a duel of its own
-            return True
+        if not on:  # before anything was switched
+            return self._with_fewer(around)
         suspects = [name for name in on if name in self._racing()]
         if len(suspects) == 1:
             self._failed[suspects[0]] = reason
@@ -272,6 +284,21 @@ class Screener:
             return len(self._failed) < _MOST_FAILURES
         careful, self._careful = self._careful, True
         return bool(suspects) and not careful
+
+    def _with_fewer(self, around: Collection[str]) -> bool:
+        """Go on without what distinguishes processes; or with half of what is switched within them, and if that dies
+        too, with the other half. Whether there is any. What is not screened has a duel of its own."""
+        if around:
+            self._around.leave(self._around.racing)
+            return True
+        racing = self._racing()
+        middle = len(racing) // 2
+        if self._halves is None:
+            self._halves = [] if self._blocks else [racing[:middle], racing[middle:]]
+        half = set(self._halves.pop(0) if self._halves else ())
+        self._apart = (self._apart | set(racing)) - half
+        self._active = (self._active - set(racing)) | half
+        return bool(half)
 
     def _screened(self) -> Screened:
         screened = Screened(
@@ -290,10 +317,11 @@ class Screener:
         for _ in range(2):  # how much processes differ shows when their effects are taken off
             around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
             self._found.processes_vary(self._around.variance(runs, around))
-        settings = dict(self._chosen(self._techniques))
-        screened = screened.taken_in(within, self._design.factors, self._inside, settings)
+        settings = dict(self._chosen(self._techniques.keys() - self._apart))
+        inside = [each for each in self._inside if each.label in settings]
+        screened = screened.taken_in(within, self._design.factors, inside, settings)
         if around is not None:
-            screened = screened.taken_in(around, self._around.design.factors, self._inside, settings, _SURE)
+            screened = screened.taken_in(around, self._around.design.factors, inside, settings, _SURE)
         if not screened.busy():  # what a neighbour had a part in is no knowledge of the next program
             self._duels.checkpoint.remember_gains(screened.gains())
         return screened

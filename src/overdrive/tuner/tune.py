@@ -35,11 +35,13 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     )
     duels = DuelRunner(pool, checkpoint, progress)
     found.note(*neighbours())
+    pool.until = found.deadline()
     prover = Control(found, duels, request.metric, request.margin).run()
+    pool.until = found.deadline()  # which the control may have found to be sooner
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
-        ranks = None if request.ranks is None else Ranks(found, progress, request.ranks)
+        ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
         if ranks:
             _search(found, judge, prover, ranks)
         if not (ranks and ranks.taken):
@@ -67,6 +69,7 @@ def _errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progr
     errors: dict[str, float] = {}
     specs = [found.spec((chosen,)) for chosen in formats_tried(found)]
     plain = found.reference()
+    prover.end_by(schedule.deadline)
     for spec in [plain, *specs] if specs else []:
         if not schedule.time_for_errors():
             break

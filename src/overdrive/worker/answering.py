@@ -26,13 +26,13 @@ class AnsweringObserver:
         self._found = found
         self._began = 0.0
         self._optimizer_there = False
-        self._trains = False
+        self.trains = False  # a loss was sent backward, or an optimizer stepped
         self._seams: Seams | None = None
 
     @property
     def answers(self) -> bool:
         """Of all that was seen so far."""
-        return self.calls > 0 and not self._trains
+        return self.calls > 0 and not self.trains
 
     def __call__(self, seams: Seams) -> None:
         self._seams = seams
@@ -50,9 +50,9 @@ class AnsweringObserver:
         return loss
 
     def _over(self, *_: Any) -> None:
-        if self._trains or self._seams is None:
+        if self.trains or self._seams is None:
             return
-        self._trains = True
+        self.trains = True
         seams = self._seams
         seams.model_called.unsubscribe(self._called)
         seams.answer_called.unsubscribe(self._answer_called)

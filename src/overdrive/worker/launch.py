@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.util
 import os
-import signal
 import sys
 from collections.abc import Callable
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
@@ -73,7 +73,9 @@ def _module(program: Program, compiler: Compile | None) -> tuple[CodeType, Modul
         spec = importlib.util.find_spec(program.target)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(program.target + ".__main__")
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if not f"{program.target}.".startswith(f"{error.name}."):  # its package asks for another one that is missing
+            raise
         spec = None
     code = spec.loader.get_code(spec.name) if spec and hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
     if spec is None or code is None:
@@ -97,6 +99,18 @@ def _module(program: Program, compiler: Compile | None) -> tuple[CodeType, Modul
 def _first_on_path(folder: str) -> None:
     if not getattr(sys.flags, "safe_path", False):  # under -P, Python puts neither our folder nor theirs there
         sys.path[0] = folder
+        _hide_namesakes(folder)
+
+
+def _hide_namesakes(folder: str) -> None:
+    """A `secrets.py` beside the program is what it imports by that name, though we have imported Python's before it."""
+    names = list(sys.modules)
+    ours = {name for name in names[names.index("overdrive") :] if "." not in name} - {"overdrive", "__main__"}
+    for name in ours:
+        own, known = PathFinder.find_spec(name, [folder]), getattr(sys.modules[name], "__file__", None)
+        if own and own.has_location and known and os.path.realpath(known) != os.path.realpath(str(own.origin)):
+            for each in [each for each in names if f"{each}.".startswith(f"{name}.")]:
+                del sys.modules[each]
 
 
 def show_error(error: BaseException) -> None:
@@ -106,13 +120,16 @@ def show_error(error: BaseException) -> None:
 
 
 def end_as_python_would(error: BaseException) -> int:
-    """The exit code for what the program raised; shows its traceback where Python would."""
+    """The exit code for what the program raised; shows its traceback where Python would.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has ended it, and that was shown. It is for Python, which runs what the program has
+            registered, writes what lies in buffers, and has the shell see "killed by Ctrl-C".
+    """
     if isinstance(error, KeyboardInterrupt):
         show_error(error)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # so that the shell sees "killed by Ctrl-C"
-        os.kill(os.getpid(), signal.SIGINT)
+        sys.excepthook = lambda *_: None
+        raise error.with_traceback(None)
     if not isinstance(error, SystemExit):
         show_error(error)
         return 1
@@ -120,7 +137,8 @@ def end_as_python_would(error: BaseException) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code
-    print(error.code, file=sys.stderr)
+    with contextlib.suppress(Exception):  # a stream that the program has closed, say
+        print(error.code, file=sys.stderr or sys.__stderr__)
     return 1
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -17,6 +18,7 @@ from overdrive.core import messages, progress
 from overdrive.core.messages import Failed, Isolated, Job
 from overdrive.core.program import ProgramError
 from overdrive.core.records import ExitReason
+from overdrive.core.streams import flush
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.ranks.rank import Rank
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -41,13 +43,20 @@ def _standard_input(path: str) -> None:
             os.dup2(file.fileno(), 0)
 
 
+def _take_in(also: Sequence[str]) -> None:
+    """All techniques, with those of these modules, which may lie in the working folder."""
+    sys.path[:0] = [os.getcwd()] * bool(also)
+    also_in(also)
+    catalogue()
+    del sys.path[: bool(also)]
+
+
 def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     """The whole life of a trial's process, to its end."""
     job: Job = messages.read(commands.readline())
     membership = membership_of_trial()
     isolation = isolate(scratch_of(job, membership), [Path(each) for each in job.keep]) if job.isolate else None
-    also_in(job.also)
-    catalogue()  # here: what comes from outside may bring a clock
+    _take_in(job.also)  # here: what comes from outside may bring a clock
     worker = Worker(commands, reports, job)
     worker.rank = Rank(membership, [], hide_own_frames, trial=True) if membership else None
     if isolation:
@@ -76,8 +85,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
         worker.rank.over_in_trial(failed=bool(code))
     if code == 0:
         worker.report(worker.ended())
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(code)
 
 

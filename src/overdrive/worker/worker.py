@@ -303,6 +303,8 @@ class Worker:
             return self._no_training()
         if self.clock.trains:
             return self._training_after_all()
+        if self._answering and self._answering.trains and not self.clock.steps:
+            return Failed(ExitReason("no optimizer", "losses were sent backward, and none stepped"))
         return Ended(self._trace() if self.clock.steps else Trace(), self._observed())
 
     def failed(self, error: BaseException) -> Failed:

@@ -64,7 +64,7 @@ def test_seeds_repeat() -> None:
     assert rows(1) == rows(1) != rows(2)
 
 
-def test_what_left_stays_off_and_what_joined_is_switched() -> None:
+def test_what_left_stays_off() -> None:
     design, rng = Design([on_off("a"), THREADS]), np.random.default_rng(0)
     for _ in range(5):
         design.next_pair(names(design), rng)
@@ -73,31 +73,6 @@ def test_what_left_stays_off_and_what_joined_is_switched() -> None:
         for row in design.next_pair(["a", "1 thread"], rng):
             seen.update(on_in(row, design.factors))
     assert seen == {"a", "1 thread"}
-    design.add([on_off("late")])
-    rows = [row for _ in range(20) for row in design.next_pair(["a", "late"], rng)]
-    assert {len(row) for row in rows} == {3}
-    assert Counter(row[2] for row in rows) == {0: 20, 1: 20}
-
-
-def test_what_is_held_is_on_in_both_rows() -> None:
-    design, rng = Design([on_off("a"), THREADS]), np.random.default_rng(0)
-    for _ in range(10):
-        first, second = design.next_pair(names(design), rng, held=["2 threads"])
-        assert first[1] == second[1] == 2 and first[0] != second[0]
-
-
-def test_two_that_exclude_each_other_are_never_on_together_and_both_get_their_turn() -> None:
-    """cuda_graphs beside compile and offload, which go with each other."""
-    conflicts = [frozenset(("graphs", "compile")), frozenset(("graphs", "offload"))]
-    design, rng = Design([*map(on_off, ("graphs", "compile", "offload", "a"))], conflicts), np.random.default_rng(0)
-    turns: Counter[str] = Counter()
-    for _ in range(120):
-        both = design.next_pair(names(design), rng)
-        for row in both:
-            on = set(on_in(row, design.factors))
-            assert not any(pair <= on for pair in conflicts)
-        turns.update(factor.name for factor, one, other in zip(design.factors, *both, strict=True) if one != other)
-    assert turns["a"] == 120 and min(turns.values()) >= 25
 
 
 def test_faults_are_said() -> None:
@@ -107,6 +82,3 @@ def test_faults_are_said() -> None:
         switches("a").next_pair(["b"], np.random.default_rng(0))
     with pytest.raises(ValueError, match="has no level"):
         Factor("a", ())
-    conflicts = [frozenset(("a", "b"))]
-    with pytest.raises(ValueError, match="excludes"):
-        Design([on_off("a"), on_off("b")], conflicts).next_pair([], np.random.default_rng(0), held=["a", "b"])

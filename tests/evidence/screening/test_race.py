@@ -52,11 +52,9 @@ def known(
     )  # fmt: skip
 
 
-def chosen(
-    effects: Effects, *candidates: Alternative, factors: list[Factor] | None = None, apart: object = ()
-) -> Choice:
+def chosen(effects: Effects, *candidates: Alternative, factors: list[Factor] | None = None) -> Choice:
     candidates = candidates or tuple(map(Alternative, effects.labels))
-    return choose(effects, candidates, factors or [*map(on_off, effects.labels)], apart)  # type: ignore[arg-type]
+    return choose(effects, candidates, factors or [*map(on_off, effects.labels)])
 
 
 def raced(program: Program, pairs: int, prior: Prior = USUAL) -> LookResult:
@@ -217,12 +215,6 @@ def test_a_proof_that_would_fail_makes_a_gain_worth_less() -> None:
 def test_of_two_that_do_the_same_one_is_taken() -> None:
     choice = chosen(known({"a": 0.4, "b": 0.4}, {("a", "b"): -0.4}, error=0.002))
     assert len(choice.plan) == 1
-
-
-def test_what_excludes_each_other_is_not_in_one_plan() -> None:
-    effects = known({"graphs": 0.5, "compile": 0.4, "offload": 0.3})
-    apart = [frozenset(("graphs", "compile")), frozenset(("graphs", "offload"))]
-    assert chosen(effects, apart=apart).plan == ("compile", "offload")
 
 
 def test_candidates_alone_may_be_in_the_plan() -> None:

@@ -79,3 +79,4 @@ def test_another_driver_is_advice_and_another_nccl_is_wrong() -> None:
     versions = host("b")["versions"]
     of = {name: findings(pool(host("a"), host("b", versions={**versions, name: "1.0"}))) for name in versions}
     assert of["driver"][0].severity is Severity.ADVICE and of["nvidia-nccl"][0].severity is Severity.WRONG
+    assert of["overdrive"][0].command == ""  # there is no such package to be had by name

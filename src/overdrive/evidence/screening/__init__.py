@@ -42,7 +42,7 @@ from overdrive.evidence.screening.design import Design
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.estimate import estimate
 from overdrive.evidence.screening.factors import Factor, Observation, Row, labels_of, on_in, on_off
-from overdrive.evidence.screening.of_processes import ProcessMean, estimate_of_processes, mean_of
+from overdrive.evidence.screening.of_processes import ProcessMean, error_of, estimate_of_processes, mean_of
 from overdrive.evidence.screening.prior import USUAL, Prior, learned, shipped
 from overdrive.evidence.screening.processes import pairs_of_process
 from overdrive.evidence.screening.race import Dropped, LookResult, next_look, race
@@ -63,6 +63,7 @@ __all__ = [
     "Row",
     "carry_over",
     "choose",
+    "error_of",
     "estimate",
     "estimate_of_processes",
     "labels_of",

@@ -16,7 +16,6 @@ import numpy as np
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.evidence.screening.beliefs import COST, Beliefs, beliefs
-from overdrive.evidence.screening.design import Conflicts
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.factors import Factor
 from overdrive.evidence.screening.matrices import Array
@@ -55,7 +54,6 @@ def choose(
     effects: Effects,
     candidates: Iterable[Alternative],
     factors: Sequence[Factor],
-    conflicts: Conflicts = (),
     believed: Beliefs | None = None,
 ) -> Choice:
     """The plan, of the candidates: other labels stay off.
@@ -65,7 +63,7 @@ def choose(
     """
     by_label = {each.label: each for each in candidates if each.label in effects.labels}
     believed = believed or beliefs(effects, {label: each.prior for label, each in by_label.items()})
-    search = _Search(effects, believed, by_label, _exclusive(factors, conflicts))
+    search = _Search(effects, believed, by_label, _exclusive(factors))
     best = search.best(Contract.OPEN)
     chosen = search.frugal(best)
     plan = tuple(label for label in effects.labels if label in chosen)
@@ -168,9 +166,8 @@ class _Search:
             plan = best
 
 
-def _exclusive(factors: Sequence[Factor], conflicts: Conflicts) -> list[frozenset[str]]:
-    """The pairs of labels that must not be in one plan: levels of one factor, and conflicts."""
-    of_one = [
+def _exclusive(factors: Sequence[Factor]) -> list[frozenset[str]]:
+    """The pairs of labels that must not be in one plan: levels of one factor."""
+    return [
         frozenset((one, other)) for factor in factors for one in factor.levels for other in factor.levels if one < other
     ]
-    return [*of_one, *conflicts]

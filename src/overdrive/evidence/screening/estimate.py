@@ -66,9 +66,8 @@ def _differences(pairs: Pairs, terms: Sequence[Term], placebos: Sequence[str], n
     Placebos do nothing in any process: with them among what varies, its spread would come out too small.
     """
     columns = [pairs.differences_of(term) for term in terms]
-    others = [np.ones(len(pairs)), *(pairs.covariates[:, 0] - pairs.covariates[:, 1]).T]
     varies = np.array([term[0] not in placebos for term in terms])
-    return Problem(np.column_stack([*columns, *others]), pairs.differences, pairs.process, varies, noise)
+    return Problem(np.column_stack([*columns, np.ones(len(pairs))]), pairs.differences, pairs.process, varies, noise)
 
 
 def _both(

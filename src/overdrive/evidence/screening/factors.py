@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from overdrive.evidence.neighbours import busy, share_out
 
-# The level of each factor in the order of the factors: 0 is off, n the factor's n-th label. A row from before factors
-# were added is shorter: those were off.
+# The level of each factor in the order of the factors: 0 is off, n the factor's n-th label.
 Row = tuple[int, ...]
 OFF = 0
 
@@ -41,7 +40,6 @@ class Observation:
     at: float  # seconds on any clock that all blocks have in common: when it began
     dropped: bool = False  # something failed in it: it and the other half of its pair do not count
     disturbed: bool = False  # from outside: so do these, where most others were not (see `evidence.neighbours`)
-    covariates: tuple[float, ...] = ()  # what else may explain its time, such as log(tokens); each block as many
 
 
 def on_off(label: str, placebo: bool = False) -> Factor:

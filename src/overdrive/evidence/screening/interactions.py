@@ -35,7 +35,7 @@ class PairSums:
 
     values: Array  # (pairs,)
     process: NDArray[np.integer[Any]]  # (pairs,)
-    base: Array  # (pairs, n): of labels by themselves where they do not fold over in every pair, and of covariates
+    base: Array  # (pairs, n): of labels by themselves where they do not fold over in every pair
     terms: tuple[Term, ...]
     columns: Array  # (pairs, terms)
 
@@ -72,7 +72,7 @@ def sums(pairs: Pairs, factors: tuple[Factor, ...]) -> PairSums:
     real = [label for label in pairs.labels if label not in placebos]
     terms = tuple((one, other) for one, other in combinations(real, 2) if of_factor[one] != of_factor[other])
     columns = _centred([pairs.sums_of(term) for term in terms], pairs.process)
-    base = _centred([*(pairs.sums_of((label,)) for label in real), *pairs.covariates.sum(axis=1).T], pairs.process)
+    base = _centred([pairs.sums_of((label,)) for label in real], pairs.process)
     told = (columns**2).sum(axis=0) > 1.0  # else hardly ever both on, or always
     return PairSums(
         pairs.sums,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overdrive.evidence.screening.factors import OFF, Factor, Observation, Row, complete, labels_of
+from overdrive.evidence.screening.factors import Factor, Observation, Row, complete, labels_of
 
 Array = NDArray[np.floating[Any]]
 Term = tuple[str, ...]  # (label,): what it adds by itself; (label, label): what the two add beside that, both on
@@ -24,7 +24,6 @@ class Pairs:
     second: Array  # (pairs, labels)
     before: Array  # (pairs, labels): what ran before the first half in the same process; NaN where nothing did
     times: Array  # (pairs, 2): log seconds per sample of the halves
-    covariates: Array  # (pairs, 2, covariates)
     process: NDArray[np.integer[Any]]  # (pairs,): from 0, in order of their first pair
 
     def __len__(self) -> int:
@@ -62,7 +61,7 @@ def paired(blocks: Iterable[Observation], factors: Sequence[Factor]) -> Pairs:
     """The pairs that count, as matrices.
 
     Raises:
-        ValueError: as `complete`; or the blocks differ in how many covariates they have.
+        ValueError: as `complete`.
     """
     blocks = sorted(blocks, key=lambda each: each.at)
     labels = labels_of(factors)
@@ -73,9 +72,6 @@ def paired(blocks: Iterable[Observation], factors: Sequence[Factor]) -> Pairs:
         if block.pair not in before:
             before[block.pair] = earlier.get(block.process, ())
         earlier[block.process] = block.row
-    widths = {len(block.covariates) for pair in pairs for block in pair} or {0}
-    if len(widths) > 1:
-        raise ValueError(f"all blocks must have equally many covariates, and they have {sorted(widths)}")
     numbers = {process: at for at, process in enumerate(dict.fromkeys(first.process for first, _ in pairs))}
     nothing = np.full(len(labels), np.nan)
     size = (len(pairs), len(labels))
@@ -87,7 +83,6 @@ def paired(blocks: Iterable[Observation], factors: Sequence[Factor]) -> Pairs:
             size
         ),
         np.array([[first.log_seconds, second.log_seconds] for first, second in pairs]).reshape(-1, 2),
-        np.array([[first.covariates, second.covariates] for first, second in pairs]).reshape(len(pairs), 2, *widths),
         np.array([numbers[first.process] for first, _ in pairs], dtype=int),
     )
 
@@ -95,6 +90,5 @@ def paired(blocks: Iterable[Observation], factors: Sequence[Factor]) -> Pairs:
 def _indicators(row: Row, factors: Sequence[Factor]) -> Array:
     on: list[float] = []
     for place, factor in enumerate(factors):
-        level = row[place] if place < len(row) else OFF
-        on += [float(at == level) for at in range(1, len(factor.levels) + 1)]
+        on += [float(at == row[place]) for at in range(1, len(factor.levels) + 1)]
     return np.array(on)

@@ -9,7 +9,6 @@ from overdrive.core.interval import Interval
 from overdrive.core.units import several
 from overdrive.evidence.screening.beliefs import WORTH, Beliefs, beliefs, normal
 from overdrive.evidence.screening.choice import Alternative, Choice, choose
-from overdrive.evidence.screening.design import Conflicts
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.factors import Factor
 
@@ -57,12 +56,11 @@ def race(
     active: Collection[str],
     candidates: Iterable[Alternative],
     factors: Sequence[Factor],
-    conflicts: Conflicts = (),
 ) -> LookResult:
     """Judge the candidates that are still active. Call it at looks: a verdict at every pair drops by chance."""
     candidates = list(candidates)
     believed = beliefs(effects, {each.label: each.prior for each in candidates})
-    choice = choose(effects, candidates, factors, conflicts, believed)
+    choice = choose(effects, candidates, factors, believed)
     running = [each.label for each in candidates if each.label in active and each.label in believed.by_label]
     drop = tuple(each for label in running if (each := _dropped(effects, believed, label, choice)))
     gone = {each.label for each in drop}

@@ -54,8 +54,8 @@ class Problem:
     design: Array  # (rows, columns)
     values: Array  # (rows,)
     process: NDArray[np.integer[Any]]  # (rows,): from 0
-    # (effects,): whether an effect varies between processes. The effects are the first columns; others (order,
-    # covariates) have nearly no prior.
+    # (effects,): whether an effect varies between processes. The effects are the first columns; others (order) have
+    # nearly no prior.
     varies: NDArray[np.bool_]
     noise: float | None = None  # of a row, where it is known from elsewhere
 
@@ -87,7 +87,7 @@ def huberised(residuals: Array) -> Array:
 
 
 def profiled(fit: Fit, effects: int) -> tuple[Array, Array]:
-    """Information and score of the effects, with the other columns (order, covariates) at their best."""
+    """Information and score of the effects, with the other columns (order) at their best."""
     others = fit.information[effects:, effects:] + 1e-9 * np.eye(len(fit.mean) - effects)
     mixed = fit.information[:effects, effects:] @ np.linalg.inv(others)
     return (

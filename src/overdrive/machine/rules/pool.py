@@ -215,7 +215,7 @@ def versions(pool: Survey) -> Iterator[Finding]:
             Basis.CITED,
             "Install the same everywhere.",
             Sure.LIKELY if needed else Sure.POSSIBLE,
-            f"pip install {name}=={next(iter(found.values()))}" if name in ("torch", "overdrive") else "",
+            f"pip install {name}=={next(iter(found.values()))}" if name == "torch" else "",
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,7 +33,12 @@ _FUNCTIONS = (*DROPOUTS, *LIKE, *MADE, "bernoulli", "multinomial", "poisson", "r
 _METHODS = (*IN_PLACE, "bernoulli", "multinomial")
 _NORMALISATIONS = ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm")
 
-_within: list[str] = []  # the functions of this seam that are under way
+
+class _Thread(threading.local):
+    within = False  # a function of this seam is under way
+
+
+_thread = _Thread()
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -53,14 +59,14 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _seen(point: Answer, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def draw(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not point.subscribers or _within:
+        if torch.compiler.is_compiling() or not point.subscribers or _thread.within:
             return plain(*args, **kwargs)
-        _within.append(name)
+        _thread.within = True
         try:
             answer = point.ask(name, plain, args, kwargs)
             return called_from(sys._getframe(1), plain)(*args, **kwargs) if answer is None else answer
         finally:
-            _within.pop()
+            _thread.within = False
 
     return draw
 
@@ -88,7 +94,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.split(".")[0]
-        if torch.Tag.nondeterministic_seeded in func.tags and not _within and not _is_sure(func, args, kwargs or {}):
+        drew = torch.Tag.nondeterministic_seeded in func.tags and not _thread.within
+        if drew and not _is_sure(func, args, kwargs or {}):
             self._unseen.draws.append(name)
         elif (
             name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")) and len(args[0]) > 1

@@ -60,6 +60,7 @@ class Greedy:
 
     def ask(self) -> Candidate | None:
         while self._groups and not self._contenders:
+            self._bring_forward()
             group = self._as_it_stands(self._groups[0])
             if group and (first := self._worth_more(group)):
                 return self._begun(first)
@@ -77,9 +78,12 @@ class Greedy:
         in_time = [(each, rating) for each, rating in rated if self._worth.in_time(each) and self._worth.pays(each)]
         if in_time:
             return self._begun(self._worth.next_of(in_time))
-        untried = {each.names[0]: each for each, _ in rated if each.label not in self._tried}
+        untried: dict[str, Candidate] = {}
+        for each, _ in rated:
+            if each.label not in self._tried:
+                self._tried.add(each.label)
+                untried.setdefault(each.names[0], each)  # with its first settings, which were screened
         for each in untried.values():
-            self._tried.add(each.label)
             measured = self._screened.speedup(each.chosen[0])
             said = "measured by the screening alone" if measured else "not tried"
             reason = f"{said}: {self._worth.lacks(each)}"
@@ -159,6 +163,13 @@ class Greedy:
             groups, key=self._worth.per_second, reverse=True
         )  # of equal worth the strictest, as `Contract` has them
 
+    def _bring_forward(self) -> None:
+        """What promises more than the next group, and could not be tried any more after that, comes before it."""
+        first, *later = self._groups
+        if pressed := [each for each in later if self._worth.pushes_out(first, each)]:
+            best = max(pressed, key=lambda each: each.promise)
+            self._groups.sort(key=lambda each: each is not best)
+
     def _worth_more(self, group: Candidate) -> Candidate | None:
         """A rival, or one that the screening was not sure enough of to choose it and that is worth more for its time.
 
@@ -178,7 +189,7 @@ class Greedy:
         known = [each for each in waiting if not each.techniques[0].compare_all]
         measured = [each for each in known if self._screened.saving(each.names[0]) is not None]
         best = max(measured, key=self._worth.per_second, default=None)
-        return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
+        return best if best and self._worth.goes_before(best, group) else None
 
     def _as_it_stands(self, group: Candidate) -> Candidate | None:
         """In place of what was adopted since it was chosen and cannot be in one plan with it, or without its members

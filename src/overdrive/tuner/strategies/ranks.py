@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 
 from overdrive.core.contract import Contract
@@ -13,6 +12,7 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
 _NAME = "data_parallel"
@@ -25,10 +25,11 @@ class Ranks:
     be safe on ranks.
     """
 
-    def __init__(self, found: Findings, progress: Progress, wanted: int) -> None:
+    def __init__(self, found: Findings, schedule: Schedule, progress: Progress, wanted: int) -> None:
         """`wanted`: try so many ranks alone; 0: 2, 4, ... as far as there are devices, or cores."""
         self.taken = False
         self._found = found
+        self._schedule = schedule
         self._progress = progress
         self._won: list[Adopted] = []
         self._against = self._reason_against()
@@ -37,8 +38,11 @@ class Ranks:
             self._against = f"this machine has one {self._kind()} for it"
 
     def ask(self) -> Candidate | None:
-        if self._sizes and time.monotonic() <= self._found.deadline():
-            return Candidate(((catalogue()[_NAME], {"ranks": self._sizes.pop(0)}),))
+        if self._sizes:
+            candidate = Candidate(((catalogue()[_NAME], {"ranks": self._sizes.pop(0)}),))
+            if self._schedule.time_for_another(level=candidate.contract):
+                return candidate
+            self._against = "no time was left to try and prove more ranks"
         if self._won:
             self._take(max(self._won, key=lambda each: each.speedup.estimate if each.speedup else 0.0))
         else:

@@ -61,6 +61,20 @@ class Worth:
         """What it is expected to gain, on the logarithm of speed, for each second that it takes."""
         return _gain(candidate) / self.seconds(candidate)
 
+    def goes_before(self, first: Candidate, then: Candidate) -> bool:
+        """Whether the first gains more for its time, and does not push out what promises more."""
+        return self.per_second(first) > self.per_second(then) and not self.pushes_out(first, then)
+
+    def pushes_out(self, first: Candidate, then: Candidate) -> bool:
+        """Whether the other promises more, is in time yet, and would not be after the first.
+
+        Of public MNIST `hugepages`, 1.08x, took the 41 s after which `autocast`, 1.44x, could not be proved any more.
+        """
+        if then.promise <= first.promise or not self.in_time(then):
+            return False
+        start = then.usual_start + self.seconds(first)
+        return not self._schedule.time_for_another(start, then.contract, then.promise)
+
     def seconds(self, candidate: Candidate) -> float:
         """That it takes until it is adopted."""
         return self._schedule.seconds_to_adopt(candidate.contract, candidate.promise, candidate.usual_start)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import _thread
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from overdrive.core.streams import flush
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER
 from overdrive.survive.ending import end_children
@@ -116,6 +116,5 @@ class HangWatch:
 
 
 def _flush(flushed: threading.Event) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     flushed.set()

@@ -1,0 +1,43 @@
+"""Points of a session's hub, as the program's calls pass through them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from overdrive.seams.hub import Seams
+
+
+class Activations:
+    """What a call holds."""
+
+
+@pytest.fixture
+def nothing_collected() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("nothing_collected")
+@pytest.mark.parametrize("name", ["model_called", "optimizer_called"])
+def test_a_call_that_fails_holds_nothing_once_its_error_is_gone(name: str) -> None:
+    """As a program expects that tries again with smaller batches where memory did not suffice."""
+    seams, held = Seams(), []
+
+    def call(*given: Any) -> None:
+        activations = Activations()
+        held.append(weakref.ref(activations))
+        raise RuntimeError("out of memory")
+
+    with seams.owned_by("a technique"):
+        for _ in range(2):
+            getattr(seams, name).subscribe(lambda subject, call, *given: call(*given))
+    with pytest.raises(RuntimeError, match="out of memory") as caught:
+        getattr(seams, name).run("a model", call, 1)
+    del caught
+    assert held[0]() is None and not seams.left_out
