@@ -240,6 +240,10 @@ def test_a_file_that_is_open_is_watched_where_code_reads_by_its_number(tmp_path:
         roots = (by_descriptor, file.fileno())
         unchanged = Unchanged(roots, fingerprint(*roots))
         assert unchanged.changed() is None
+        with (tmp_path / "log").open("w") as log:  # which a program writes to, and cannot read
+            unchanged = Unchanged(roots, fingerprint(*roots))
+            print("a line", file=log, flush=True)
+            assert unchanged.changed() is None
         path.write_text("1")
         assert unchanged.changed() is not None
 

@@ -71,14 +71,14 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(survive: RunIt, tmp_p
     assert first.returncode == -signal.SIGKILL
     second = survive(TRAIN, "killed", dies=16)
     assert second.returncode == -signal.SIGKILL and "gone on after step" in second.stderr, second.stderr
-    before = time.time()
+    before = time.monotonic()
     third = survive(TRAIN, "killed")
     assert third.returncode == 0 and "gone on after step" in third.stderr, third.stderr
     assert "from its start" not in first.stderr + second.stderr + third.stderr
     assert first.stdout + second.stdout + third.stdout == whole.stdout
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
     notes = RunFolder.notes_in(tmp_path / "killed-run")
-    assert notes[GONE_ON][0] in range(8, 16) and before < notes[GONE_ON][1] < time.time() and notes[COST] > 0
+    assert notes[GONE_ON][0] in range(8, 16) and before < notes[GONE_ON][1] < time.monotonic() and notes[COST] > 0
     over = survive(TRAIN, "killed")
     assert over.returncode == 0 and over.stdout == "" and "over already" in over.stderr
     changed = survive(TRAIN + "\nprint()", "killed")

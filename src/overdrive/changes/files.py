@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -242,13 +243,14 @@ def places_of(asked: set[str]) -> set[str]:
 
 
 def open_files() -> list[str]:
-    """Those that this process has open, as far as they have a name."""
+    """Those that this process can read by a number, as far as they have a name: not the log that it writes to."""
     found = []
     with contextlib.suppress(OSError):
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 path = os.readlink(f"/proc/self/fd/{number}")
-                if _may_be_data(path) and os.path.isfile(path):
+                writes = fcntl.fcntl(int(number), fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+                if not writes and _may_be_data(path) and os.path.isfile(path):
                     found.append(path)
     return found
 

@@ -74,7 +74,7 @@ class _Place:
         command += [f"--plan={self._plan}"] if self._plan else []
         command += [f"--record={self._log / 'record'}", "--", *(["-m"] if self._program.module else [])]
         command += [self._program.target, *self._program.arguments]
-        began = time.time()
+        began = time.monotonic()
         with open(self._log / "out", "ab") as out, open(self._log / "err", "ab") as errors:
             process = subprocess.Popen(
                 command,

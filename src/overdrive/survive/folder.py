@@ -15,7 +15,7 @@ from typing import Any
 from overdrive.core.atomic_file import write_atomically
 
 FORMAT = 1
-COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (seconds since 1970)
+COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (time.monotonic())
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 
 

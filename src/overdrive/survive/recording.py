@@ -78,7 +78,7 @@ class Recording:
         """The run is made again up to its snapshot. `noted`: when that was, for who wants to know what it takes."""
         self.wait()
         if noted:
-            self._note(GONE_ON, [self._run.steps, time.time()])
+            self._note(GONE_ON, [self._run.steps, self._clock()])
 
     def _note(self, name: str, value: Any) -> None:
         with contextlib.suppress(OSError):  # no room there: it is told elsewhere
