@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +12,13 @@ import overdrive
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
+from overdrive.core.records import Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.trials.duel import Duel, Pair
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.reasons import other_steps
 from overdrive.tuner.screened import Screened
 
 PACKAGE = Path(overdrive.__file__).parent
@@ -96,3 +100,23 @@ def test_a_screening_that_contradicts_a_duel_does_not_join_it() -> None:
     assert both is not None and 1.0 < both.estimate < 1.03
     found.screened = Screened(settings={"waiting": {}}, speedups={"waiting": Interval(2.05, 2.2, 2.37)})
     assert found.with_its_screening(duel) is None
+
+
+def test_steps_of_any_length_that_are_others_than_before_tell_no_speed() -> None:
+    """An episode's length hangs on what the model says: of a public RL loop a fused optimizer was told as 1.85x."""
+    chance = random.Random(0)
+    plain = TrialSpec(Program("x.py", ()))
+
+    def duel(other: bool, uneven: bool, state: str) -> Duel:
+        pairs = []
+        for at in range(24):
+            one, two = (0.05 * math.exp(chance.gauss(0, 0.6 * uneven)) for _ in range(2))
+            pairs.append(Pair(0, 1, one, (two if other else one) * math.exp(chance.gauss(0, 0.05)), at % 2 == 0))
+        return Duel(plain, plain, pairs, old_trace=Trace(state="a"), new_trace=Trace(state=state))
+
+    uneven, even = duel(False, True, "a"), duel(False, False, "a")
+    assert "do not tell its speed" in (other_steps(uneven, duel(True, True, "b")) or "")
+    assert other_steps(uneven, duel(True, True, "a")) is None, "the same bit for bit: these are the same steps"
+    assert other_steps(uneven, duel(False, True, "b")) is None, "their lengths are the data's"
+    assert other_steps(even, duel(False, False, "b")) is None
+    assert other_steps(None, duel(True, True, "b")) is None

@@ -21,6 +21,7 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.outcomes import Rejected, Standing, won
 from overdrive.tuner.plan_proof import PlanProof
+from overdrive.tuner.reasons import other_steps
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 
 
@@ -126,7 +127,7 @@ class Finaliser:
         found.confirm(duel)
         found.note(*disturbed(duel))
         self._weigh(duel)
-        if wrong := _failure_under_plan(duel) or self._difference(duel):
+        if wrong := _failure_under_plan(duel) or self._difference(duel) or other_steps(found.control, duel):
             found.disprove(f"in the confirmation, {wrong}")
         elif not (duel.old_trace and duel.new_trace) and (duel.exit_reason or duel.old_exit_reason):
             found.note(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")

@@ -27,7 +27,7 @@ from overdrive.trials.run_duel import gains_too_little
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected, gain_of, loosest, shown_exact, without
-from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
+from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller, other_steps
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
@@ -65,6 +65,8 @@ class Judge:
         told = both or duel.published or self._screened(candidate)  # by more than one pair of processes
         if reason is None and wanted == "time" and not told:
             duel, reason = self._in_more_processes(duel)
+        if reason is None and wanted == "time":
+            reason = other_steps(found.control, duel)
         if reason is not None:
             return _rejected(candidate, reason, duel)
         judged = self._check(candidate, duel, kept, new).of_what_acted(candidate.names)

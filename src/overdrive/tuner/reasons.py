@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from overdrive.core.objective import saves, size
+from overdrive.evidence.equivalence import same_bits
 from overdrive.evidence.neighbours import busy, share_disturbed
-from overdrive.evidence.speed import Verdict, verdict
+from overdrive.evidence.speed import Verdict, other_work, verdict
 from overdrive.trials.duel import Duel, are_enough, new_names
 
 # A candidate whose interval reaches this is tried once more, when the plan has become much faster.
 _NARROW_LOSS = 0.95
+
+
+def other_steps(control: Duel | None, duel: Duel) -> str | None:
+    """Why a duel says nothing of speed where steps are of any length, as episodes are; None where it may.
+
+    Args:
+        control: of the program against itself.
+    """
+    one, other = duel.old_trace, duel.new_trace
+    if control is None or (one and other and same_bits(one, other)) or not other_work(control.kept(), duel.kept()):
+        return None
+    return "steps are of any length, and are others than before: their times do not tell its speed"
 
 
 def no_faster(duel: Duel) -> str | None:
