@@ -27,6 +27,7 @@ from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.statistical import StatisticalProof
 from overdrive.report.words import sentence
 from overdrive.trials.checkpoint import TuneCheckpoint
+from overdrive.trials.duel import Duel
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner import neighbours
@@ -515,6 +516,17 @@ def test_a_candidate_for_which_there_is_no_time_is_not_begun_again_by_the_next_c
     assert "broke off" in reasons(found)["layout"] and "too little of the budget" in reasons(found)["blocks"]
     candidates = [spec for spec in program.started if spec.replay is not None and spec.replay.role == "candidate"]
     assert len([spec for spec in candidates if spec.techniques]) == 1
+
+
+def test_what_makes_other_steps_is_left_out_and_not_tried_again(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fused={"contract": Contract.ROUNDING})
+    told: list[Duel] = []
+    monkeypatch.setattr("overdrive.tuner.judge.other_steps", lambda control, duel: told.append(duel) or "other steps")
+    Simulated(paces(fused=2), result=lambda active: "other" if active else "").enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == [] and reasons(found)["fused"] == "other steps" and len(told) == 1
 
 
 def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(

@@ -65,10 +65,10 @@ class Judge:
         told = both or duel.published or self._screened(candidate)  # by more than one pair of processes
         if reason is None and wanted == "time" and not told:
             duel, reason = self._in_more_processes(duel)
-        if reason is None and wanted == "time":
-            reason = other_steps(found.control, duel)
         if reason is not None:
             return _rejected(candidate, reason, duel)
+        if wanted == "time" and (others := other_steps(found.control, duel)):
+            return _rejected(candidate, others, duel, Check(None, others))  # another attempt would say no more
         judged = self._check(candidate, duel, kept, new).of_what_acted(candidate.names)
         if judged.level is None:
             return _rejected(candidate, f"was not seen to keep its contract: {judged.sentence}", duel, judged)
