@@ -49,6 +49,9 @@ class Runs:
     def seconds_for_inputs(self) -> float:
         return 2.0
 
+    def rounds(self, trials: int) -> int:
+        return trials
+
     def side_by_side(self, run: Any, each: Any) -> list[Any]:
         return [run(one, 0) for one in each]
 

@@ -228,7 +228,8 @@ def other_work(control: Sequence[Pair], duel: Sequence[Pair]) -> bool:
         return False
     own, its = ([math.log(pair.seconds_a / pair.seconds_b) for pair in pairs] for pairs in (control, duel))
     lengths = [math.log(pair.seconds_a * pair.seconds_b / pair.steps**2) / 2 for pair in control]
-    return min(_spread(lengths), _spread(its)) > _OF_ANY_LENGTH and _spread(its) > _TIMES_AS_FAR * _spread(own)
+    least = max(_OF_ANY_LENGTH, _TIMES_AS_FAR * _spread(own))
+    return _spread(lengths) > _OF_ANY_LENGTH and _spread(its) > least
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -90,10 +90,13 @@ class ProofRuns:
         wrong = first_broken(invariants)
         return Check(None, wrong.told, invariants=invariants) if wrong else invariants
 
+    def rounds(self, trials: int) -> int:
+        """So many trials, as many at once as the machine allows, one after the other."""
+        return -(-trials // self.at_once)
+
     def seconds_for_inputs(self) -> float:
         """An estimate for `same_inputs`."""
-        together = -(-2 // self.at_once)
-        return (together + self.asks_what_was_made) * self.untimed.digests_seconds
+        return (self.rounds(2) + self.asks_what_was_made) * self.untimed.digests_seconds
 
     def side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""

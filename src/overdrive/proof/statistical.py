@@ -74,7 +74,7 @@ class StatisticalProof:
         outcome: Outcome | None = None
         pace = self.run_seconds
         for look in registration.looks:
-            its, mine = (self._rounds(look - len(arm)) for arm in (original, candidate))
+            its, mine = (self._runs.rounds(look - len(arm)) for arm in (original, candidate))
             until = time.monotonic() + its * self.run_seconds + mine * pace
             ends = latest if latest is not None and until < latest else deadline
             if outcome is not None and until > ends:
@@ -158,8 +158,8 @@ class StatisticalProof:
         there = sum(
             plain is not None and self._checkpoint.run(self._run_name(plain, seed)) is not None for seed in seeds
         )
-        rounds = self._rounds(len(seeds) - there)  # until the original has its first look
-        candidate = self._rounds(len(seeds)) * (started + (each - started) / max(1.0, (1 + gain) / 2))
+        rounds = self._runs.rounds(len(seeds) - there)  # until the original has its first look
+        candidate = self._runs.rounds(len(seeds)) * (started + (each - started) / max(1.0, (1 + gain) / 2))
         return self._runs.seconds_for_inputs() + _SPARE * (rounds * each + candidate)
 
     def seed_curves(self) -> list[list[float]]:
@@ -171,11 +171,7 @@ class StatisticalProof:
 
         With 22 s left a first part of public MNIST's plan had its inputs compared, in 22 s; 27 more were needed.
         """
-        return self._runs.seconds_for_inputs() + self._rounds(LOOKS[0]) * self._soonest
-
-    def _rounds(self, runs: int) -> int:
-        """So many runs, as many at once as the machine allows, one after the other."""
-        return -(-runs // self._runs.at_once)
+        return self._runs.seconds_for_inputs() + self._runs.rounds(LOOKS[0]) * self._soonest
 
     def _steps_of_a_run(self) -> int:
         """As many steps as there is time for; runs at once share the cores. A resumed tune keeps its first answer."""
@@ -186,7 +182,7 @@ class StatisticalProof:
         name = f"steps of a run | {self._metric.name}"
         known = self._checkpoint.registration(name)
         if known is None:
-            rounds = 2 * self._rounds(LOOKS[0])  # until both arms have their first look
+            rounds = 2 * self._runs.rounds(LOOKS[0])  # until both arms have their first look
             each = self._runs.budget.seconds / rounds - self._runs.budget.start
             known = {"steps": max(FEWEST_STEPS, min(most, int(each / step)))}
             self._checkpoint.register(name, known)

@@ -293,11 +293,10 @@ class Findings:
         known = [found for chosen in joining if (found := self.screened.speedup(chosen))]
         if not known or len(known) < len(joining):
             return None
-        one, other = product(known), self.of_any(duel.kept())
+        both = one, other = product(known), self.of_any(duel.kept())
         # They are of one thing: the public RL loop's `waiting`, 2.20x [2.05, 2.37] and 1.01x [0.98, 1.03], was adopted.
         if not max(one.low, other.low) <= min(one.high, other.high):
             return None
-        both = one, other
         return combined(both) if all(0 < each.low < each.high < math.inf for each in both) else None
 
     def noise(self) -> float | None:
