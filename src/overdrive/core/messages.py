@@ -120,6 +120,7 @@ class Ended:
 
     trace: Trace  # without any step where it trained nothing
     observed: Mapping[str, Any] = field(default_factory=dict)
+    reason: ExitReason | None = None  # where it is another than that it ended
 
 
 Command: TypeAlias = Run | Switch | TellFacts | TellTrace | TellRecorded | TellObserved | Stop

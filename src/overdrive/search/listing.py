@@ -172,7 +172,7 @@ def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tup
         trial.run(_STEPS - 1)
         observed, facts = trial.observed(), trial.facts()
     except TrialOver as over:
-        if over.exit_reason.kind != "ended":
+        if not over.exit_reason.by_itself:
             last = pool.last_output.strip().splitlines()
             said = f" ({last[-1][:200]})" if last else ""
             raise CannotList(f"The program fails by itself: {over.exit_reason}{said}.") from None

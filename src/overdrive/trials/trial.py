@@ -192,8 +192,8 @@ class Trial:
                 self.pool.isolation = f"{kind}: {detail}"
             case Failed():
                 self._failure = self._failure or report
-            case Ended(trace, observed) if rank == 0:
-                reason = ExitReason("ended", f"after {trace.steps} {self.spec.unit}s")
+            case Ended(trace, observed, reason) if rank == 0:
+                reason = reason or ExitReason("ended", f"after {trace.steps} {self.spec.unit}s")
                 raise TrialOver(reason, trace if trace.steps else None, observed=observed)
 
     def _post_mortem(self) -> ExitReason:

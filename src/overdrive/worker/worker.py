@@ -303,9 +303,11 @@ class Worker:
             return self._no_training()
         if self.clock.trains:
             return self._training_after_all()
-        if self._answering and self._answering.trains and not self.clock.steps:
-            return Failed(ExitReason("no optimizer", "losses were sent backward, and none stepped"))
-        return Ended(self._trace() if self.clock.steps else Trace(), self._observed())
+        if self.clock.steps:
+            return Ended(self._trace(), self._observed())
+        by_hand = self._answering and self._answering.trains
+        no_optimizer = ExitReason("no optimizer", "losses were sent backward, and none stepped")
+        return Ended(Trace(), self._observed(), no_optimizer if by_hand else None)
 
     def failed(self, error: BaseException) -> Failed:
         first = str(error).strip().split("\n", 1)[0][:300]
