@@ -64,20 +64,25 @@ class ProofRuns:
         trace = self.digests(spec, kind, again)
         return self.original(spec, kind, again) if self._cuts_otherwise(trace) else trace
 
-    def with_whole_epochs(self) -> bool:
-        """Cut no epochs any more, since the program may not bear it; False where it was seen to, or none are cut."""
-        if self._bears_it or not self.epoch:
-            return False
+    @property
+    def may_not_bear_cuts(self) -> bool:
+        """Whether epochs are cut, and no log of the program has shown yet that it bears it."""
+        return self.epoch > 0 and not self._bears_it
+
+    def with_whole_epochs(self) -> None:
+        """Cut no epochs any more."""
         self.epoch = 0
-        return True
 
     def _cuts_otherwise(self, original: Trace | ExitReason) -> bool:
         """Whether its log is to be made again: it failed, perhaps since it counts its samples, or its few epochs came
         to an end before the log was long enough."""
-        if self._bears_it or not self.epoch:
+        if not self.may_not_bear_cuts:
             return False
         if isinstance(original, ExitReason):
-            return original.kind != "late" and self.with_whole_epochs()
+            if original.kind == "late":
+                return False
+            self.with_whole_epochs()
+            return True
         self._bears_it = True
         if not 0 < original.steps < self.steps:
             return False
