@@ -98,6 +98,23 @@ def test_what_differs_is_seen(plain: Trace, old: str, new: str, told: str) -> No
         assert told in check.sentence
 
 
+_TWO_ANSWERS = """
+inputs = keras.Input((6,))
+model = keras.Model(inputs, [keras.layers.Dense(2)(inputs), keras.layers.Dense(2)(inputs)])
+model.compile("sgd", [loss, loss], run_eagerly=True)
+model.fit(x, [y, 1 - y], batch_size=32, epochs=1, verbose=0)
+"""
+
+
+def test_labels_of_each_answer_of_an_eager_step_are_its_batch() -> None:
+    head = PLAIN[: PLAIN.index("model.compile")]
+    one, other = (
+        digests_of(head + _TWO_ANSWERS.replace("[y, 1", labels), "inputs") for labels in ("[y, 1", "[1 - y, 1")
+    )
+    assert one.digests[0].inputs == other.digests[0].inputs
+    assert one.digests[0].batches != other.digests[0].batches
+
+
 def test_what_changes_with_the_parameters_is_the_models_own() -> None:
     text = TAPE.replace("DECORATOR", "@tf.function").replace("step(images, labels)))", "step(images * made, labels)))")
     text = text.replace("seen = []", "seen, made = [], 1.0").replace(

@@ -29,7 +29,8 @@ class DataPipeline(Technique):
     processor time (two cores of an AMD EPYC, batch 64).
 
     When it hurts: the memory that is taken. A program of one epoch gains nothing. Left alone: pipelines that read
-    files or Python generators, that cache by themselves, and samples whose size is not known beforehand.
+    files, look values up in tables or run Python, that cache by themselves, and samples whose size is not known
+    beforehand.
 
     What it watches: nothing after the first epoch: it looks at each pipeline's graph when that is shuffled or batched,
     and a graph stays as it is. What would escape: an array that TensorFlow shares with NumPy instead of copying it, and
@@ -82,29 +83,39 @@ def _repeats_itself(dataset: Any) -> bool:
     """Whether it is arrays, mapped at least once, by functions without any effect or chance."""
     mapped = False
     while type(dataset).__name__ in _MAPS:
-        if _stateful(dataset._map_func.function.graph):
+        function = dataset._map_func.function
+        if _captures_state(function) or _stateful(function.graph):
             return False
         dataset, mapped = dataset._input_dataset, True
     return mapped and type(dataset).__name__ in _SOURCES
 
 
+def _captures_state(function: Any) -> bool:
+    """Whether it is given what the program may change: a table that it looks values up in (which TensorFlow does not
+    call stateful), or another data set."""
+    import tensorflow as tf
+
+    return any(each.dtype in (tf.resource, tf.variant) for each in function.captured_inputs)
+
+
 def _stateful(graph: Any) -> bool:
     """Whether any operation in it, or in a function that it calls, has a state: chance, variables, Python, files."""
-    return any(each.op_def is None or each.op_def.is_stateful for each in graph.get_operations()) or any(
-        node.op in _STATEFUL_CALLS or _is_stateful(node.op)
-        for function in graph.as_graph_def().library.function
-        for node in function.node_def
+    operations = graph.get_operations()
+    called = {node.op for function in graph.as_graph_def().library.function for node in function.node_def}
+    return any(each.op_def is None for each in operations) or any(
+        map(_is_stateful, {each.type for each in operations} | called)
     )
 
 
-_STATEFUL_CALLS = ("StatefulPartitionedCall", "PyFunc", "EagerPyFunc")
+# What TensorFlow does not call stateful, or registers nowhere: files may change, and so may what Python reads.
+_OUTSIDE = ("ReadFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc", "StatefulPartitionedCall")
 
 
 def _is_stateful(name: str) -> bool:
     from tensorflow.python.framework import op_def_registry
 
     found = op_def_registry.get(name)
-    return found is not None and bool(found.is_stateful)
+    return name in _OUTSIDE or (found is not None and bool(found.is_stateful))
 
 
 def _bytes_in(dataset: Any) -> int | None:
