@@ -115,6 +115,18 @@ def test_labels_of_each_answer_of_an_eager_step_are_its_batch() -> None:
     assert one.digests[0].batches != other.digests[0].batches
 
 
+def test_a_function_that_evaluates_can_be_saved_while_steps_are_compared(tmp_path: Path) -> None:
+    saves = f"""
+served = tf.Module()
+served.model = model
+served.serve = tf.function(lambda images: model(images, training=False))
+served.serve(tf.constant(x))
+tf.saved_model.save(served, {str(tmp_path)!r}, signatures=served.serve.get_concrete_function(tf.constant(x)))
+"""
+    found = digests_of(PLAIN.replace("epochs=3", "epochs=1") + saves)
+    assert found.steps == 4 and (tmp_path / "saved_model.pb").exists()
+
+
 def test_what_changes_with_the_parameters_is_the_models_own() -> None:
     text = TAPE.replace("DECORATOR", "@tf.function").replace("step(images, labels)))", "step(images * made, labels)))")
     text = text.replace("seen = []", "seen, made = [], 1.0").replace(

@@ -25,7 +25,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import answers, datasets, parts, predicting
 from overdrive.seams.keras.internals import copy_of_function, plain_eager
-from overdrive.seams.keras.marks import SCOPE, TRAINS
+from overdrive.seams.keras.marks import SCOPE, TRAINS, WRITES
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog, unwrapped
 from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
@@ -179,8 +179,17 @@ class _GraphWatch(StepNotes):
         if self.graph() is None:
             tell(self.hub, [application.optimizer])
             return
+        self._mark(TRAINS, WRITES)
+
+    def _note_evaluation(self, args: Any, result: Any) -> None:
+        super()._note_evaluation(args, result)
+        if self.step_log.columns:
+            self._mark(WRITES)
+
+    def _mark(self, *names: str) -> None:
         for function in getattr(self.here, "running", ()):
-            setattr(function, TRAINS, True)
+            for name in names:
+                setattr(function, name, True)
 
     def _differentiating(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(differentiate)
@@ -210,8 +219,8 @@ class _GraphWatch(StepNotes):
 
         @functools.wraps(run)
         def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if getattr(here, "taking", False) and getattr(function, TRAINS, False):
-                return run(self._without_rows(function), *args, **kwargs)
+            if getattr(here, "taking", False) and getattr(function, WRITES, False):
+                return run(self._as_written(function), *args, **kwargs)
             running = here.__dict__.setdefault("running", [])
             outermost = not running and tf.executing_eagerly()
             running.append(function)
@@ -230,8 +239,8 @@ class _GraphWatch(StepNotes):
 
         @functools.wraps(take)
         def get_concrete_function(function: Any, *args: Any, **kwargs: Any) -> Any:
-            """The graph of a training step as the program wrote it: where it is saved, a variable of ours that it
-            writes to would belong to nothing that is saved, and TensorFlow refuses it."""
+            """The graph as the program wrote it: a variable of ours that it writes to would belong to nothing that is
+            saved with it, and TensorFlow refuses to save such a graph."""
             if not tf.executing_eagerly() or getattr(here, "taking", False):
                 return take(function, *args, **kwargs)
             running = here.__dict__.setdefault("running", [])
@@ -240,17 +249,17 @@ class _GraphWatch(StepNotes):
                 found = take(function, *args, **kwargs)
             finally:
                 running.pop()
-            if not getattr(function, TRAINS, False):
+            if not getattr(function, WRITES, False):
                 return found
             here.taking = True
             try:
-                return take(self._without_rows(function), *args, **kwargs)
+                return take(self._as_written(function), *args, **kwargs)
             finally:
                 here.taking = False
 
         return get_concrete_function
 
-    def _without_rows(self, function: Any) -> Any:
+    def _as_written(self, function: Any) -> Any:
         if function not in self._unwatched:
             self._unwatched[function] = copy_of_function(function)
         return self._unwatched[function]

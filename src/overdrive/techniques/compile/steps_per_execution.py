@@ -38,8 +38,10 @@ class StepsPerExecution(Technique):
     that sets `steps_per_execution` itself; PyTorch, where Keras allows one step in a call.
 
     What it watches: model and callbacks, at each `fit`; from the first one that does not allow it on it goes one step
-    at a time. What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that
-    is added to the others.
+    at a time. What a callback asks in the midst of a `fit` (`evaluate`, `predict`) is answered one batch at a time.
+    What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that is added
+    to the others; and, where two fits allow other numbers of steps, what the program has changed of a compiled model
+    without compiling it again (`trainable`), which Keras does not see until it traces the step anew.
 
     Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
     graph in the loop otherwise.
@@ -88,8 +90,8 @@ class StepsPerExecution(Technique):
 
 @dataclass
 class _Grouped:
-    """A model's compiled functions of several steps, from one `fit` to the next. Kept by the model itself: they hold it,
-    and would keep it alive for as long as anything else holds them."""
+    """A model's compiled functions of several steps, from one `fit` to the next. Kept by the model itself: they hold
+    it, and whoever else held them would keep it alive."""
 
     steps: int
     train: Any
