@@ -273,18 +273,6 @@ def pipeline_of_files() -> dict[str, Any]:
         return piped(tf.data.Dataset.from_tensor_slices((names, Y)).map(read), write)
 
 
-def pipeline_of_a_table() -> dict[str, Any]:
-    """... whose values the program changes after each epoch."""
-    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
-
-    def fill(epoch: int) -> None:
-        table.insert(tf.constant([0, 1], tf.int64), tf.constant([1.0, epoch + 2.0]))
-
-    fill(-1)
-    data = tf.data.Dataset.from_tensor_slices((X, Y))
-    return piped(data.map(lambda x, y: (x * table.lookup(y), y)), fill)
-
-
 def piped(samples: Any, after_epoch: Callable[[int], None]) -> dict[str, Any]:
     data = samples.shuffle(90, seed=4).batch(9)
     made = model()
@@ -332,8 +320,6 @@ def main() -> None:
                 "pipeline with chance": under([("data_pipeline", {})], lambda: pipeline(chance=True)),
                 "files": under([], pipeline_of_files),
                 "files cached": under([("data_pipeline", {})], pipeline_of_files),
-                "table": under([], pipeline_of_a_table),
-                "table cached": under([("data_pipeline", {})], pipeline_of_a_table),
                 "deep": under([], deep),
                 "deep again": under([("gradient_checkpointing", {})], deep),
                 "deep in 16 bits": under([], lambda: deep(policy="mixed_bfloat16")),

@@ -29,8 +29,7 @@ class DataPipeline(Technique):
     processor time (two cores of an AMD EPYC, batch 64).
 
     When it hurts: the memory that is taken. A program of one epoch gains nothing. Left alone: pipelines that read
-    files, look values up in tables or run Python, that cache by themselves, and samples whose size is not known
-    beforehand.
+    files or run Python, that cache by themselves, and samples whose size is not known beforehand.
 
     What it watches: nothing after the first epoch: it looks at each pipeline's graph when that is shuffled or batched,
     and a graph stays as it is. What would escape: an array that TensorFlow shares with NumPy instead of copying it, and
@@ -83,19 +82,10 @@ def _repeats_itself(dataset: Any) -> bool:
     """Whether it is arrays, mapped at least once, by functions without any effect or chance."""
     mapped = False
     while type(dataset).__name__ in _MAPS:
-        function = dataset._map_func.function
-        if _captures_state(function) or _stateful(function.graph):
+        if _stateful(dataset._map_func.function.graph):
             return False
         dataset, mapped = dataset._input_dataset, True
     return mapped and type(dataset).__name__ in _SOURCES
-
-
-def _captures_state(function: Any) -> bool:
-    """Whether it is given what the program may change: a table that it looks values up in (which TensorFlow does not
-    call stateful), or another data set."""
-    import tensorflow as tf
-
-    return any(each.dtype in (tf.resource, tf.variant) for each in function.captured_inputs)
 
 
 def _stateful(graph: Any) -> bool:
@@ -107,8 +97,8 @@ def _stateful(graph: Any) -> bool:
     )
 
 
-# What TensorFlow does not call stateful, or registers nowhere: files may change, and so may what Python reads.
-_OUTSIDE = ("ReadFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc", "StatefulPartitionedCall")
+# TensorFlow calls these stateless (2.21): but files may change, and so may what Python reads.
+_OUTSIDE = ("ReadFile", "MatchingFiles", "PyFuncStateless")
 
 
 def _is_stateful(name: str) -> bool:
