@@ -106,6 +106,42 @@ model.fit(x, [y, 1 - y], batch_size=32, epochs=1, verbose=0)
 """
 
 
+_GIVEN = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.Dense(2)
+
+    def call(self, given):
+        if isinstance(given, tf.SparseTensor):
+            given = tf.sparse.to_dense(given)
+        elif isinstance(given, tf.RaggedTensor):
+            given = given.to_tensor(shape=(None, 6))
+        elif given.dtype.is_complex:
+            given = tf.math.imag(given)
+        return self.inner(given)
+
+model = Net()
+model.compile("sgd", loss)
+model.fit(tf.data.Dataset.from_tensor_slices((KIND, y)).batch(32), epochs=1, verbose=0)
+"""
+_KINDS = {
+    "ragged": "tf.RaggedTensor.from_tensor(x * SCALE)",
+    "sparse": "tf.sparse.from_dense(x * SCALE)",
+    "complex": "tf.complex(x, x * SCALE)",
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_batches_of_any_kind_of_tensor_are_compared(kind: str) -> None:
+    head = PLAIN[: PLAIN.index("model.compile")]
+    one, again, other = (
+        digests_of(head + _GIVEN.replace("KIND", _KINDS[kind]).replace("SCALE", scale)) for scale in ("1", "1", "2")
+    )
+    assert one.steps == 4 and [each.samples for each in one.digests] == [32, 32, 32, 4]
+    assert one.digests == again.digests and one.digests[0].batches != other.digests[0].batches
+
+
 def test_labels_of_each_answer_of_an_eager_step_are_its_batch() -> None:
     head = PLAIN[: PLAIN.index("model.compile")]
     one, other = (
