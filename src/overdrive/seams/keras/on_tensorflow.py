@@ -284,12 +284,11 @@ def _leading_size(inputs: Sequence[Any]) -> Any:
     for _, _, tensors in reversed(inputs):  # the call that the loss was made of, as a rule
         for tensor in tensors:
             if tensor.shape.rank != 0:
-                # Of a tensor whose rank is not known while it is traced (it comes from Python) this is 1 where it has
-                # no dimension: an index of the first would end the program's step.
-                sizes = tensor.dense_shape if isinstance(tensor, tf.SparseTensor) else _sizes(tensor)
-                return tf.reduce_prod(sizes[:1])
+                return _rows(tensor)
     return 0
 
 
-def _sizes(tensor: Any) -> Any:
-    return tf.stack([tensor.nrows()]) if isinstance(tensor, tf.RaggedTensor) else tf.shape(tensor)
+def _rows(tensor: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.nrows()
+    return tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0]
