@@ -164,7 +164,8 @@ def own_step() -> dict[str, Any]:
     inside = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(given))
     made = Steps(given, keras.layers.Dense(2, activation="softmax")(inside))
     made.compile("sgd", "sparse_categorical_crossentropy")
-    return {"losses": losses(made.fit(X, Y, batch_size=30, epochs=2, verbose=0))}
+    made.fit(X, Y, batch_size=30, epochs=2, verbose=0)
+    return {"losses": [float(np.abs(each).sum()) for each in made.get_weights()]}
 
 
 class Residual(keras.layers.Layer):
