@@ -114,7 +114,7 @@ class Net(keras.Model):
 
     def call(self, given):
         if isinstance(given, tf.SparseTensor):
-            given = tf.sparse.to_dense(given)
+            given = tf.ensure_shape(tf.sparse.to_dense(given), (None, 6))
         elif isinstance(given, tf.RaggedTensor):
             given = given.to_tensor(shape=(None, 6))
         elif given.dtype.is_complex:
