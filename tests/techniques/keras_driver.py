@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import tempfile
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +91,49 @@ def counted() -> dict[str, Any]:
     return {"losses": losses(model().fit(X, Y, batch_size=8, verbose=0, callbacks=[counts])), "batches": counts.batches}
 
 
+class Asks(keras.callbacks.Callback):
+    """Looks at its model at each epoch's end: at all samples, and at some batches of more than there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Any] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(9)
+        predicted = self.model.predict(X, batch_size=9, verbose=0)
+        self.found += [predicted.shape[0], float(np.abs(predicted).sum())]
+        self.found += [self.model.evaluate(batches, steps=3, verbose=0)]
+        self.found += [len(self.model.predict(batches.map(lambda x, y: x), steps=3, verbose=0))]
+
+
+def asked() -> dict[str, Any]:
+    """A model that is asked before its fit and, by a callback, in its midst; and fits that Keras itself cuts short."""
+    watch, asks, made = Watch(), Asks(), model()
+    seen: list[Any] = [float(made.predict(X, batch_size=9, verbose=0).sum())]
+    given: dict[str, Any] = {"batch_size": 9, "epochs": 2, "verbose": 0, "validation_data": (X[:40], Y[:40])}
+    seen += losses(made.fit(X, Y, callbacks=[asks, watch], **given))
+    seen += [*asks.found, made.evaluate(X, Y, verbose=0), len(made.predict(X, batch_size=9, verbose=0))]
+    keras.config.set_max_steps_per_epoch(6)
+    try:
+        seen += losses(made.fit(X, Y, **given))
+    finally:
+        keras.config.set_max_steps_per_epoch(None)
+    return {"losses": seen, "steps": watch.steps, "iterations": int(made.optimizer.iterations)}
+
+
+def one_after_another() -> dict[str, Any]:
+    """Models that are made and given up: how many of them live on."""
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    for _ in range(4):
+        made = model()
+        made.fit(X, Y, batch_size=30, verbose=0)
+        alive.update((made, made.optimizer))
+        del made
+        keras.backend.clear_session()
+        gc.collect()
+    return {"losses": [], "alive": sorted(type(each).__name__ for each in alive)}
+
+
 def short() -> dict[str, Any]:
     made = model()
     history = made.fit(X, Y, batch_size=30, epochs=2, verbose=0)
@@ -99,6 +145,27 @@ def short() -> dict[str, Any]:
         "optimizer": type(made.optimizer).__name__,
         "jit": made.jit_compile,
     }
+
+
+class Steps(keras.Model):
+    """With a step of its own, that does not scale its loss."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            value = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.apply(tape.gradient(value, self.trainable_variables), self.trainable_variables)
+        return {"loss": value}
+
+
+def own_step() -> dict[str, Any]:
+    keras.utils.set_random_seed(5)
+    given = keras.Input((6, 6, 1))
+    inside = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(given))
+    made = Steps(given, keras.layers.Dense(2, activation="softmax")(inside))
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    made.fit(X, Y, batch_size=30, epochs=2, verbose=0)
+    return {"losses": [float(np.abs(each).sum()) for each in made.get_weights()]}
 
 
 class Residual(keras.layers.Layer):
@@ -187,9 +254,31 @@ def pipeline(chance: bool = False) -> dict[str, Any]:
     def mapped(x: Any, y: Any) -> Any:
         return (x * 2.0 + (seed.normal([]) if chance else 0.0), y)
 
-    data = tf.data.Dataset.from_tensor_slices((X, Y)).map(mapped).shuffle(90, seed=4).batch(9)
+    return piped(tf.data.Dataset.from_tensor_slices((X, Y)).map(mapped), lambda epoch: None)
+
+
+def pipeline_of_files() -> dict[str, Any]:
+    """... that the program writes anew after each epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def write(epoch: int) -> None:
+            for number, image in enumerate(X):
+                with open(f"{folder}/{number}", "wb") as file:
+                    file.write((image * (epoch + 2)).tobytes())
+
+        def read(path: Any, label: Any) -> Any:
+            return tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.float32), (6, 6, 1)), label
+
+        write(-1)
+        names = [f"{folder}/{number}" for number in range(len(X))]
+        return piped(tf.data.Dataset.from_tensor_slices((names, Y)).map(read), write)
+
+
+def piped(samples: Any, after_epoch: Callable[[int], None]) -> dict[str, Any]:
+    data = samples.shuffle(90, seed=4).batch(9)
     made = model()
-    history = made.fit(data, epochs=3, verbose=0)
+    ends = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: after_epoch(epoch))
+    history = made.fit(data, epochs=3, verbose=0, callbacks=[ends])
     kinds, each = [], data
     while hasattr(each, "_input_dataset"):
         each = each._input_dataset
@@ -197,8 +286,9 @@ def pipeline(chance: bool = False) -> dict[str, Any]:
     return {"losses": losses(history), "cached": any("Cache" in kind for kind in kinds)}
 
 
-def under(plan: list[Any], program: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    recorder = Recorder(losses=True)
+def under(plan: list[Any], program: Callable[[], dict[str, Any]], keep: bool = True) -> dict[str, Any]:
+    """`keep`: as a trial does; `overdrive run` keeps no losses."""
+    recorder = Recorder(losses=keep)
     session = Session(plan, [recorder])
     with session:
         result = program()
@@ -213,10 +303,16 @@ def main() -> None:
                 "fits": under([], fits),
                 "fits in fours": under([("steps_per_execution", {"steps": 4})], fits),
                 "counted": under([("steps_per_execution", {"steps": 4})], counted),
+                "asked": under([], asked),
+                "asked in fours": under([("steps_per_execution", {"steps": 4})], asked),
+                "one after another, alone": one_after_another(),
+                "one after another": under([("steps_per_execution", {"steps": 3})], one_after_another, keep=False),
                 "short": under([], short),
                 "xla": under([("jit_compile", {})], short),
                 "bf16": under([("mixed_precision", {})], short),
                 "fp16": under([("mixed_precision", {"dtype": "float16"})], short),
+                "own step": under([], own_step),
+                "own step in fp16": under([("mixed_precision", {"dtype": "float16"})], own_step),
                 "nested": under([("mixed_precision", {})], nested),
                 "own policy": under([("mixed_precision", {})], own_policy),
                 "own choice": under([("jit_compile", {}), ("steps_per_execution", {})], own_choice),
@@ -224,6 +320,8 @@ def main() -> None:
                 "pipeline cached": under([("data_pipeline", {})], pipeline),
                 "pipeline too large": under([("data_pipeline", {"memory": 0.0})], pipeline),
                 "pipeline with chance": under([("data_pipeline", {})], lambda: pipeline(chance=True)),
+                "files": under([], pipeline_of_files),
+                "files cached": under([("data_pipeline", {})], pipeline_of_files),
                 "deep": under([], deep),
                 "deep again": under([("gradient_checkpointing", {})], deep),
                 "deep in 16 bits": under([], lambda: deep(policy="mixed_bfloat16")),

@@ -33,6 +33,20 @@ def test_several_steps_in_a_call_are_the_same_steps(results: dict[str, Any]) -> 
     assert fours["left"] == 1
 
 
+def test_what_a_callback_asks_in_the_midst_of_a_fit_is_answered_as_written(results: dict[str, Any]) -> None:
+    """`predict` of all samples, `evaluate` of three batches: not of the first of each four, not of four."""
+    plain, fours = results["asked"], results["asked in fours"]
+    assert fours["left_out"] == {} and set(fours["steps"]) == {4}
+    assert fours["losses"] == plain["losses"] and 90 in plain["losses"] and 27 in plain["losses"]
+    assert fours["iterations"] == plain["iterations"] == 2 * 10 + 6 + 4  # Keras was told to stop after 6
+
+
+def test_models_that_the_program_gives_up_are_gone(results: dict[str, Any]) -> None:
+    assert results["one after another"]["left_out"] == {}
+    alone = results["one after another, alone"]["alive"]
+    assert results["one after another"]["alive"] == alone and len(alone) < 4
+
+
 def test_callbacks_that_act_on_batches_see_every_batch(results: dict[str, Any]) -> None:
     assert results["fits in fours"]["batches"] == results["fits"]["batches"] == 12
     assert results["counted"]["batches"] == 12
@@ -56,6 +70,12 @@ def test_layers_compute_in_16_bits_but_for_the_outputs(
     assert found["optimizer"] == optimizer
     assert found["losses"] != results["short"]["losses"]
     assert abs(found["losses"][-1] - results["short"]["losses"][-1]) < 0.2
+
+
+def test_a_step_that_scales_no_loss_has_no_gradients_divided(results: dict[str, Any]) -> None:
+    found = results["own step in fp16"]
+    assert "its train_step is the program's own" in found["left_out"]["mixed_precision"]
+    assert found["losses"] == results["own step"]["losses"]
 
 
 def test_layers_within_layers_go_with_them(results: dict[str, Any]) -> None:
@@ -100,6 +120,11 @@ def test_mapped_samples_are_kept_where_nothing_can_change(results: dict[str, Any
     for arm in ("pipeline too large", "pipeline with chance"):
         assert not results[arm]["cached"]
         assert "no data set was found" in results[arm]["left_out"]["data_pipeline"]
+
+
+def test_samples_of_files_that_the_program_writes_anew_are_read_anew(results: dict[str, Any]) -> None:
+    assert results["files cached"]["losses"] == results["files"]["losses"]
+    assert not results["files cached"]["cached"]
 
 
 def test_no_technique_leaves_a_trace(results: dict[str, Any]) -> None:

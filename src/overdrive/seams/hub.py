@@ -125,6 +125,7 @@ class Seams:
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
         self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)
+        self.evaluation_asked = Around(self)  # (model) its evaluate() or predict(), but those that fit() itself calls
         self.data_opened = Event(self)  # (epoch iterator) made by fit(), evaluate() or predict(), on any backend
         self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
         self.dataset_passed = Around(self)  # (epoch iterator) call() gives the tf.data.Dataset that fit() reads

@@ -14,6 +14,7 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "JAX's trainer": ("_get_jax_state",),
     "JAX's tracer": ("_trace",),
     "TensorFlow's context": ("_initialized",),
+    "function of TensorFlow": ("_clone",),
 }
 # Those that techniques ask for themselves.
 OF_DATA: dict[str, tuple[str, ...]] = {

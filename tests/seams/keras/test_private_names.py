@@ -43,6 +43,8 @@ def thing_of(kind: str) -> Any:
         case "TensorFlow's context":
             pytest.importorskip("tensorflow")
             return import_module("tensorflow.python.eager.context").context()
+        case "function of TensorFlow":
+            return pytest.importorskip("tensorflow").function(lambda: None)
         case "mapped data set":
             return pytest.importorskip("tensorflow").data.Dataset.range(2).map(lambda number: number)
     return import_module("keras.src.trainers.data_adapters.array_data_adapter").ArrayDataAdapter(np.ones((2, 2)))

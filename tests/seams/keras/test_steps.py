@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])"
 
 from overdrive.seams.hub import Seams
 from overdrive.worker.recording import Recorder
-from tests.seams.keras.programs import FIT, ON_BATCH, TAPE, TWO, run
+from tests.seams.keras.programs import FIT, HEAD, ON_BATCH, TAPE, TWO, run
 
 
 def recorded(text: str) -> tuple[Recorder, dict[str, Any]]:
@@ -55,6 +56,75 @@ def test_train_on_batch() -> None:
     recorder, found = recorded(ON_BATCH)
     assert recorder.clock.steps == 5 and recorder.samples == 100
     assert recorder.losses()[0][0] == pytest.approx(float(found["seen"][0]), rel=1e-6)
+
+
+_SAVES = (
+    HEAD
+    + """
+class Trained(tf.Module):
+    def __init__(self):
+        self.model, self.optimizer = model, keras.optimizers.SGD(0.1)
+        self.optimizer.build(self.model.trainable_variables)
+
+    @tf.function
+    def apply(self, gradients):
+        self.optimizer.apply(gradients, self.model.trainable_variables)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6]), tf.TensorSpec([None], tf.int32)])
+    def train(self, images, labels):
+        with tf.GradientTape() as tape:
+            value = loss(labels, self.model(images, training=True))
+        self.apply(tape.gradient(value, self.model.trainable_variables))
+        return {"loss": value}
+
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)])
+trained = Trained()
+signature = trained.train.get_concrete_function() if FIRST else None
+seen = [float(trained.train(tf.constant(x), tf.constant(y))["loss"]) for _ in range(3)]
+tf.saved_model.save(trained, FOLDER, signatures={"train": signature or trained.train.get_concrete_function()})
+variables = [name for name, _ in tf.train.list_variables(FOLDER + "/variables/variables")]
+again = tf.saved_model.load(FOLDER)
+seen += [float(again.signatures["train"](images=tf.constant(x), labels=tf.constant(y))["loss"])]
+seen += [float(trained.train(tf.constant(x), tf.constant(y))["loss"])]
+"""
+)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_step_that_the_program_saves_is_its_own_alone(first: bool, tmp_path: Path) -> None:
+    """`tf.saved_model.save` refuses a function that writes to a variable which is not saved."""
+    texts = [_SAVES.replace("FIRST", str(first)).replace("FOLDER", repr(str(tmp_path / each))) for each in ("a", "b")]
+    plain: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(texts[0], "program", "exec"), plain)
+    recorder, found = recorded(texts[1])
+    assert found["variables"] == plain["variables"]
+    assert found["seen"] == plain["seen"]
+    assert recorder.clock.steps == 4  # but what was made from the folder
+
+
+_LOOKS = (
+    HEAD
+    + """
+import gc, weakref
+alive = weakref.WeakSet()
+
+def look():
+    made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])
+    alive.add(made)
+    judge = tf.function(lambda images: loss(y, made(images, training=False)), autograph=False)
+    judge(tf.constant(x))
+
+for _ in range(4):
+    look()
+    keras.backend.clear_session()
+    gc.collect()
+seen = len(alive)
+"""
+)
+
+
+def test_models_that_are_looked_at_and_given_up_do_not_pile_up() -> None:
+    assert run(_LOOKS, Recorder())["seen"] <= 1  # the last one may still be stepped
 
 
 def test_two_optimizers_make_one_step() -> None:

@@ -147,7 +147,8 @@ def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu) -> None:
     assert inside == [False] * (STEPS + STEPS // 4)
 
 
-def test_the_memory_of_graphs_counts_at_the_peak(gpu: FakeGpu) -> None:
+def test_the_memory_of_graphs_counts_at_the_peak(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.seams.keras import control as of_keras
     from overdrive.seams.torch.control import peak_memory
 
     def between(session: Any, step: int) -> None:
@@ -160,6 +161,8 @@ def test_the_memory_of_graphs_counts_at_the_peak(gpu: FakeGpu) -> None:
     assert sum(gpu.pools.values()) > 1000
     assert peak_memory() == gpu.peak_held >= plain + sum(gpu.pools.values())
     assert gpu.peak < gpu.peak_held  # what tensors use tells less
+    monkeypatch.setattr(of_keras, "backend", lambda: "torch")
+    assert of_keras.peak_memory() == gpu.peak_held
 
 
 def test_what_lies_in_main_memory_is_no_memory_of_the_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,71 @@ def test_what_differs_is_seen(plain: Trace, old: str, new: str, told: str) -> No
         assert told in check.sentence
 
 
+_TWO_ANSWERS = """
+inputs = keras.Input((6,))
+model = keras.Model(inputs, [keras.layers.Dense(2)(inputs), keras.layers.Dense(2)(inputs)])
+model.compile("sgd", [loss, loss], run_eagerly=True)
+model.fit(x, [y, 1 - y], batch_size=32, epochs=1, verbose=0)
+"""
+
+
+_GIVEN = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.Dense(2)
+
+    def call(self, given):
+        if isinstance(given, tf.SparseTensor):
+            given = tf.ensure_shape(tf.sparse.to_dense(given), (None, 6))
+        elif isinstance(given, tf.RaggedTensor):
+            given = given.to_tensor(shape=(None, 6))
+        elif given.dtype.is_complex:
+            given = tf.math.imag(given)
+        return self.inner(given)
+
+model = Net()
+model.compile("sgd", loss)
+model.fit(tf.data.Dataset.from_tensor_slices((KIND, y)).batch(32), epochs=1, verbose=0)
+"""
+_KINDS = {
+    "ragged": "tf.RaggedTensor.from_tensor(x * SCALE)",
+    "sparse": "tf.sparse.from_dense(x * SCALE)",
+    "complex": "tf.complex(x, x * SCALE)",
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_batches_of_any_kind_of_tensor_are_compared(kind: str) -> None:
+    head = PLAIN[: PLAIN.index("model.compile")]
+    one, again, other = (
+        digests_of(head + _GIVEN.replace("KIND", _KINDS[kind]).replace("SCALE", scale)) for scale in ("1", "1", "2")
+    )
+    assert one.steps == 4 and [each.samples for each in one.digests] == [32, 32, 32, 4]
+    assert one.digests == again.digests and one.digests[0].batches != other.digests[0].batches
+
+
+def test_labels_of_each_answer_of_an_eager_step_are_its_batch() -> None:
+    head = PLAIN[: PLAIN.index("model.compile")]
+    one, other = (
+        digests_of(head + _TWO_ANSWERS.replace("[y, 1", labels), "inputs") for labels in ("[y, 1", "[1 - y, 1")
+    )
+    assert one.digests[0].inputs == other.digests[0].inputs
+    assert one.digests[0].batches != other.digests[0].batches
+
+
+def test_a_function_that_evaluates_can_be_saved_while_steps_are_compared(tmp_path: Path) -> None:
+    saves = f"""
+served = tf.Module()
+served.model = model
+served.serve = tf.function(lambda images: model(images, training=False))
+served.serve(tf.constant(x))
+tf.saved_model.save(served, {str(tmp_path)!r}, signatures=served.serve.get_concrete_function(tf.constant(x)))
+"""
+    found = digests_of(PLAIN.replace("epochs=3", "epochs=1") + saves)
+    assert found.steps == 4 and (tmp_path / "saved_model.pb").exists()
+
+
 def test_what_changes_with_the_parameters_is_the_models_own() -> None:
     text = TAPE.replace("DECORATOR", "@tf.function").replace("step(images, labels)))", "step(images * made, labels)))")
     text = text.replace("seen = []", "seen, made = [], 1.0").replace(

@@ -47,11 +47,12 @@ def synchronize() -> None:
 
 
 def peak_memory() -> int:
-    """Of the GPUs in use, as the backend's allocator counts; 0 where none is used."""
+    """Bytes of the GPUs in use, as the backend's allocator counts; 0 where none is used. On PyTorch those that it
+    holds, as for PyTorch's own programs: the memory of CUDA graphs is in no tensor's use between two replays."""
     if backend() == "torch":
         cuda = sys.modules["torch"].cuda
         used = range(cuda.device_count()) if cuda.is_initialized() else ()
-        return sum(int(cuda.max_memory_allocated(each)) for each in used)
+        return sum(int(cuda.max_memory_reserved(each)) for each in used)
     if backend() == "jax":
         counted = [device.memory_stats() for device in sys.modules["jax"].local_devices() if device.platform == "gpu"]
         return sum(int((each or {}).get("peak_bytes_in_use", 0)) for each in counted)

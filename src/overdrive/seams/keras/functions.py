@@ -60,8 +60,12 @@ class Functions:
 
 
 def parts_of(batch: Any) -> tuple[list[Any], list[Any]]:
-    """The arrays of a batch as such a function is given it: inputs, and all else."""
-    x, y, weights = data_adapter_utils.unpack_x_y_sample_weight(batch)
+    """The arrays of a batch as such a function is given it: inputs, and all else. Of what only a `train_step` of the
+    program's own can take apart (four parts, say) all are inputs."""
+    try:
+        x, y, weights = data_adapter_utils.unpack_x_y_sample_weight(batch)
+    except ValueError:
+        x, y, weights = batch, None, None
     inputs, others = (
         [each for each in keras.tree.flatten(part) if hasattr(each, "shape")] for part in (x, (y, weights))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from overdrive.seams.keras.step_log import unwrapped
@@ -44,6 +44,11 @@ def called_again(layer: Any, training: bool) -> Iterator[None]:
         layer._maybe_reset_call_context()
 
 
+def is_of_fit(given: Mapping[str, Any]) -> bool:
+    """Whether an `evaluate` with these arguments is called by `fit`, for the validation data that it was given."""
+    return bool(given.get("_use_cached_eval_dataset"))
+
+
 def mask_of(tensor: Any) -> Any:
     return getattr(tensor, "_keras_mask", None)
 
@@ -64,6 +69,11 @@ def plain_eager() -> bool:
     from tensorflow.python.eager import context, record
 
     return bool(context.executing_eagerly()) and not record.could_possibly_record()
+
+
+def copy_of_function(function: Any) -> Any:
+    """A `tf.function` of the same Python function with the same settings, of which nothing has been traced yet."""
+    return function._clone(None)
 
 
 def batches_of(adapter: Any) -> tuple[Any, int] | None:

@@ -2,3 +2,4 @@
 
 SCOPE = "overdrive"  # of our own operations in the program's graphs
 TRAINS = "overdrive_trains"  # set on functions in whose graphs an optimizer is applied
+WRITES = "overdrive_writes"  # set on functions into whose graphs we have put operations that write

@@ -1,4 +1,4 @@
-"""Seams *keras used*, *model compiled*, *fit called*, *data opened* and *train function made*."""
+"""Seams *keras used*, *model compiled*, *fit called*, *evaluation asked*, *data opened* and *train function made*."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.trainers.trainer import Trainer
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.internals import is_of_fit
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import Around, Event
 
@@ -25,6 +26,9 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         patches.replace(Trainer, "compile", _around(hub.model_compiled, Trainer.compile))
     if hub.fit_called.wanted:
         patches.replace(backend_trainer, "fit", _around(hub.fit_called, backend_trainer.fit))
+    if hub.evaluation_asked.wanted:
+        for name in ("evaluate", "predict"):
+            patches.replace(backend_trainer, name, _asked(hub.evaluation_asked, getattr(backend_trainer, name)))
     if hub.data_opened.wanted:
         open_data = EpochIterator.__init__
 
@@ -56,6 +60,16 @@ def _told(point: Event, make: Callable[..., None]) -> Callable[..., None]:
         make(self, *args, **kwargs)
 
     return __init__
+
+
+def _asked(point: Around, method: Callable[..., Any]) -> Callable[..., Any]:
+    told = _around(point, method)
+
+    @functools.wraps(method)
+    def asked(model: Any, *args: Any, **kwargs: Any) -> Any:
+        return (method if is_of_fit(kwargs) else told)(model, *args, **kwargs)
+
+    return asked
 
 
 def _around(point: Around, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import tensorflow as tf
@@ -23,11 +24,11 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import answers, datasets, parts, predicting
-from overdrive.seams.keras.internals import plain_eager
-from overdrive.seams.keras.marks import SCOPE, TRAINS
+from overdrive.seams.keras.internals import copy_of_function, plain_eager
+from overdrive.seams.keras.marks import SCOPE, TRAINS, WRITES
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog, unwrapped
-from overdrive.seams.keras.steps import StepNotes, tell, wanted
+from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
 
 _MOST_EAGER = 1024  # rows of eager steps that stay on their device
@@ -108,12 +109,12 @@ class GraphStepLog(StepLog):
             return []
         count = int(self._count.numpy())
         new, self._told = count - self._told, count
-        if len(self.optimizers) == 1:
+        if self.known == 1:
             if count - self._read > CAPACITY // 2:
                 self.read()
-            return self.optimizers * new
+            return [self.optimizer(0)] * new
         self.read()
-        return [self.optimizers[row[OPTIMIZER]] for row in self.rows[len(self.rows) - min(new, len(self.rows)) :]]
+        return [self.optimizer(int(row[OPTIMIZER])) for row in self.rows[len(self.rows) - min(new, len(self.rows)) :]]
 
     def read(self) -> None:
         new = [row.numpy() for row in self._eager]
@@ -137,11 +138,16 @@ class GraphStepLog(StepLog):
 class _GraphWatch(StepNotes):
     step_log: GraphStepLog
 
+    def __init__(self, hub: Seams) -> None:
+        super().__init__(hub)
+        self._unwatched: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by function: the same without our rows
+
     def enter(self, patches: Patches) -> None:
         super().enter(patches)
         patches.replace(tf.GradientTape, "gradient", self._differentiating(tf.GradientTape.gradient))
         function = polymorphic_function.Function
         patches.replace(function, "__call__", self._running(function.__call__))
+        patches.replace(function, "get_concrete_function", self._taking(function.get_concrete_function))
 
     def graph(self) -> Any:
         return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -163,8 +169,9 @@ class _GraphWatch(StepNotes):
         return list(tf.nest.flatten(thing))
 
     def looks_away(self) -> bool:
-        """A layer that is called again in the backward pass (`keras.remat`) has gradients of its own taken there."""
-        return getattr(self.here, "differentiating", False)
+        """A layer that is called again in the backward pass (`keras.remat`) has gradients of its own taken there; and
+        what the program takes away is its own alone."""
+        return getattr(self.here, "differentiating", False) or getattr(self.here, "taking", False)
 
     def write(self, application: Application) -> None:
         with tf.name_scope(SCOPE):
@@ -172,8 +179,17 @@ class _GraphWatch(StepNotes):
         if self.graph() is None:
             tell(self.hub, [application.optimizer])
             return
+        self._mark(TRAINS, WRITES)
+
+    def _note_evaluation(self, args: Any, result: Any) -> None:
+        super()._note_evaluation(args, result)
+        if self.step_log.columns:
+            self._mark(WRITES)
+
+    def _mark(self, *names: str) -> None:
         for function in getattr(self.here, "running", ()):
-            setattr(function, TRAINS, True)
+            for name in names:
+                setattr(function, name, True)
 
     def _differentiating(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(differentiate)
@@ -193,14 +209,18 @@ class _GraphWatch(StepNotes):
     def _note_loss(self, target: Any, sources: Any) -> None:
         if not any(hasattr(each, "trainable") for each in tf.nest.flatten(sources)):
             return  # with respect to an input: a penalty on it, say
-        for each in tf.nest.flatten(target):
-            self.losses.append((self.graph(), tf.convert_to_tensor(self.unscaled(each))))
+        here = self.graph()
+        before = self.losses[-MOST_NOTED:] if here is None else self._within(here, self.losses)
+        noted = [(here, tf.convert_to_tensor(self.unscaled(each))) for each in tf.nest.flatten(target)]
+        self.losses = [*before, *noted]
 
     def _running(self, run: Callable[..., Any]) -> Callable[..., Any]:
         here = self.here
 
         @functools.wraps(run)
         def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if getattr(here, "taking", False) and getattr(function, WRITES, False):
+                return run(self._as_written(function), *args, **kwargs)
             running = here.__dict__.setdefault("running", [])
             outermost = not running and tf.executing_eagerly()
             running.append(function)
@@ -213,6 +233,36 @@ class _GraphWatch(StepNotes):
             return result
 
         return __call__
+
+    def _taking(self, take: Callable[..., Any]) -> Callable[..., Any]:
+        here = self.here
+
+        @functools.wraps(take)
+        def get_concrete_function(function: Any, *args: Any, **kwargs: Any) -> Any:
+            """The graph as the program wrote it: a variable of ours that it writes to would belong to nothing that is
+            saved with it, and TensorFlow refuses to save such a graph."""
+            if not tf.executing_eagerly() or getattr(here, "taking", False):
+                return take(function, *args, **kwargs)
+            running = here.__dict__.setdefault("running", [])
+            running.append(function)
+            try:
+                found = take(function, *args, **kwargs)
+            finally:
+                running.pop()
+            if not getattr(function, WRITES, False):
+                return found
+            here.taking = True
+            try:
+                return take(self._as_written(function), *args, **kwargs)
+            finally:
+                here.taking = False
+
+        return get_concrete_function
+
+    def _as_written(self, function: Any) -> Any:
+        if function not in self._unwatched:
+            self._unwatched[function] = copy_of_function(function)
+        return self._unwatched[function]
 
     def _returned(self, trains: bool) -> None:
         self.hub.at_work.publish()
@@ -234,5 +284,11 @@ def _leading_size(inputs: Sequence[Any]) -> Any:
     for _, _, tensors in reversed(inputs):  # the call that the loss was made of, as a rule
         for tensor in tensors:
             if tensor.shape.rank != 0:
-                return tf.shape(tensor)[0]
+                return _rows(tensor)
     return 0
+
+
+def _rows(tensor: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.nrows()
+    return tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0]

@@ -24,7 +24,7 @@ from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.parts import Kind, Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, unwrapped
-from overdrive.seams.keras.steps import StepNotes, tell, wanted
+from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
 
 
@@ -139,7 +139,7 @@ class _TorchWatch(StepNotes):
 
     def _note_losses(self, tensors: Any) -> None:
         self.losses += [(None, self.unscaled(each).detach()) for each in tensors]
-        del self.losses[:-64]  # of a program that steps another way
+        del self.losses[:-MOST_NOTED]  # of a program that steps another way
 
     def write(self, application: Application) -> None:
         self.step_log.write(application)

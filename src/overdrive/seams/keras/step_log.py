@@ -49,12 +49,13 @@ class Columns:
 
 
 class StepLog:
-    """`keep`: whether all rows stay in `rows` when they have been read, or only those of the last steps."""
+    """Rows, and the optimizers that they are of."""
 
     def __init__(self) -> None:
-        self.keep = False
+        self._kept: list[Any] | None = None  # the optimizers, where they are kept alive
+        self._optimizers: list[Callable[[], Any]] = []  # weak: a program that makes one after the other gives them up
+        self._gone: dict[int, _Gone] = {}
         self.samples = 0  # of all rows read so far
-        self.optimizers: list[Any] = []
         self.rows: list[np.ndarray[Any, Any]] = []  # read so far, in order
         self.columns: list[Columns] = []
 
@@ -67,6 +68,31 @@ class StepLog:
     @property
     def width(self) -> int:
         return _OWN + sum(each.width for each in self.columns)
+
+    @property
+    def keep(self) -> bool:
+        """Whether all rows stay in `rows` when they have been read, or only those of the last steps; and whether
+        optimizers, which hold their models' weights, stay alive when the program has given them up."""
+        return self._kept is not None
+
+    @keep.setter
+    def keep(self, keep: bool) -> None:
+        self._kept = self.optimizers if keep else None
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """Those that are alive, in the order in which they were first applied."""
+        return [each for ref in self._optimizers if (each := ref()) is not None]
+
+    @property
+    def known(self) -> int:
+        """How many optimizers there were so far."""
+        return len(self._optimizers)
+
+    def optimizer(self, place: int) -> Any:
+        """That of a number; where it is gone, something in its stead that is always the same."""
+        found = self._optimizers[place]()
+        return self._gone.setdefault(place, _Gone()) if found is None else found
 
     def before(self, application: Application) -> None:
         for each in self.columns:
@@ -83,10 +109,14 @@ class StepLog:
         return [value for each in self.columns for value in each.fill(application)]
 
     def place(self, optimizer: Any) -> int:
-        """Its number in `optimizers`, where it now is."""
-        if all(known is not optimizer for known in self.optimizers):
-            self.optimizers.append(optimizer)
-        return next(i for i, known in enumerate(self.optimizers) if known is optimizer)
+        """Its number, which it has from now on."""
+        for number, known in enumerate(self._optimizers):
+            if known() is optimizer:
+                return number
+        self._optimizers.append(weakref.ref(optimizer))
+        if self._kept is not None:
+            self._kept.append(optimizer)
+        return len(self._optimizers) - 1
 
     def settle(self) -> None:
         """Bring the program's variables up to date, where the backend keeps their values elsewhere meanwhile."""
@@ -107,7 +137,7 @@ class StepLog:
         pending: list[Any] = []
         for row in self.rows:
             pending.append(row)
-            if clock.tick(self.optimizers[int(row[OPTIMIZER])]):
+            if clock.tick(self.optimizer(int(row[OPTIMIZER]))):
                 steps.append(pending)
                 pending = []
         return steps
@@ -118,6 +148,10 @@ class StepLog:
         self.rows += rows
         if not self.keep:
             del self.rows[:-CAPACITY]
+
+
+class _Gone:
+    """An optimizer that is no more."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class StepRecorder:
         from overdrive.seams.keras.step_log import step_log_of
 
         step_log = step_log_of(self._hub)
-        step_log.keep |= self._keep
+        if self._keep and not step_log.keep:
+            step_log.keep = True
         return step_log
 
     def stepped(self, optimizer: Any, ticked: bool) -> bool:

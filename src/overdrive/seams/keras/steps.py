@@ -22,6 +22,8 @@ from overdrive.seams.keras.step_log import Application, step_log_of
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import OBSERVER, reason_of
 
+MOST_NOTED = 64  # labels, and losses, of a program that applies no optimizer
+
 
 def wanted(hub: Seams) -> bool:
     return bool(hub.step_ends.subscribers or hub.between_steps.subscribers)
@@ -164,9 +166,9 @@ class StepNotes:
         tensors = [each for each in self.flat([args, given]) if self.is_tensor(each)]
         if not tensors:
             return  # a symbolic call, that builds the model
-        if here is None:  # eager: only the last one, evaluation between steps would pile up
-            self.inputs = [each for each in self.inputs if each[0] is not None]
-        self.inputs.append((here, (model, kwargs.get("training"), tensors)))
+        self.inputs = [*self._within(here, self.inputs), (here, (model, kwargs.get("training"), tensors))]
+        if here is None:
+            self.labels.clear()  # of an evaluation, say; those of this call are still to come
 
     def _note_evaluation(self, args: Any, result: Any) -> None:
         given, answers = ([each for each in self.flat(thing) if self.is_tensor(each)] for thing in (args, result))
@@ -189,6 +191,13 @@ class StepNotes:
 
     def _note_labels(self, given: Any) -> None:
         here = self.graph()
-        if here is None:  # eager: evaluation between steps would pile up
-            self.labels = [each for each in self.labels if each[0] is not None]
-        self.labels += [(here, each) for each in self.flat(given) if self.is_tensor(each)]
+        before = self.labels[-MOST_NOTED:] if here is None else self._within(here, self.labels)
+        self.labels = [*before, *((here, each) for each in self.flat(given) if self.is_tensor(each))]
+
+    def _within(self, here: Any, noted: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Those that an application of an optimizer may still come for: of the graph `here`, and of those it lies in.
+
+        Of what runs eagerly none: only the last call counts, evaluation between steps would pile up. A graph that is
+        no more being traced would be kept alive, with its model, in a program that only evaluates.
+        """
+        return [each for each in noted if here is not None and self.reaches(here, each[0])]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ON_TORCH = "Keras runs on PyTorch here, and allows one step in a call there"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_KEPT = "_overdrive_grouped"  # of a model
 _TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
 
@@ -37,8 +38,10 @@ class StepsPerExecution(Technique):
     that sets `steps_per_execution` itself; PyTorch, where Keras allows one step in a call.
 
     What it watches: model and callbacks, at each `fit`; from the first one that does not allow it on it goes one step
-    at a time. What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that
-    is added to the others.
+    at a time. What a callback asks in the midst of a `fit` (`evaluate`, `predict`) is answered one batch at a time.
+    What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that is added
+    to the others; and, where two fits allow other numbers of steps, what the program has changed of a compiled model
+    without compiling it again (`trainable`), which Keras does not see until it traces the step anew.
 
     Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
     graph in the loop otherwise.
@@ -80,30 +83,40 @@ class StepsPerExecution(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         executions = _Executions(int(settings["steps"]))
         seams.fit_called.subscribe(executions.fit)
+        seams.evaluation_asked.subscribe(executions.evaluation)
         seams.on_undo(executions.undo)
         return seams.handle()
 
 
-@dataclass(frozen=True)
-class _GroupedFunctions:
-    """A model's compiled functions of several steps, from one `fit` to the next."""
+@dataclass
+class _Grouped:
+    """A model's compiled functions of several steps, from one `fit` to the next. Kept by the model itself: they hold
+    it, and whoever else held them would keep it alive."""
 
     steps: int
     train: Any
     test: Any
 
 
+@dataclass
+class _UnderWay:
+    """A `fit` that makes several steps in a call. `test`: the model's own test function, of one step."""
+
+    test: Any
+
+
 class _Executions:
     def __init__(self, steps: int) -> None:
         self._wanted = steps
-        self._kept: WeakKeyDictionary[Any, _GroupedFunctions] = WeakKeyDictionary()
+        self._models: WeakSet[Any] = WeakSet()  # that have grouped functions
+        self._under_way: dict[int, _UnderWay] = {}  # by the model's id
         self._used = False
 
     def fit(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import keras
 
         given = inspect.signature(keras.Model.fit).bind(model, *args, **kwargs).arguments
-        kept = self._kept.pop(model, None)
+        kept = vars(model).pop(_KEPT, None)
         ours = kept is not None and model.train_function is kept.train  # else compiled anew since then
         steps = self._wanted
         reason = _obstacle(model) or _hooked(given.get("callbacks"))
@@ -117,7 +130,7 @@ class _Executions:
                 raise CannotInstall(reason)
             return call(*args, **kwargs)
         self._used = True
-        own_test = model.test_function
+        under_way = self._under_way[id(model)] = _UnderWay(model.test_function)
         if kept is not None and ours and kept.steps == steps:
             model.test_function = kept.test
         else:
@@ -127,15 +140,32 @@ class _Executions:
             return call(*args, **kwargs)
         finally:
             # `evaluate` and `train_on_batch` go one step at a time, as written.
-            self._kept[model] = _GroupedFunctions(steps, model.train_function, model.test_function)
+            vars(model)[_KEPT] = _Grouped(steps, model.train_function, model.test_function)
+            self._models.add(model)
             model.steps_per_execution = 1
-            model.test_function = own_test
+            model.test_function = under_way.test
+            del self._under_way[id(model)]
+
+    def evaluation(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`evaluate` or `predict` of a callback while `fit` is under way: one step at a time, as written. Grouped, more
+        batches than the program asks for would be looked at, or fewer than there are."""
+        under_way = self._under_way.get(id(model))
+        if under_way is None:
+            return call(*args, **kwargs)
+        steps, test = model.steps_per_execution, model.test_function
+        model.steps_per_execution, model.test_function = 1, under_way.test
+        try:
+            return call(*args, **kwargs)
+        finally:
+            under_way.test = model.test_function
+            model.steps_per_execution, model.test_function = steps, test
 
     def undo(self) -> None:
-        for model, kept in list(self._kept.items()):
-            if model.train_function is kept.train:
+        for model in list(self._models):
+            kept = vars(model).pop(_KEPT, None)
+            if kept is not None and model.train_function is kept.train:
                 model.train_function = None  # made again when it is needed
-        self._kept.clear()
+        self._models.clear()
 
 
 def _obstacle(model: Any) -> str | None:
@@ -154,7 +184,11 @@ def _obstacle(model: Any) -> str | None:
 
 def _divisor(wanted: int, given: Mapping[str, Any]) -> int:
     """The largest number of steps, up to `wanted`, after which `fit` stops exactly where it would have stopped."""
+    import keras
+
     limits = [int(given[name]) for name in ("steps_per_epoch", "validation_steps") if given.get(name)]
+    most = getattr(keras.config, "max_steps_per_epoch", lambda: None)()  # of debugging runs, for both
+    limits += [int(most)] if most else []
     return next(steps for steps in range(wanted, 0, -1) if all(limit % steps == 0 for limit in limits))
 
 

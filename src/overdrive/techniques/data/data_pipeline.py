@@ -29,7 +29,7 @@ class DataPipeline(Technique):
     processor time (two cores of an AMD EPYC, batch 64).
 
     When it hurts: the memory that is taken. A program of one epoch gains nothing. Left alone: pipelines that read
-    files or Python generators, that cache by themselves, and samples whose size is not known beforehand.
+    files or run Python, that cache by themselves, and samples whose size is not known beforehand.
 
     What it watches: nothing after the first epoch: it looks at each pipeline's graph when that is shuffled or batched,
     and a graph stays as it is. What would escape: an array that TensorFlow shares with NumPy instead of copying it, and
@@ -90,21 +90,22 @@ def _repeats_itself(dataset: Any) -> bool:
 
 def _stateful(graph: Any) -> bool:
     """Whether any operation in it, or in a function that it calls, has a state: chance, variables, Python, files."""
-    return any(each.op_def is None or each.op_def.is_stateful for each in graph.get_operations()) or any(
-        node.op in _STATEFUL_CALLS or _is_stateful(node.op)
-        for function in graph.as_graph_def().library.function
-        for node in function.node_def
+    operations = graph.get_operations()
+    called = {node.op for function in graph.as_graph_def().library.function for node in function.node_def}
+    return any(each.op_def is None for each in operations) or any(
+        map(_is_stateful, {each.type for each in operations} | called)
     )
 
 
-_STATEFUL_CALLS = ("StatefulPartitionedCall", "PyFunc", "EagerPyFunc")
+# TensorFlow calls these stateless (2.21): but files may change, and so may what Python reads.
+_OUTSIDE = ("ReadFile", "MatchingFiles", "PyFuncStateless")
 
 
 def _is_stateful(name: str) -> bool:
     from tensorflow.python.framework import op_def_registry
 
     found = op_def_registry.get(name)
-    return found is not None and bool(found.is_stateful)
+    return name in _OUTSIDE or (found is not None and bool(found.is_stateful))
 
 
 def _bytes_in(dataset: Any) -> int | None:

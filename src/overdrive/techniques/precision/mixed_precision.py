@@ -28,7 +28,8 @@ class MixedPrecision(Technique):
     When it hurts: elsewhere it is slower. With Keras's policy for all layers a network fed with unnormalised data
     (0 to 255) stopped learning; with its outputs left in 32 bits, as here, it did not. Evaluation and prediction
     are in 16 bits inside, too, and a model that is saved keeps the policy. Left alone: models with a policy of
-    their own, subclassed models (their output layers are not known), and models that are trained without `compile`.
+    their own, subclassed models (their output layers are not known), models that are trained without `compile`, and
+    with fp16 those with a `train_step` of their own, whose gradients would be divided by a scale that no loss had.
 
     What it watches: the policies of all layers, at each `compile` of a model. What would escape: layers that are added
     after it, which stay in 32 bits, and code in a layer that looks at the type of its inputs.
@@ -80,6 +81,8 @@ class _Policies:
             raise CannotInstall("the program has a policy of its own")
         outputs = {id(each) for each in layers_of(_output_layers(model))}
         if self._name == "mixed_float16":
+            if not type(model).train_step.__module__.startswith("keras."):
+                raise CannotInstall("its train_step is the program's own, which may not scale its loss")
             args, kwargs = (), _with_loss_scaling(model, args, kwargs)
         for layer in layers:
             if id(layer) not in outputs and layer not in self._before:

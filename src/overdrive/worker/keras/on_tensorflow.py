@@ -37,11 +37,23 @@ def checksum(things: Iterable[Any]) -> Any:
     """Of tensors and variables, in their order: a scalar of int64."""
     total = tf.constant(0, tf.int64)
     for thing in things:
-        total = total * _NEXT + _of_one(value_of(thing))
+        for part in _parts(thing):
+            total = total * _NEXT + _of_one(part)
     return total
 
 
+def _parts(thing: Any) -> list[Any]:
+    """Dense tensors: a ragged or a sparse one is several, its values first."""
+    if isinstance(thing, tf.RaggedTensor):
+        return [thing.flat_values, *thing.nested_row_splits]
+    if isinstance(thing, tf.SparseTensor):
+        return [thing.values, thing.indices, thing.dense_shape]
+    return [value_of(thing)]
+
+
 def _of_one(tensor: Any) -> Any:
+    if tensor.dtype.is_complex:
+        tensor = tf.stack([tf.math.real(tensor), tf.math.imag(tensor)])
     if tensor.dtype == tf.string:
         whole = tf.strings.to_hash_bucket_fast(tensor, 2**62)
     elif tensor.dtype.is_floating:
@@ -57,6 +69,7 @@ def _of_one(tensor: Any) -> Any:
 
 def sketch(tensor: Any) -> list[Any]:
     """`worker.digests.sketch`, as bits, by operations of a graph."""
+    tensor = _parts(tensor)[0]
     size = tf.size(tensor)
     spacing = tf.bitwise.bitwise_or((size + MOST_SKETCHED - 1) // MOST_SKETCHED, 1)  # as `digests.spacing`
     flat = tf.cast(tf.reshape(tensor, [-1])[::spacing], tf.float64)

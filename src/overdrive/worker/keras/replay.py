@@ -148,10 +148,11 @@ class KerasSteps:
     # -- between steps ------------------------------------------------------------------------------
 
     def _step_ends(self, optimizer: Any) -> None:
-        known = self._step_log.optimizers if self._step_log is not None else []
         self._boundary = False
-        if any(each is optimizer for each in known):  # else of another framework
-            self._boundary = self._iterations.over(optimizer, alone=len(known) < 2)
+        if self._step_log is not None and any(each is optimizer for each in self._step_log.optimizers):
+            self._boundary = self._iterations.over(
+                optimizer, alone=self._step_log.known < 2
+            )  # else another framework's
 
     def _between_steps(self) -> None:
         if self._boundary and self._replay is not None:

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.torch.internals import graph_is_kept, version_of
 from overdrive.seams.torch.modules import swapped
 from overdrive.seams.torch.weights import copies_of
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
+from overdrive.techniques.compile.cuda_graphs.flat import parts_of, result_of, unflattened
 from overdrive.techniques.compile.cuda_graphs.outside import Outside, no_cached_casts
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, leaves_behind
 
@@ -50,17 +50,18 @@ class RecordedCall:
         graph_pool: GraphPool,
         model: nn.Module,
         call: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
+        leaves: list[Any],
+        form: Any,
         copied: Copied = lambda model, inputs: None,
     ) -> None:
+        """`leaves`, `form`: of the arguments (see `flat`)."""
         self._copied = copied
         self.recorded = False
         self.failed = ""  # why its backward pass was carried out by the program's own forward pass, if it was
         self.warm_ups = 0
         self._recording = False
         self._graph_pool, self._model, self._call = graph_pool, model, call
-        leaves, self._spec = tree_flatten((args, kwargs))
+        self._form = form
         self._constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self._inputs = [
@@ -73,7 +74,7 @@ class RecordedCall:
         self._wanted = [each for each in self._inputs if each.requires_grad]
         self._wanted += [self._aliases[id(each)] for each in self.parameters]
         self._made: list[Any] = []  # what the last forward pass that was carried out gave
-        self._made_spec: Any = None
+        self._made_form: Any = None
         self._results: list[torch.Tensor] = []
         self._given: list[torch.Tensor] = []  # gradients of the results that have one
         self._gradients: list[torch.Tensor | None] = []
@@ -89,11 +90,10 @@ class RecordedCall:
         handle = self._handle() if self._handle else None
         return handle is not None and not handle.spent
 
-    def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def __call__(self, call: Callable[..., Any], leaves: list[Any]) -> Any:
         if self.failed:
             raise Refused(self.failed)
         self._call = call
-        leaves = tree_flatten((args, kwargs))[0]
         if not self.recorded:
             if self.warm_ups < WARM_UPS:
                 return self._warm_up([leaves[place] for place in self._places])
@@ -156,9 +156,9 @@ class RecordedCall:
         leaves = list(self._constants)
         for place, tensor in zip(self._places, self._inputs, strict=True):
             leaves[place] = tensor
-        args, kwargs = tree_unflatten(leaves, self._spec)
+        args, kwargs = unflattened(leaves, self._form)
         with torch.enable_grad(), swapped(list(self._model.modules()), self._aliases), no_cached_casts(self._inputs):
-            made, self._made_spec = tree_flatten(self._call(*args, **kwargs))
+            made, self._made_form = parts_of(self._call(*args, **kwargs))
         self._made = made
         for each in made:
             if isinstance(each, torch.Tensor):
@@ -185,7 +185,7 @@ class RecordedCall:
         results = _Recorded.apply(self, len(inputs), *inputs, *self.parameters)  # type: ignore[no-untyped-call]
         tensors = iter(results)
         leaves = [next(tensors) if leaf is _TENSOR else leaf for leaf in self._result_leaves]
-        return tree_unflatten(leaves, self._made_spec)
+        return result_of(leaves, self._made_form)
 
     def run_forward(self, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[bool], ReplayHandle]:
         """Copies of the results, which of them have a gradient, and the replay handle for the backward pass."""
@@ -221,7 +221,7 @@ class RecordedCall:
         leaves = list(self._constants)
         for place, tensor in zip(self._places, inputs, strict=True):
             leaves[place] = tensor
-        args, kwargs = tree_unflatten(leaves, self._spec)
+        args, kwargs = unflattened(leaves, self._form)
         now = self._graph_pool.random_state()
         # Put right afterwards, the model's own would be found changed by batch normalisation's backward pass.
         buffers = {id(each): each.detach().clone() for each in self._model.buffers()}
@@ -230,7 +230,7 @@ class RecordedCall:
         again.going_on = True  # its layers' calls are no calls of models
         try:
             with torch.enable_grad(), swapped(list(self._model.modules()), buffers):
-                made = tree_flatten(self._call(*args, **kwargs))[0]
+                made = parts_of(self._call(*args, **kwargs))[0]
         finally:
             again.going_on = False
         self._graph_pool.set_random_state(now)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_leaves
 
 from overdrive.model_state.state import State
 from overdrive.seams.torch.control import product_precision
@@ -16,6 +15,7 @@ from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.modules import buffers_in, modules_in, parameters_in
 from overdrive.techniques.compile.cuda_graphs.calls import Copied, RecordedCall, again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
+from overdrive.techniques.compile.cuda_graphs.flat import flattened
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
 
 EAGER_CALLS = 3  # the program's own first calls, in which libraries choose their kernels
@@ -61,16 +61,17 @@ class RecordedModel:
             return call(*args, **kwargs)
         if self._structure_now() != self._structure or self._state is None or self._state.changed():
             self._look()
-        kind = around, self._kind(args, kwargs)
+        leaves, form = flattened(args, kwargs)
+        kind = around, self._kind(leaves, form)
         self._seen[kind] = self._seen.get(kind, 0) + 1
         if len(self._seen) > _MOST_KINDS:
             raise Refused(f"the model is called in more than {_MOST_KINDS} ways (shapes, say)")
         if self._seen[kind] <= EAGER_CALLS:
             return call(*args, **kwargs)
-        recording = self._free(kind, call, args, kwargs)
+        recording = self._free(kind, call, leaves, form)
         if recording is None:
             return call(*args, **kwargs)
-        result = recording(call, args, kwargs)
+        result = recording(call, leaves)
         self.replayed += recording.recorded
         return result
 
@@ -88,20 +89,19 @@ class RecordedModel:
             raise Refused(f"the model's code can reach {what}, which a replay would not")
         self._seen, self._recordings = {}, {}
 
-    def _free(self, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> RecordedCall | None:
+    def _free(self, kind: Any, call: Callable[..., Any], leaves: list[Any], form: Any) -> RecordedCall | None:
         alike = self._recordings.setdefault(kind, [])
         for recording in alike:
             if not recording.busy:
                 return recording
         if len(alike) >= _MOST_AT_ONCE or sum(map(len, self._recordings.values())) >= _MOST_RECORDINGS:
             return None
-        device = next(leaf.device for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-        alike.append(RecordedCall(self._graph_pool(device), self._model, call, args, kwargs, self._copied))
+        device = next(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
+        alike.append(RecordedCall(self._graph_pool(device), self._model, call, leaves, form, self._copied))
         return alike[-1]
 
-    def _kind(self, args: Any, kwargs: Any) -> Any:
+    def _kind(self, leaves: list[Any], form: Any) -> Any:
         kinds: list[Any] = []
-        leaves, spec = tree_flatten((args, kwargs))
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 if leaf.device.type != self._device_type:
@@ -117,7 +117,7 @@ class RecordedModel:
             raise Refused("the model is called without a tensor")
         modes = [torch.is_autocast_enabled(self._device_type), torch.get_autocast_dtype(self._device_type)]
         modes += [product_precision(*of) for of in _PRECISIONS]
-        return tuple(kinds), spec, *modes, tuple(part.training for part in self._parts)
+        return tuple(kinds), form, *modes, tuple(part.training for part in self._parts)
 
     def _structure_now(self) -> Any:
         """What recordings are tied to: layers, hooks, and the memory of parameters and buffers. 0.5 us a layer."""
