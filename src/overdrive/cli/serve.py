@@ -15,6 +15,7 @@ import numpy as np
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import fail
+from overdrive.core.installing import pip_install_extra
 from overdrive.core.json_data import to_json
 from overdrive.serve.model import CannotServe, ServedModel, load
 
@@ -71,7 +72,7 @@ def command(
     It listens on this machine alone where --host names no other address, and asks nobody who they are.
     """
     if lacking := [name for name in _NEEDS if not find_spec(name)]:
-        fail(f"{lacking[0]} is not installed: `pip install 'overdrive[serve]'` brings it.", 1)
+        fail(f"{lacking[0]} is not installed: `{pip_install_extra('serve')}` brings it.", 1)
     if folder.suffix == ".py":
         fail(f"{folder} is a script: `overdrive export --to onnx {folder}` makes a folder of it, which is served.")
     if rate is None and json_path is not None:
