@@ -1,11 +1,11 @@
 """Tunes inference programs: python benchmarks/inference/run.py [--contract rounding] [--fresh 600] [NAME...]
 
 Beside the programs of this folder, with --public FOLDER, scripts that nobody here wrote, from clones in it (`nanoGPT`,
-`examples`), with weights that were drawn, not trained. With --fresh each program then runs for so many seconds under its
-plan, and the times of its calls are held to those that the tune stated. ResNet-50 and MobileNetV3 need torchvision, and are left out where it is not
-there, and so are Keras's without TensorFlow. Other libraries by hand: engines.py. Speeds are those of the
-tunes' confirmations: fresh pairs of processes, the untouched program and the plan in alternating blocks, 95 %
-intervals. Writes benchmarks/results/inference.json.
+`examples`), with weights that were drawn, not trained. With --fresh each program then runs for so many seconds under
+its plan: p50 and p99 of its calls stand beside those that the tune stated. ResNet-50 and MobileNetV3 need torchvision,
+and are left out where it is not there, and so are Keras's without TensorFlow. Other libraries by hand: engines.py.
+Speeds are those of the tunes' confirmations: fresh pairs of processes, the untouched program and the plan in
+alternating blocks, 95 % intervals. Writes benchmarks/results/inference.json.
 """
 
 from __future__ import annotations
