@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
 
+from overdrive.core.units import several
 from overdrive.machine.cpu import granted_cores
 from overdrive.serve.independent import near
 from overdrive.serve.model import CannotServe, ServedModel, load
@@ -38,5 +40,7 @@ def load_instances(folder: Path, count: int, threads: int) -> ServedModel:
                 f"instances cannot be held to the export, since it fails on made-up inputs ({str(error)[:200]})"
             ) from None
         if not alike:
-            raise CannotServe(f"with {threads} threads it answers otherwise than the export that was proved")
+            raise CannotServe(f"with {several(threads, 'thread')} it answers otherwise than the export that was proved")
+    del proved
+    gc.collect()  # its weights and its threads
     return made
