@@ -129,19 +129,6 @@ def converted(graph: Any, shapes: Sequence[Sequence[int]]) -> Any:
     return model
 
 
-def of_function(function: Any, inputs: Sequence[str]) -> Any:
-    """The `openvino.Model` of a concrete function of TensorFlow's, with the inputs of these names in this order."""
-    with _telling_nobody(), unlogged():
-        import openvino as ov
-
-        model = ov.convert_model(function)
-    ports = [
-        next(port for port in model.inputs if name in {each.partition(":")[0] for each in port.names})
-        for name in inputs
-    ]
-    return ov.Model(model.get_results(), [port.get_node() for port in ports], "model")
-
-
 @contextmanager
 def _telling_nobody() -> Iterator[None]:
     """Within it OpenVINO finds no telemetry to import: it would report each conversion to its makers."""

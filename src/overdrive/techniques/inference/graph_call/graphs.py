@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.techniques.inference.graph_call.engine import HeldWeights, engine_of
-
-OPENVINO = "openvino"
 _COMPARED = 2  # calls that both make before a graph answers by itself
 _EVERY = 512  # afterwards the first, second, fourth, eighth, … and each of so many
 _MOST_MODELS = 8  # that are kept alive, with what their layers held
@@ -25,29 +22,28 @@ class GraphCalls:
     """Of one session.
 
     Attributes:
-        answered: calls that a graph, or an engine, made.
+        answered: calls that a graph made.
         left: why the model made others itself, the last reason of each model that has one for good.
     """
 
-    def __init__(self, by: str) -> None:
+    def __init__(self, xla: bool) -> None:
         self.answered = 0
         self.left: list[str] = []
-        self._by = by
+        self._xla = xla
         self._models: dict[int, _Model] = {}  # by id, the oldest first
 
     def called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *answer called*."""
         model, kind = subject
-        asked = (args, kwargs) if kind == "call" else _of_batch(args) if self._by == OPENVINO else None
-        if asked is None:  # what predict() calls is a graph
+        if kind != "call":
             return call(*args, **kwargs)
         known = self._models.get(id(model))
         if known is None:
             if len(self._models) >= _MOST_MODELS:
                 self._models.pop(next(iter(self._models)), None)
-            known = self._models[id(model)] = _Model(model, self._by)
+            known = self._models[id(model)] = _Model(model, self._xla)
         refused = known.refused
-        result, by_graph = known.answer(lambda: call(*args, **kwargs), *asked)
+        result, by_graph = known.answer(call, args, kwargs)
         self.answered += by_graph
         if known.refused and not refused:
             self.left.append(known.refused)
@@ -77,28 +73,29 @@ class _Graph:
 class _Model:
     """One with its graphs. `refused`: why it has none, for good."""
 
-    def __init__(self, model: Any, by: str) -> None:
+    def __init__(self, model: Any, xla: bool) -> None:
         self.refused = ""
         self._model = model
-        self._by = by
+        self._xla = xla
         self._held: Any = None  # what the layers' attributes were
-        self._weights: HeldWeights | None = None  # that engines were built from
         self._changes = 0
         self._graphs: dict[Any, _Graph] = {}
 
-    def answer(self, call: Callable[[], Any], args: Any, kwargs: Any) -> tuple[Any, bool]:
+    def answer(self, call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, bool]:
         """The call's result, and whether a graph gave it; an error of the model's own call passes."""
         key = None if self.refused else _signature(args, kwargs)
         if key is None or not self._model.built or not self._holds():
-            return call(), False
+            return call(*args, **kwargs), False
         graph = self._graphs.get(key)
         if graph is None:
-            return (call() if len(self._graphs) >= _MOST_GRAPHS else self._first(key, call)), False
+            if len(self._graphs) >= _MOST_GRAPHS:
+                return call(*args, **kwargs), False
+            return self._first(key, call, args, kwargs), False
         if graph.due():
-            result = call()
+            result = call(*args, **kwargs)
             self._compare(graph, result, args, kwargs)
             return result, False
-        return graph.run(args), True
+        return graph.run(*_tensors(args)), True
 
     def _holds(self) -> bool:
         """Whether the layers are what they were; else all that was traced of them is gone."""
@@ -106,20 +103,13 @@ class _Model:
         if self._held is None or not _same(held, self._held):
             self._changes += self._held is not None
             self._held = held
-            self._forget()
+            self._graphs.clear()
             self.refused = _own_code(self._model)
-        elif self._weights and not self._weights.same():
-            self._changes += 1
-            self._forget()
-        if self._changes > _MOST_CHANGES:
-            self.refused = "the model changes from call to call"
+            if self._changes > _MOST_CHANGES:
+                self.refused = "the model changes from call to call"
         return not self.refused
 
-    def _forget(self) -> None:
-        self._graphs.clear()
-        self._weights = None
-
-    def _first(self, key: Any, call: Callable[[], Any]) -> Any:
+    def _first(self, key: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The model's own call; what it does besides computing leaves the model alone for good."""
         import keras
 
@@ -127,7 +117,7 @@ class _Model:
 
         model = self._model
         before, losses = _frozen(model), len(model.losses)
-        result = call()
+        result = call(*args, **kwargs)
         self._held = _attributes(model)  # it may have been built by it
         if not all(map(np.array_equal, before, _frozen(model))):
             self.refused = "a call changes what the model holds, or draws random numbers"
@@ -139,38 +129,26 @@ class _Model:
             self._graphs[key] = _Graph()
         return result
 
-    def _made(self, args: Any, kwargs: Any, result: Any) -> Callable[[Any], Any]:
+    def _made(self, args: Any, kwargs: Any) -> Any:
         import tensorflow as tf
-
-        if self._by == OPENVINO:
-            self._weights = self._weights or HeldWeights(self._model)
-            return engine_of(self._model, args, kwargs, result)
 
         def call_model(*given: Any) -> Any:
             return self._model(*given, **kwargs)
 
         # Of a function for each signature TensorFlow would warn that it is traced often.
-        function = tf.function(call_model, jit_compile=self._by == "xla", autograph=False)
-        made = function.get_concrete_function(*_tensors(args))
-        return lambda args: made(*_tensors(args))
+        return tf.function(call_model, jit_compile=self._xla, autograph=False).get_concrete_function(*_tensors(args))
 
     def _compare(self, graph: _Graph, result: Any, args: Any, kwargs: Any) -> None:
         try:
             if graph.run is None:
-                graph.run = self._made(args, kwargs, result)
-            made = graph.run(args)
+                graph.run = self._made(args, kwargs)
+            made = graph.run(*_tensors(args))
         except Exception as error:  # of tracing or compiling: the model has its own call
             self.refused = f"no graph can be made of it ({type(error).__name__})"
             return
         if not _close(result, made):
             self.refused = "a graph's answer was another one"
         graph.compared += 1
-
-
-def _of_batch(args: Any) -> tuple[Any, Any] | None:
-    """How the model is called on what a predict function is given: the batches of its steps; None of several."""
-    (steps,) = args
-    return (tuple(steps[0][:1]), {"training": False}) if len(steps) == 1 and isinstance(steps[0], tuple) else None
 
 
 def _signature(args: Any, kwargs: Any) -> Any:

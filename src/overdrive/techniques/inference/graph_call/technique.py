@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.engines.openvino import OpenVino
 from overdrive.seams.answering import kinds_asked
-from overdrive.techniques.technique import CannotInstall, Knob, Technique
+from overdrive.techniques.technique import Knob, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -17,31 +16,28 @@ if TYPE_CHECKING:
 
 
 class GraphCall(Technique):
-    """Makes calls of a Keras model by a graph, or by an engine of OpenVINO.
+    """Makes calls of a Keras model by a graph, where the program calls `model(x)` eagerly.
 
     What it does: on TensorFlow, an eager call goes through each layer in Python and starts each operation by itself.
     Here a call whose shapes and types have come before is made by a `tf.function` of the model, with its own variables.
-    By `openvino`, that function is converted, and answers the batches of `predict` too. The first call of each
-    signature is the model's own and watched, the next two are made by both and compared; later one now and then.
+    The first call of each signature is the model's own and watched, the next two are made by both and compared; later
+    one now and then.
 
     When it helps: programs that answer requests by `model(x)`: small batches of models with many layers, where Python
-    takes most of the call. OpenVINO: convolutions with normalisations, which TensorFlow leaves apart.
+    takes most of the call.
 
     When it hurts: inputs of ever new shapes, each of which is traced (eight at most); with `xla`, convolutions, which
-    are slower there. An engine of OpenVINO is a copy of the weights, and takes a second or more to build. Left alone:
-    models with layers or functions of the program's own, whose code may do more than compute; those that draw random
-    numbers, keep a state, or add losses in a call; calls that are told to train, or that gradients are recorded of; JAX
-    and PyTorch.
+    are slower there. Left alone: models with layers or functions of the program's own, whose code may do
+    more than compute; those that draw random numbers, keep a state, or add losses in a call; calls that are told to
+    train, or that gradients are recorded of; JAX and PyTorch.
 
     What it watches: at each call, every attribute of every layer (a change has all graphs traced anew, up to four
-    times), shapes, types and plain arguments; a graph reads weights where they are, and an engine is built anew where
-    one of them lies in other memory. What would escape: methods of Keras's own classes that the program replaces after
-    the proof, until both make a call again; weights that are written to past TensorFlow, which an engine does not see.
+    times), shapes, types and plain arguments; weights are read where they are, and may change. What would escape:
+    methods of Keras's own classes that the program replaces after the proof, until both make a call again.
 
-    Contract: exact where TensorFlow fuses nothing that rounds otherwise; else, and by OpenVINO, it falls to rounding.
+    Contract: exact where TensorFlow fuses nothing that rounds otherwise; else it falls to rounding.
 
-    Source: https://www.tensorflow.org/guide/function;
-    https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-tensorflow.html
+    Source: https://www.tensorflow.org/guide/function
     """
 
     name = "graph_call"
@@ -53,18 +49,17 @@ class GraphCall(Technique):
     expected_saving = 0.5
     usual_start = 1.0
     order = 40
-    knobs = (Knob("by", "tensorflow", "what makes the calls", choices=("tensorflow", "xla", "openvino")),)
+    knobs = (Knob("xla", False, "whether XLA compiles the graph"),)
 
     def applies(self, facts: Facts) -> str | None:
         if facts.backend not in ("", "tensorflow"):
             return f"Keras runs on {facts.backend} here"
-        if self.own(facts).get("calls") is False and not _engines(facts):
-            return f"the program does not call its model eagerly, and {OpenVino().missing() or 'has a GPU'}"
+        if self.own(facts).get("calls") is False:
+            return "the program does not call its model eagerly"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        eager = [] if self.own(facts).get("calls") is False else ["tensorflow", "xla"]
-        return [{"by": each} for each in [*eager, *(["openvino"] if _engines(facts) else [])]]
+        return [{"xla": False}, {"xla": True}]
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
         kinds = kinds_asked(seams)
@@ -73,12 +68,6 @@ class GraphCall(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.techniques.inference.graph_call.graphs import GraphCalls
 
-        if settings["by"] == "openvino" and (reason := OpenVino().missing()):
-            raise CannotInstall(reason)
-        graphs = GraphCalls(str(settings["by"]))
+        graphs = GraphCalls(bool(settings["xla"]))
         seams.answer_called.subscribe_innermost(graphs.called)
         return seams.handle(notes=graphs)
-
-
-def _engines(facts: Facts) -> bool:
-    return facts.device == "cpu" and OpenVino().missing() is None
