@@ -54,9 +54,10 @@ def test_a_run_under_its_plan_prints_the_same_and_counts_calls(script: Write, wa
     plain = warm_python(path.name, "30", cwd=path.parent)
     done = warm_run("--plan", "plan.toml", "--record", "record.json", path.name, "30", cwd=path.parent)
     assert done.stdout == plain.stdout and done.returncode == 0
-    assert "overdrive: 30 calls, " in done.stderr and "plan.toml (no_grad)" in done.stderr
+    assert "overdrive: 30 calls, " in done.stderr and "plan.toml (no_grad)" in done.stderr and "p50 " in done.stderr
     record = json.loads((path.parent / "record.json").read_text())
     assert record["steps"] == 30 and record["samples"] == 120 and record["left_out"] == {}
+    assert record["most"] is None, "30 calls tell nothing of the slowest of a hundred"
 
 
 def test_its_plan_is_verified_by_its_answers(script: Write, warm_overdrive: Run) -> None:

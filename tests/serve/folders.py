@@ -36,6 +36,7 @@ SIGNATURE = {
     "model": "Net",
     "target": "onnx",
     "artefact": "model.onnx",
+    "files": {},
     "inputs": [{"name": "x", "shape": ["batch", 4], "dtype": "float32"}],
     "outputs": [{"name": "output", "shape": ["batch", 3], "dtype": "float32"}],
     "dimensions": {"batch": {"min": 1}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import runpy
 import shutil
@@ -19,15 +20,32 @@ SIGNATURE = {
         {"name": "mask", "shape": ["batch"], "dtype": "bool"},
     ],
     "dimensions": {"batch": {"min": 2}},
+    "artefact": "model.onnx",
+    "files": {"model.onnx": hashlib.sha256(b"a graph").hexdigest()},
 }
 ROWS, MASK = np.zeros((4, 3), np.float32), np.zeros(4, bool)
 
 
 @pytest.fixture
-def checked(tmp_path: Path) -> Any:
+def checks(tmp_path: Path) -> Any:
     (tmp_path / "signature.json").write_text(json.dumps(SIGNATURE))
     shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
-    return runpy.run_path(str(tmp_path / "checks.py"))["checked"]
+    return runpy.run_path(str(tmp_path / "checks.py"))
+
+
+@pytest.fixture
+def checked(checks: Any) -> Any:
+    return checks["checked"]
+
+
+def test_the_models_file_is_the_one_that_was_proved(checks: Any, tmp_path: Path) -> None:
+    place = tmp_path / "model.onnx"
+    place.write_bytes(b"a graph")
+    assert checks["artefact"]() == str(place)
+    for other in (b"a grap", b"another", b""):
+        place.write_bytes(other)
+        with pytest.raises(ValueError, match=r"model.onnx is not the file that was proved"):
+            checks["artefact"]()
 
 
 def test_inputs_come_in_the_order_of_the_signature(checked: Any) -> None:

@@ -60,6 +60,32 @@ def test_a_folder_answers_as_the_program(
     assert list(answers) == [each["name"] for each in told["signature"]["outputs"]]
     if model == "Convolutions":
         assert told["signature"]["inputs"][0]["shape"] == ["batch", 3, 9, 9]
+        served = python("-c", TWO_INSTANCES, cwd=tmp_path / "out")
+        assert served.returncode == 0, served.stderr
+        held_to_its_files(tmp_path / "out", python)
+
+
+TWO_INSTANCES = """
+import numpy as np
+from pathlib import Path
+from overdrive.serve.instances import load_instances
+made = load_instances(Path("."), 2, 1)
+given = {"images": np.random.default_rng(0).standard_normal((4, 3, 9, 9)).astype(np.float32)}
+one, other = made.answer(given), made.others[0](given)
+assert all(np.array_equal(one[name], other[name]) for name in one) and len(made.others) == 1
+"""
+
+
+def held_to_its_files(folder: Path, python: Run) -> None:
+    """A model that is cut short, or of another export, is never loaded."""
+    told = json.loads((folder / "signature.json").read_text())
+    for name in told["files"]:
+        whole = (folder / name).read_bytes()
+        for spoilt in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
+            (folder / name).write_bytes(spoilt)
+            ran = python("run.py", "example.npz", "answers.npz", cwd=folder)
+            assert ran.returncode == 1 and f"{name} is not the file that was proved" in ran.stderr.splitlines()[-1]
+        (folder / name).write_bytes(whole)
 
 
 @pytest.mark.skipif(not find_spec("onnxruntime"), reason="ONNX Runtime is not installed")

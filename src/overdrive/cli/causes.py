@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from overdrive.cli.misplaced import Misplaced
+from overdrive.core.installing import CLONE, pip_install
 
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras", "jax", "lightning", "transformers")  # named as installed
 _LONGEST = 20.0  # seconds that another Python may take to say whether it has a module
-_CLONE = Path(__file__).parents[3]
 
 
 def cause(failure: str, found: Misplaced | None = None) -> str:
@@ -41,7 +41,7 @@ def wrong_environment(module: str) -> str:
     """Which Python this is that lacks the module, and what to type."""
     if told := in_another_environment(module):
         return told
-    install = f" `{sys.executable} -m pip install {module}` installs it." if module in _FRAMEWORKS else ""
+    install = f" `{pip_install(module)}` installs it." if module in _FRAMEWORKS else ""
     return _here(module) + install
 
 
@@ -75,6 +75,6 @@ def _has(python: str, module: str) -> bool:
 
 def _install(python: str) -> str:
     """How Overdrive gets there: from the clone that this one runs from, if it does."""
-    if (_CLONE / "pyproject.toml").is_file():
-        return f"`{python} -m pip install -e {_CLONE}` puts Overdrive beside it"
+    if (CLONE / "pyproject.toml").is_file():
+        return f"`{python} -m pip install -e {CLONE}` puts Overdrive beside it"
     return "install Overdrive there, as it was installed here"

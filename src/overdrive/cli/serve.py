@@ -15,7 +15,9 @@ import numpy as np
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import fail
+from overdrive.core.installing import pip_install_extra
 from overdrive.core.json_data import to_json
+from overdrive.serve.instances import load_instances, threads_of
 from overdrive.serve.model import CannotServe, ServedModel, load
 
 _NEEDS = ("uvicorn", "starlette", "prometheus_client")
@@ -33,6 +35,10 @@ _DIFFERENT = 16  # requests, which are sent in turn
               "waiting requests that are answered together, where that changes no answer.")  # fmt: skip
 @click.option("--linger", default=0.0, show_default=True, type=click.FloatRange(0, 1000), metavar="MS",
               help="Milliseconds that a request waits for others at most.")  # fmt: skip
+@click.option("--instances", default=1, show_default=True, type=click.IntRange(1, 256), metavar="N",
+              help="Copies of the model that answer at the same time.")  # fmt: skip
+@click.option("--threads", default=0, type=click.IntRange(0, 1024), metavar="N",
+              help="Threads of each instance (default: its share of the cores).")  # fmt: skip
 @click.option("--waiting", default=128, show_default=True, type=click.IntRange(1, 100_000), metavar="N",
               help="Requests that wait at most; others get 503.")  # fmt: skip
 @click.option("--largest", default=16.0, show_default=True, type=click.FloatRange(0.001, 1024), metavar="MIB",
@@ -58,6 +64,8 @@ def command(
     port: int,
     batch: int,
     linger: float,
+    instances: int,
+    threads: int,
     waiting: int,
     largest: float,
     grace: float,
@@ -71,19 +79,20 @@ def command(
     It listens on this machine alone where --host names no other address, and asks nobody who they are.
     """
     if lacking := [name for name in _NEEDS if not find_spec(name)]:
-        fail(f"{lacking[0]} is not installed: `pip install 'overdrive[serve]'` brings it.", 1)
+        fail(f"{lacking[0]} is not installed: `{pip_install_extra('serve')}` brings it.", 1)
     if folder.suffix == ".py":
         fail(f"{folder} is a script: `overdrive export --to onnx {folder}` makes a folder of it, which is served.")
     if rate is None and json_path is not None:
         fail("--json is for --measure: what it came to.")
     try:
-        model = load(folder)
+        model = load(folder) if rate is not None else load_instances(folder, instances, threads_of(instances, threads))
     except CannotServe as error:
         fail(f"{error}.")
     if rate is not None:
         if rate * seconds > _MOST_SENT:
             fail(f"--measure sends up to {_MOST_SENT:,} requests: lower RATE or --seconds.")
         told = {"batch": batch, "linger": linger, "waiting": waiting, "largest": largest}
+        told |= {"instances": instances, "threads": threads}
         _measure(model, folder, [f"--{name}={value}" for name, value in told.items()], rate, seconds, json_path)
         return
     from overdrive.serve.app import Limits, serve
@@ -93,13 +102,20 @@ def command(
     except OSError as error:
         fail(f"Cannot listen at {host}, port {port} ({error.strerror or error}): --port chooses another one.")
     rows, together = (1, "") if batch == 1 else _together(model, batch)
-    size = int(largest * 2**20)
-    at = f"http://{host}:{listener.getsockname()[1]}/v2/models/{model.name}/infer"
-    click.echo(f"overdrive: {model.name} answers at {at}: up to {size:,} bytes a request, {waiting} waiting{together}.")
-    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        click.echo("overdrive: whoever reaches that address may ask: put what knows its users before it.", err=True)
-    serve(model, listener, Limits(size, waiting, rows, linger / 1e3, grace, not_finite))
+    limits = Limits(int(largest * 2**20), waiting, rows, linger / 1e3, grace, not_finite)
+    many = f", {instances} instances" if instances > 1 else ""
+    what = f"up to {limits.request:,} bytes a request, {waiting} waiting{many}{together}"
+    _say(model, host, listener, what)
+    serve(model, listener, limits)
     click.echo("overdrive: all that was taken is answered.")
+
+
+def _say(model: ServedModel, host: str, listener: socket.socket, told: str) -> None:
+    """Where it answers, in the first line."""
+    address, port = listener.getsockname()[:2]
+    click.echo(f"overdrive: {model.name} answers at http://{host}:{port}/v2/models/{model.name}/infer: {told}.")
+    if not ipaddress.ip_address(address).is_loopback:
+        click.echo("overdrive: whoever reaches that address may ask: put what knows its users before it.", err=True)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -18,7 +18,9 @@ from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
 from overdrive.core.units import several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
+from overdrive.seams import frameworks
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.call_times import CallTimes
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
@@ -92,7 +94,9 @@ def run(
     sentinels = _sentinels(recorder, levels or {}) if made_again_here and not inference else None
     watching = Watching(wish or WatchWish(), program, lambda: recorder.clock.steps, say, rank, survivor)
     ours = [rank.observe] if rank else []
-    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each), *watching.observers]
+    calls = CallTimes() if inference else None
+    seen = (calls, survivor, recorder, audits, sentinels)  # the calls first: what others do at their end is not theirs
+    observers = [*ours, *(each for each in seen if each), *watching.observers]
     session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
@@ -112,10 +116,10 @@ def run(
         if survivor:
             survivor.over(failure)
         if record is not None:
-            _write_record(record, program, recorder, session, failure)
+            _write_record(record, program, recorder, session, calls, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
         if not broke and not _refused(failure, recorder):
-            say(summary(recorder, session, plan_name))
+            say(summary(recorder, session, plan_name, calls))
             for told in answered(session):
                 say(told)
         _say_what_was_made_again(audits, sentinels, broke)
@@ -152,7 +156,7 @@ def _before_its_traceback(failure: BaseException, session: Session, rank: Rank |
             say(told)
 
 
-def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
+def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: CallTimes | None = None) -> str:
     steps = recorder.clock.steps
     unit = f"{unit_of(recorder.clock.inference)}s"
     if not steps:
@@ -163,7 +167,13 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} {unit}/s" if pace else ""
     applied = ", ".join(session.active) or "nothing to apply"
     under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
-    return f"{steps:,} {unit}{speed}, {under}"
+    took = calls.sentence() if calls and not _on_device(recorder) else ""
+    return f"{steps:,} {unit}{speed}{took and ', '}{took}, {under}"
+
+
+def _on_device(recorder: Recorder) -> bool:
+    """Whether a GPU is in use: a call returns there before its answer is made."""
+    return bool(recorder.framework) and frameworks.seams_of(recorder.framework).peak_memory() > 0
 
 
 def answered(session: Session) -> list[str]:
@@ -209,18 +219,26 @@ def steps_made_again(sentinels: Sentinels) -> str:
 
 
 def _write_record(
-    path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
+    path: Path,
+    program: Program,
+    recorder: Recorder,
+    session: Session,
+    calls: CallTimes | None,
+    failure: BaseException | None,
 ) -> None:
     from overdrive.core.run_record import RunRecord
     from overdrive.worker.trackers import CannotSend, is_tracker, send
 
     losses = [] if recorder.clock.inference else recorder.losses()
+    half, most = calls.intervals() if calls and not _on_device(recorder) else (None, None)
     record = RunRecord(
         program=program.command(),
         steps=recorder.clock.steps,
         samples=recorder.samples,
         samples_per_s=recorder.samples_per_second(),
         seconds_per_step=recorder.seconds_per_step(),
+        half=half,
+        most=most,
         losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
         loss_values=tuple(map(tuple, losses)),
         learning_rates=tuple(map(float, recorder.rates)),

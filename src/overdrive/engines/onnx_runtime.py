@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
+from overdrive.core.installing import pip_install
 from overdrive.engines.runtime import Array, Engine, Place, unlogged, versions_of
 
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
@@ -25,7 +26,7 @@ class OnnxRuntime:
         if not lacking:
             return None
         what = "is not installed" if "onnxruntime" in lacking else f"cannot export without {' and '.join(lacking)}"
-        return f"ONNX Runtime {what}: `pip install {' '.join(lacking)}` brings it"
+        return f"ONNX Runtime {what}: `{pip_install(*lacking)}` brings it"
 
     @property
     def versions(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from overdrive.core.installing import pip_install
 from overdrive.engines.runtime import Array, Engine, Place, unlogged, versions_of
 
 _TELEMETRY = "openvino_telemetry"
@@ -52,7 +53,7 @@ class OpenVino:
         if not lacking:
             return None
         what = "is not installed" if "openvino" in lacking else "cannot quantise without nncf"
-        return f"OpenVINO {what}: `pip install {' '.join(lacking)}` brings it"
+        return f"OpenVINO {what}: `{pip_install(*lacking)}` brings it"
 
     def converted(self, graph: Any, examples: Sequence[Sequence[Array]], places: Sequence[Place] = ()) -> Any:
         sizes = [list(given.shape) for given in examples[-1]]

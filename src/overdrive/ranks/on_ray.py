@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from overdrive.core.installing import pip_install_extra
 from overdrive.ranks.agent import GroupEnd
 from overdrive.ranks.membership import SEED, launched_by
 
@@ -81,7 +82,7 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str], say: Cal
         from ray.train import LoggingConfig, RunConfig, ScalingConfig
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
     except ImportError as error:
-        raise CannotUseRay(f"Ray Train is not installed ({error}): `pip install 'overdrive[ray]'` brings it.") from None
+        raise CannotUseRay(f"Ray Train is not installed ({error}): `{pip_install_extra('ray')}` brings it.") from None
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
         there = ray.cluster_resources()

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.installing import pip_install_extra
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
@@ -196,8 +197,7 @@ def _import() -> Any:
         import optuna
     except ImportError:
         raise NoOptuna(
-            "`overdrive search` needs Optuna, which is not installed: pip install -e '.[search]' in Overdrive's "
-            "folder, or pip install optuna."
+            f"`overdrive search` needs Optuna, which is not installed: `{pip_install_extra('search')}` brings it."
         ) from None
     return optuna
 

@@ -30,7 +30,7 @@ def found_together(model: ServedModel, most: int) -> tuple[bool, str]:
                 loud = _answers(model, [rows[n] if n == place else others[n] for n in range(size)])
                 if not _same(quiet[place], loud[place]):
                     return False, f"of {size} inputs together the answer to one depends on the others"
-                if not _near(quiet[place], alone[place]):
+                if not near(quiet[place], alone[place]):
                     return False, f"of {size} inputs together the answer to one is not the one that it has alone"
                 same = same and _same(quiet[place], alone[place])
     except Exception as error:
@@ -53,7 +53,8 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(each.tobytes() == other[name].tobytes() for name, each in one.items())
 
 
-def _near(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def near(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether they differ by no more than other orders of summation come to."""
     for name, each in one.items():
         wanted = other[name]
         if each.dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""The model of an exported folder, loaded as its own runner loads it, and inputs that are made up for it."""
+"""The model of an exported folder, as its own runner loads it, once or more, and inputs that are made up for it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from overdrive.targets.order import FPGA, SIGNATURE
 
 Arrays = dict[str, Any]
+Answer = Callable[[Mapping[str, Any]], Arrays]
 
 
 class CannotServe(Exception):
@@ -28,13 +29,15 @@ class ServedModel:
         answer: the runner's own; ValueError where the signature wants other inputs.
         checked: what it holds inputs to first.
         together: the name of the dimension along which inputs can be put together; "" where there is none.
+        others: as `answer`, of further instances. Each can be asked while others are at work.
     """
 
     name: str
     signature: Mapping[str, Any]
-    answer: Callable[[Mapping[str, Any]], Arrays]
+    answer: Answer
     checked: Callable[[Mapping[str, Any]], Sequence[Any]]
     together: str
+    others: tuple[Answer, ...] = ()
 
     def rows(self, inputs: Mapping[str, Any]) -> int:
         """How many are asked for in one request; 1 where that cannot be told."""
@@ -55,8 +58,11 @@ class ServedModel:
         }
 
 
-def load(folder: Path) -> ServedModel:
+def load(folder: Path, instances: int = 1, threads: int = 0) -> ServedModel:
     """
+    Args:
+        threads: that each instance may use; 0: as many as the engine takes.
+
     Raises:
         CannotServe: it holds no export that answers, or its engine is not there.
     """
@@ -69,11 +75,29 @@ def load(folder: Path) -> ServedModel:
         raise CannotServe(f"{folder} holds a design for an FPGA, which answers nothing here")
     sys.path.insert(0, str(folder.resolve()))
     try:
-        answer = runpy.run_path(str(folder / "run.py"), run_name="run")["answer"]
         import checks
+
+        if threads:
+            _give(threads, checks, folder, target)
+        answer, *others = (runpy.run_path(str(folder / "run.py"), run_name="run")["answer"] for _ in range(instances))
+    except CannotServe:
+        raise
     except Exception as error:
         raise CannotServe(f"{folder}/run.py cannot be loaded ({type(error).__name__}: {str(error)[:200]})") from None
-    return ServedModel(signature["model"], signature, answer, checks.checked, _together(signature))
+    return ServedModel(signature["model"], signature, answer, checks.checked, _together(signature), tuple(others))
+
+
+def _give(threads: int, checks: Any, folder: Path, target: str) -> None:
+    """Have the runner that is loaded next take so many.
+
+    Raises:
+        CannotServe: it takes none.
+    """
+    if target == "aoti":
+        raise CannotServe("AOTInductor compiles the number of threads in: instances are for ONNX and OpenVINO")
+    if not hasattr(checks, "THREADS"):
+        raise CannotServe(f"{folder} was exported before its runner could be given threads: export it again")
+    checks.THREADS = threads
 
 
 def _together(signature: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Requests that wait for the model, answered one batch after the other by one thread."""
+"""Requests that wait for the model, answered one batch after the other by a thread for each of its instances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.serve.model import Arrays, ServedModel
+from overdrive.serve.model import Answer, Arrays, ServedModel
 
 _LAST = 10.0  # seconds for a call of the model that is under way at the end
 
@@ -52,8 +52,12 @@ class WaitingRequests:
         self._changed = threading.Condition()
         self._until: float | None = None  # it is stopping, and answers no more from then on
         self._ended = False
-        self._thread = threading.Thread(target=self._work, name="overdrive serve", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, args=(answer,), name="overdrive serve", daemon=True)
+            for answer in (model.answer, *model.others)
+        ]
+        for each in self._threads:
+            each.start()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -68,7 +72,7 @@ class WaitingRequests:
             if len(self._waiting) >= self._limit:
                 raise Refused(f"{self._limit:,} requests wait already: ask again later")
             self._waiting.append(one)
-            self._changed.notify()
+            self._changed.notify_all()  # one that waits for others to come would keep a single notice to itself
         return one.answer
 
     def stop_after(self, seconds: float) -> None:
@@ -80,13 +84,15 @@ class WaitingRequests:
         with self._changed:
             self._refuse_all()
             self._ended = True
-            self._changed.notify()
-        self._thread.join(_LAST)
+            self._changed.notify_all()
+        until = time.monotonic() + _LAST
+        for each in self._threads:
+            each.join(max(0.0, until - time.monotonic()))
 
-    def _work(self) -> None:
+    def _work(self, answer: Answer) -> None:
         while batch := self._next():
             began = time.perf_counter()
-            self._answer(batch)
+            _answer(answer, batch)
             self._told(len(batch), sum(each.rows for each in batch), time.perf_counter() - began)
 
     def _next(self) -> list[_Waiting]:
@@ -131,19 +137,20 @@ class WaitingRequests:
             if answer.set_running_or_notify_cancel():
                 answer.set_exception(Refused("the server is stopping"))
 
-    def _answer(self, batch: list[_Waiting]) -> None:
-        try:
-            found = self._model.answer(together([each.inputs for each in batch]))
-            answers = [found] if len(batch) == 1 else apart(found, [each.rows for each in batch])
-        except Exception as error:
-            if len(batch) > 1:  # which one it is, and that it is not the others' fault, shows each by itself
-                for each in batch:
-                    self._answer([each])
-            else:
-                batch[0].answer.set_exception(error)
-            return
-        for each, answer in zip(batch, answers, strict=True):
-            each.answer.set_result(answer)
+
+def _answer(answer: Answer, batch: list[_Waiting]) -> None:
+    try:
+        found = answer(together([each.inputs for each in batch]))
+        answers = [found] if len(batch) == 1 else apart(found, [each.rows for each in batch])
+    except Exception as error:
+        if len(batch) > 1:  # which one it is, and that it is not the others' fault, shows each by itself
+            for each in batch:
+                _answer(answer, [each])
+        else:
+            batch[0].answer.set_exception(error)
+        return
+    for each, own in zip(batch, answers, strict=True):
+        each.answer.set_result(own)
 
 
 def together(inputs: list[Arrays]) -> Arrays:

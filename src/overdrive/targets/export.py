@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.installing import pip_install, pip_install_extra
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
@@ -58,13 +59,13 @@ class Export:
 
 def _no_compiler() -> str | None:
     if not find_spec("torch"):
-        return "PyTorch is not installed: `pip install torch` brings it"
+        return f"PyTorch is not installed: `{pip_install('torch')}` brings it"
     return None if cpp_compiler() else "AOTInductor needs a C++ compiler, and this machine has none: install g++"
 
 
 def _no_hls4ml() -> str | None:
     if not find_spec("hls4ml"):
-        return "hls4ml is not installed: `pip install 'overdrive[fpga]'` brings it"
+        return f"hls4ml is not installed: `{pip_install_extra('fpga')}` brings it"
     return None if shutil.which("g++") else "hls4ml's emulation needs g++, and this machine has none"
 
 

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from overdrive.core.installing import pip_install
 from overdrive.core.units import several
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 
 _START = "https://pytorch.org/get-started/locally/"
-_PIP = f"{shlex.quote(sys.executable)} -m pip install"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 
@@ -25,7 +25,7 @@ def _torch(survey: Survey) -> dict[str, Any] | None:
 
 def _install(version: str, wheels: str) -> str:
     release = version.partition("+")[0]
-    return f"{_PIP} --force-reinstall torch=={release} --index-url {wheels}"
+    return pip_install("--force-reinstall", f"torch=={release}", "--index-url", wheels)
 
 
 def cpu_build(survey: Survey) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def fails(survey: Survey) -> Iterator[Finding]:
             Basis.MEASURED,
             "Install it anew, in an environment of its own.",
             Sure.CERTAIN,
-            f"{_PIP} --force-reinstall {'scikit-learn' if name == 'sklearn' else name}",
+            pip_install("--force-reinstall", "scikit-learn" if name == "sklearn" else name),
         )
     torch = loaded.get("torch") or {}
     if gpus_of(survey) and torch.get("gpus_seen") == 0 and (_torch(survey) or {}).get("cuda"):
@@ -215,7 +215,7 @@ def mismatched(survey: Survey) -> Iterator[Finding]:
             Basis.UNKNOWN,
             "Install the versions that it asks for.",
             Sure.POSSIBLE,
-            "pip install " + " ".join(f"{each['name']}=={each['asked']}" for each in found),
+            pip_install(*(f"{each['name']}=={each['asked']}" for each in found)),
         )
 
 
@@ -232,7 +232,7 @@ def numpy_blas(survey: Survey) -> Iterator[Finding]:
                 Basis.UNKNOWN,
                 "Install NumPy's own wheel.",
                 Sure.LIKELY,
-                f"{_PIP} --force-reinstall --only-binary=:all: numpy",
+                pip_install("--force-reinstall", "--only-binary=:all:", "numpy"),
             )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from overdrive.core.installing import pip_install
 from overdrive.core.units import several
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 
-_PIP = f"{shlex.quote(sys.executable)} -m pip install"
 _TF_THREADS = "https://www.tensorflow.org/api_docs/python/tf/config/threading/set_intra_op_parallelism_threads"
 
 
@@ -40,7 +38,7 @@ def build(survey: Survey) -> Iterator[Finding]:
         Basis.CITED,
         "Install it together with NVIDIA's libraries.",
         sure,
-        f"{_PIP} 'tensorflow[and-cuda]'",
+        pip_install("tensorflow[and-cuda]"),
         "https://www.tensorflow.org/install/pip",
     )
 
@@ -57,7 +55,7 @@ def fails(survey: Survey) -> Iterator[Finding]:
             Basis.MEASURED,
             "Install it anew, in an environment of its own.",
             Sure.CERTAIN,
-            f"{_PIP} --force-reinstall tensorflow",
+            pip_install("--force-reinstall", "tensorflow"),
         )
     elif gpus_of(survey) and loaded.get("cuda") and loaded.get("gpus_seen") == 0:
         yield Finding(
@@ -68,7 +66,7 @@ def fails(survey: Survey) -> Iterator[Finding]:
             Basis.MEASURED,
             "Install it together with NVIDIA's libraries; if they are there, see what the message says.",
             Sure.CERTAIN,
-            f"{_PIP} 'tensorflow[and-cuda]'",
+            pip_install("tensorflow[and-cuda]"),
             "https://www.tensorflow.org/install/pip",
         )
 

@@ -177,7 +177,7 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
     with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
         artefact = formats.write(target, graph, shapes, subject.names, folder)
-    signature = _signature(subject, target, artefact, shapes)
+    signature = _signature(subject, target, artefact, shapes, folder)
     answer = runner.placed(target, folder, signature)
     compared: dict[str, set[int]] = {name: set() for name in signature["dimensions"]}
     recorded = subject.inputs(shapes)
@@ -229,7 +229,7 @@ def _answers_alike(answer: runner.Answer, subject: Subject, given: Tensors, want
     return True
 
 
-def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes) -> dict[str, Any]:
+def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes, folder: Path) -> dict[str, Any]:
     with torch.no_grad(), quiet():
         outputs = subject.flat(*tensors_of(subject.calls[0]))
     sizes = dimensions.sizes_of(shapes, tensors_of(subject.calls[0])) or {}
@@ -250,6 +250,7 @@ def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes) -> 
             for name, each in zip(subject.names.outputs, outputs, strict=True)
         ],
         "dimensions": {name: {"min": 1} for name in names},
+        "files": runner.digests(folder),
         "weights_sha256": Weights(tensors).digest(),
         "versions": formats.versions(target),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import runpy
 import shutil
@@ -29,6 +30,12 @@ def placed(target: str, folder: Path, signature: Mapping[str, Any]) -> Answer:
     finally:
         sys.path[:] = before
     return answer
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """sha256 of each file that was made, by its place in the folder, as the runner holds them to it."""
+    files = sorted(each for each in folder.rglob("*") if each.is_file())
+    return {str(each.relative_to(folder)): hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
 
 
 def write_signature(folder: Path, signature: Mapping[str, Any]) -> None:

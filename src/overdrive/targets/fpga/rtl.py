@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.core.installing import pip_install_extra
 from overdrive.engines.exported import NoEngine
 from overdrive.targets.fpga.logic import logic
 
@@ -29,7 +30,7 @@ Array = Any  # of NumPy
 def missing() -> str | None:
     """What this takes and is not there, in one sentence with what brings it."""
     if not find_spec("da4ml"):
-        return "da4ml is not installed: `pip install 'overdrive[fpga]'` brings it"
+        return f"da4ml is not installed: `{pip_install_extra('fpga')}` brings it"
     for tool in ("verilator", "make", "g++"):
         if not shutil.which(tool):
             return f"{tool} is not installed: `apt-get install {tool}` brings it"

@@ -6,7 +6,7 @@ from typing import Any
 import checks
 import torch
 
-model = torch._inductor.aoti_load_package(str(checks.HERE / "model.pt2"))
+model = torch._inductor.aoti_load_package(checks.artefact())
 
 
 def answer(inputs: Mapping[str, Any]) -> checks.Arrays:

@@ -1,6 +1,8 @@
-"""Holds what a model is given to `signature.json`, which lies beside this file. Needs NumPy alone."""
+"""Holds a model's files, and what it is given, to `signature.json`, which lies beside this file. Needs NumPy alone."""
 
+import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +13,23 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 SIGNATURE = json.loads((HERE / "signature.json").read_text())
 Arrays = dict[str, Any]
+THREADS = int(os.environ.get("OVERDRIVE_THREADS", "0"))  # that a call may use; 0: as many as the engine takes
+
+
+def artefact() -> str:
+    """The model's file.
+
+    Raises:
+        ValueError: it, or what lies beside it, is not what was proved: of another export, or not whole.
+    """
+    for name, digest in SIGNATURE["files"].items():
+        found = hashlib.sha256()
+        with open(HERE / name, "rb") as file:
+            while part := file.read(1 << 20):
+                found.update(part)
+        if found.hexdigest() != digest:
+            raise ValueError(f"{name} is not the file that was proved: it is of another export, or not whole")
+    return str(HERE / SIGNATURE["artefact"])
 
 
 def checked(inputs: Mapping[str, Any]) -> list[Any]:

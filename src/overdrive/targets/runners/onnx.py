@@ -9,9 +9,9 @@ import checks
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or it keeps a file of what it sends to its makers
 import onnxruntime
 
-session = onnxruntime.InferenceSession(
-    str(checks.HERE / checks.SIGNATURE["artefact"]), providers=["CPUExecutionProvider"]
-)
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = checks.THREADS
+session = onnxruntime.InferenceSession(checks.artefact(), options, providers=["CPUExecutionProvider"])
 names = [each.name for each in session.get_inputs()]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.installing import pip_install
 from overdrive.datacache.switch import SharedFlag
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Handle
@@ -124,7 +125,7 @@ class Decoding(Handle):
 def _missing() -> str | None:
     if not any(find_spec(library.module) for library in LIBRARIES.values()):
         names = [library.package for library in LIBRARIES.values()]
-        return f"no decoder is installed that is faster than Pillow's (pip install {' '.join(names)})"
+        return f"no decoder is installed that is faster than Pillow's ({pip_install(*names)})"
     if find_spec("PIL") is None:
         return "Pillow is not installed, so that no picture is decoded by it"
     return None

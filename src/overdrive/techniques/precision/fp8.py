@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.installing import pip_install
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
 
-_MISSING = "torchao is not installed (pip install torchao)"
+_MISSING = f"torchao is not installed ({pip_install('torchao')})"
 _SIDES = 16  # what both sides of a weight must be divisible by for the GPU's fp8 products
 
 
