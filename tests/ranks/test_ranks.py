@@ -311,6 +311,15 @@ def test_chance_that_nobody_seeded_is_the_same_on_all_ranks_and_the_ranks_are_hi
     assert all(each.returncode == 0 and each.stdout == "False []\n0.0\n" for each in told), told[0].stderr
 
 
+@cluster
+def test_a_seed_that_is_set_before_pytorch_comes_is_the_programs(script: Write, python: Run, overdrive: Run) -> None:
+    """PyTorch brings NumPy along, which the program may have had before."""
+    path = script("import random, numpy as np\nnp.random.seed(3)\nrandom.seed(3)\nimport torch\n")
+    path.write_text(path.read_text() + "print(np.random.rand(3), random.random())\n")
+    one = python("train.py", cwd=path.parent)
+    assert overdrive("run", "--ranks", "2", "train.py", cwd=path.parent).stdout == one.stdout != ""
+
+
 DISTRIBUTED = """
 import os, torch
 {first}
@@ -338,6 +347,42 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
     total = told.stdout.split()[2]  # the lines of two processes may be mixed
     assert told.returncode == 0 and told.stdout.startswith("0 2 ") and total in plain.stdout
     assert "the program brings its own parallelism" in told.stderr
+
+
+SAVING = """
+import os, random, numpy as np, torch
+{seeds}
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+os.makedirs("shards", exist_ok=True)
+torch.save([torch.rand(2).tolist(), np.random.rand(), random.random()], f"shards/{{rank}}.pt")
+torch.distributed.barrier()
+if rank == 0 and os.path.exists("shards/1.pt"):
+    one, other = (torch.load(f"shards/{{each}}.pt") for each in range(2))
+    print([mine == theirs for mine, theirs in zip(one, other)])
+torch.distributed.destroy_process_group()
+"""
+
+
+@cluster
+@pytest.mark.parametrize(
+    ("seeds", "alike"), [("", [False] * 3), ("torch.manual_seed(1); np.random.seed(1); random.seed(1)", [True] * 3)]
+)
+def test_ranks_with_a_parallelism_of_their_own_have_files_and_chance_of_their_own(
+    seeds: str, alike: list[bool], script: Write, overdrive: Run
+) -> None:
+    path = script(SAVING.format(seeds=seeds))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert told.returncode == 0 and told.stdout == f"{alike}\n", told.stderr
+
+
+@cluster
+def test_that_they_have_not_is_said(script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERDRIVE_ISOLATION", "redirect")
+    path = script(SAVING.format(seeds=""))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert told.returncode == 0 and not told.stdout and not (path.parent / "shards" / "1.pt").exists()
+    assert told.stderr.count("what ranks above 0 write is thrown away") == 1
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Lockstep:
         differing: who tell whether it is a parameter of which each rank has another part.
         part_of: gives this rank's part of a parameter, where other ranks have the same, or None.
         places: how many ranks follow each other before one has the same parts again.
+        seeded: whether the program has seeded a generator.
     """
 
     def __init__(self, group_of: Callable[[], Group], say: Callable[[str], None]) -> None:
@@ -42,6 +43,7 @@ class Lockstep:
         self.differing: list[Callable[[Any], bool]] = []
         self.part_of: Callable[[Any], Any] = lambda parameter: None
         self.places = 1
+        self.seeded = False
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -76,6 +78,7 @@ class Lockstep:
 
     def _seed(self, seed: Any) -> Any:
         """One that is made of the clock, say."""
+        self.seeded = True
         if not self._goes or not -(2**63) <= seed < 2**63:
             return seed
         return int(self._group_of().from_first(seed, "a seed"))

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.rng import reseed
 from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
@@ -71,8 +73,8 @@ class Rank:
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
             end_with_parent(signal.SIGTERM)
-        if self.output.scratch:
-            isolate(self.output.scratch, [*keep, self.output.scratch.parent])
+        scratch = self.output.scratch
+        self._view = isolate(scratch, [*keep, scratch.parent], for_good=False) if scratch else None
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
@@ -108,6 +110,7 @@ class Rank:
         def own(reason: str) -> None:
             seams.leave_out(self.technique, f"the program brings its own parallelism ({reason})")
             self.lockstep.stop()
+            self._stand_apart()
 
         self._membership.on_own.append(own)
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
@@ -159,6 +162,16 @@ class Rank:
             self.group.monitor.stop()
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _stand_apart(self) -> None:
+        """In a program with a parallelism of its own each rank has files and chance of its own."""
+        if self._view is not None and not self._view.lift() and self.rank == 1:
+            self.output.say("what ranks above 0 write is thrown away: this system cannot give them the real files")
+        self._entropy.apart(self.rank)
+        if not self.lockstep.seeded:
+            reseed(self._entropy.number())
+            if "torch" in sys.modules:
+                sys.modules["torch"].cuda.manual_seed_all(self._entropy.number())
 
     def _entropy_of_first(self, chance: str) -> Entropy:
         from overdrive.ranks.group import seed_of

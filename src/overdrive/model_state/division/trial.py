@@ -20,6 +20,7 @@ from overdrive.model_state.division.exchange import part_of, shares
 from overdrive.model_state.division.likeness import Refused, alike, joined
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way, guesses
+from overdrive.model_state.exact_call import without_zeros
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
@@ -68,6 +69,7 @@ class _CallTrial:
         if exact:
             model.double()
             to_double(model)
+            without_zeros(model)
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):

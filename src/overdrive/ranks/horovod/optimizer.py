@@ -156,6 +156,13 @@ class _Gradients:
         for each in self._trained():
             each.register_post_accumulate_grad_hook(self._arrived)
 
+    def name(self, parameter: Any) -> str:
+        """Of one that came later, in a group of its own, by its place: that is the same on all ranks."""
+        if parameter not in self._names:
+            place = next(place for place, each in enumerate(parameters_of(self._optimizer)) if each is parameter)
+            self._names[parameter] = f"added.{place}"
+        return self._names[parameter]
+
     def _trained(self) -> list[Any]:
         return [each for each in parameters_of(self._optimizer) if each.requires_grad]
 
@@ -179,7 +186,7 @@ class _Gradients:
             return
         sent, context = self._compression.compress(parameter.grad)
         before, after = (1 / self.before, self.before) if self._op == Average else (1.0, 1.0)
-        handle = allreduce_async_(sent, None, f"gradient.{self._names[parameter]}", self._op, before, after)
+        handle = allreduce_async_(sent, None, f"gradient.{self.name(parameter)}", self._op, before, after)
         self.handles[parameter] = handle, sent, context
 
     def synchronize(self) -> None:
@@ -203,7 +210,7 @@ class _Gradients:
 
     def _sparse(self, parameter: Any) -> torch.Tensor:
         """All ranks' entries, one after the other: what stands twice is summed."""
-        own, name = parameter.grad.coalesce(), self._names[parameter]
+        own, name = parameter.grad.coalesce(), self.name(parameter)
         places = allgather(own.indices().t().contiguous(), f"gradient.{name}.indices")
         values = allgather(own.values(), f"gradient.{name}.values")
         values = values / size() if self._op == Average else values
