@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from overdrive.ranks.hosts import compare
 from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
 from overdrive.ranks.requests import ROOM, Differing, Requests
@@ -34,6 +35,9 @@ class Group:
     Attributes:
         waited: seconds, for other ranks and for what they send.
         tells: whether this rank finds out what is told to all.
+
+    Raises:
+        Unlike: this rank's host has other versions than rank 0's.
     """
 
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
@@ -53,6 +57,7 @@ class Group:
         hosts = not membership.agents_store and self.rank == 0
         self._server = tcp_store(membership.address, membership.port, hosts, _START)
         room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
+        compare(self._server.within(room), self.rank)
         # PyTorch's default is to wait for the store for five minutes.
         own = tcp_store(membership.address, membership.port, False, _START).within(room)
         return self._server.within(room), own

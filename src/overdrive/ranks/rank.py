@@ -99,10 +99,16 @@ class Rank:
     @cached_property
     def group(self) -> Group:
         from overdrive.ranks.group import Group
+        from overdrive.ranks.hosts import Unlike
         from overdrive.ranks.imagined import ImaginedGroup
 
         kind = ImaginedGroup if IMAGINED in os.environ else Group
-        return kind(self._membership, lambda sentence: self._ended(sentence))
+        try:
+            return kind(self._membership, lambda sentence: self._ended(sentence))
+        except Unlike as error:
+            self.output.say(str(error))
+            flush()
+            os._exit(1)
 
     def observe(self, seams: Seams) -> None:
         """An observer for `Session`."""
