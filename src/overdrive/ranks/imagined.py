@@ -104,7 +104,7 @@ class _Echo:
 
 
 def _touch(room: torch.Tensor) -> None:
-    """Have the system give it its memory, which is this rank's work: networks are measured with memory that is there."""
+    """Have the system give it its memory, which is this rank's work: networks are measured with some that is there."""
     if room.device.type == "cpu":
         room.view(-1).view(torch.uint8)[::_PAGE].add_(0)
 
