@@ -59,6 +59,8 @@ assert came.tolist() == ([0, 1] if rank == 0 else [2, 1])
 assert torch.equal(dealt, base[:1] + 10 if rank == 0 else torch.cat((base, base[1:] + 10)))
 three = torch.arange(3.0)
 assert hvd.reducescatter(three, op=hvd.Sum).tolist() == ([0.0, 2.0] if rank == 0 else [4.0])
+halves = hvd.grouped_reducescatter([own, own[0]], op=hvd.Sum)
+assert torch.equal(halves[0], (2 * base + 10)[rank : rank + 1]) and len(halves[1]) == (2 if rank == 0 else 1)
 assert hvd.allgather_object({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
 assert hvd.broadcast_object(("of", rank), root_rank=1) == ("of", 1)
 assert hvd.broadcast_object({"only": "there"} if rank == 0 else None, root_rank=0) == {"only": "there"}

@@ -87,6 +87,7 @@ def test_what_is_not_there_is_said(provided: None) -> None:
     hvd.init()
     for refused in (
         lambda: hvd.ProcessSet([0]),
+        lambda: hvd.add_process_set([0]),
         lambda: hvd.init([0]),
         lambda: hvd.allreduce(torch.ones(1), op=hvd.Adasum),
     ):

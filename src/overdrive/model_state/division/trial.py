@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.backward import gradients_alike
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
 from overdrive.model_state.division.culprit import culprit
@@ -166,7 +167,20 @@ class _CallTrial:
             ]
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        return Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
+        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
+        given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
+        if not gradients_alike(self._whole_as_parts(way), parts, way.joined, given):
+            raise Refused("a function of its own, or a hook in its call, makes other gradients of a part of its batch")
+        return way
+
+    def _whole_as_parts(self, way: Way) -> list[Any]:
+        """With gradients as parts have them here: statistics are numbers of which nothing is a function."""
+        if not way.norms:
+            return self._whole
+        self._norms.replayed = 0
+        made = self._make(self._leaves)
+        self._restore()
+        return made
 
     def _part(self, split: tuple[int | None, ...], rank: int, sizes: Sequence[int]) -> list[Any]:
         return [
@@ -241,6 +255,10 @@ def _counted(leaf: Any) -> bool:
 
 def _is_float(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype in _FLOATS
+
+
+def _is_trained(each: Any) -> bool:
+    return isinstance(each, torch.Tensor) and each.requires_grad
 
 
 def _backward(model: torch.nn.Module, made: Sequence[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,8 @@ __all__ = [
     *handles.__all__,
     *reductions.__all__,
     *("allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_"),
-    *("broadcast_async", "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join"),
-    *("reducescatter", "reducescatter_async"),
+    *("broadcast_async", "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "grouped_reducescatter"),
+    *("grouped_reducescatter_async", "join", "reducescatter", "reducescatter_async", "sparse_allreduce_async"),
 ]
 
 
@@ -172,6 +172,45 @@ def reducescatter(
         )
     sent, context = compression.compress(tensor)
     return compression.decompress(synchronize(reducescatter_async(sent, name, *args, **kwargs)), context)  # type: ignore[no-any-return]
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, *args: Any, **kwargs: Any
+) -> Handle:
+    handles = [
+        reducescatter_async(tensor, None if name is None else f"{name}.{place}", *args, **kwargs)
+        for place, tensor in enumerate(tensors)
+    ]
+    requests = [request for each in handles for request in each.requests]
+    return Handle(requests, lambda made: [each.made([result]) for each, result in zip(handles, made, strict=True)])
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    *args: Any,
+    **kwargs: Any,
+) -> list[torch.Tensor]:
+    """Has no gradient."""
+    compressed = [compression.compress(each.detach()) for each in tensors]
+    made = synchronize(grouped_reducescatter_async([sent for sent, _ in compressed], name, *args, **kwargs))
+    return [compression.decompress(each, context) for each, (_, context) in zip(made, compressed, strict=True)]
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: str, process_set: Any = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Call it for the result: all ranks' entries, where what stands twice is summed."""
+    own = tensor.coalesce()
+    places = allgather_async(own.indices().t().contiguous(), f"{name}.indices", process_set)
+    values = allgather_async(own.values(), f"{name}.values", process_set)
+
+    def made() -> torch.Tensor:
+        there, found = synchronize(places).t(), synchronize(values)
+        return torch.sparse_coo_tensor(there, found / size() if op == Average else found, own.shape).coalesce()
+
+    return made
 
 
 def barrier(process_set: Any = global_process_set) -> None:

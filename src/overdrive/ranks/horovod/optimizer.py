@@ -11,7 +11,7 @@ import torch
 
 from overdrive.ranks.horovod.compression import Compression
 from overdrive.ranks.horovod.handles import Handle, synchronize
-from overdrive.ranks.horovod.operations import allgather
+from overdrive.ranks.horovod.operations import sparse_allreduce_async
 from overdrive.ranks.horovod.reductions import Average, allreduce_async_, reduction
 from overdrive.ranks.horovod.world import global_process_set, size
 from overdrive.seams.parameters import parameters_of
@@ -197,7 +197,8 @@ class _Gradients:
                 self._send(parameter)
         for parameter, sent in self.handles.items():
             if sent is None:
-                parameter.grad = self._sparse(parameter)
+                name = f"gradient.{self.name(parameter)}"
+                parameter.grad = sparse_allreduce_async(parameter.grad, name, self._op)()
                 continue
             handle, tensor, context = sent
             synchronize(handle)
@@ -207,11 +208,3 @@ class _Gradients:
         self.handles.clear()
         self.made.clear()
         self.synchronized = True
-
-    def _sparse(self, parameter: Any) -> torch.Tensor:
-        """All ranks' entries, one after the other: what stands twice is summed."""
-        own, name = parameter.grad.coalesce(), self.name(parameter)
-        places = allgather(own.indices().t().contiguous(), f"gradient.{name}.indices")
-        values = allgather(own.values(), f"gradient.{name}.values")
-        values = values / size() if self._op == Average else values
-        return torch.sparse_coo_tensor(places.t(), values, own.shape).coalesce()
