@@ -49,7 +49,6 @@ def test_what_a_host_has_otherwise_is_named(
 
 
 @pytest.mark.cluster
-@pytest.mark.fault(28)
 def test_another_script_on_another_host_ends_the_run(tmp_path: Path) -> None:
     """As a launcher starts ranks in the folders of two hosts."""
     (port,), ranks = free_ports(1), []

@@ -102,12 +102,16 @@ class Group:
         return told.view(self.size, -1).tolist() if len(own) else [[] for _ in range(self.size)]
 
     def from_first(self, number: float | int, what: str) -> float | int:
-        """Rank 0's number, of the kind that is given."""
+        """Rank 0's number."""
+        return self.of_each(number, what)[0]
+
+    def of_each(self, number: float | int, what: str) -> list[float | int]:
+        """Each rank's number, of the kind that is given."""
         kind = "d" if isinstance(number, float) else "q"
         with self._waiting(what):
             self._requests.put(struct.pack(kind, number))
             self._meet("float" if kind == "d" else "integer", what, 8)
-        return struct.unpack(kind, self._requests.taken(self._members[0], 8))[0]  # type: ignore[no-any-return]
+        return [struct.unpack(kind, self._requests.taken(each, 8))[0] for each in self._members]
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         """Rank 0's thing, which JSON can hold."""
