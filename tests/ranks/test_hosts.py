@@ -1,8 +1,9 @@
-"""Hosts with other versions, or another script, end a run before anything is exchanged."""
+"""Hosts with other versions, or another script, and ranks that do not meet end a run in one sentence."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 from overdrive.ranks import hosts
+from tests.conftest import Run
 from tests.ranks.test_slurm import free_ports
 
 FIRST = {"Python": "3.11", "PyTorch": "2.13.0", "Overdrive": "1.0", "another train.py:": "aa"}
@@ -43,9 +45,26 @@ def test_what_a_host_has_otherwise_is_named(
     if not said:
         hosts.compare(store, 1)
         return
-    with pytest.raises(hosts.Unlike) as error:
+    with pytest.raises(hosts.CannotMeet) as error:
         hosts.compare(store, 1)
     assert said in str(error.value) and str(error.value).startswith("rank 1 on ")
+
+
+@pytest.mark.cluster
+def test_a_port_that_another_program_has_is_told(
+    tmp_path: Path, overdrive: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        found = overdrive("run", "train.py", cwd=tmp_path)
+    assert found.returncode == 1 and f"rank 0 cannot keep the store at 127.0.0.1:{port}: set MASTER_" in found.stderr
+    assert "Traceback" not in found.stderr and found.stderr.count("overdrive: ") == 1
 
 
 @pytest.mark.cluster

@@ -243,10 +243,11 @@ def test_the_search_for_what_is_left_finds_what_works_there(tmp_path: Path) -> N
 
 
 @cluster
-def test_inside_torchrun(script: Write, python: Run) -> None:
+@pytest.mark.parametrize("ranks", ["2", "4"])
+def test_inside_torchrun(ranks: str, script: Write, python: Run) -> None:
     path = script(acting("pass"))
     one = python("train.py", cwd=path.parent)
-    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "overdrive", "run")
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, "-m", "overdrive", "run")
     many = python(*words, "train.py", cwd=path.parent)
     assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-5), many.stderr
 

@@ -1,4 +1,4 @@
-"""What all hosts of a run must have alike, compared before ranks exchange anything else."""
+"""That ranks meet, on hosts that have alike what they must: seen before they exchange anything else."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from overdrive.ranks.monitor import TOLD
 from overdrive.version import __version__
 
 
-class Unlike(Exception):
+class CannotMeet(Exception):
     """The message is one sentence for people."""
 
 
 def compare(store: Any, rank: int) -> None:
     """
     Raises:
-        Unlike: this rank has something otherwise than rank 0.
+        CannotMeet: this rank has something otherwise than rank 0.
     """
     mine = _facts()
     if rank == 0:
@@ -34,7 +34,7 @@ def compare(store: Any, rank: int) -> None:
     if names:
         store.add(TOLD, 1)
         told = ", ".join(f"{name} {mine.get(name)} (rank 0 has {firsts[name]})" for name in names)
-        raise Unlike(f"rank {rank} on {socket.gethostname()} has {told}: all hosts need the same")
+        raise CannotMeet(f"rank {rank} on {socket.gethostname()} has {told}: all hosts need the same")
 
 
 def _facts() -> dict[str, str]:

@@ -99,13 +99,13 @@ class Rank:
     @cached_property
     def group(self) -> Group:
         from overdrive.ranks.group import Group
-        from overdrive.ranks.hosts import Unlike
+        from overdrive.ranks.hosts import CannotMeet
         from overdrive.ranks.imagined import ImaginedGroup
 
         kind = ImaginedGroup if IMAGINED in os.environ else Group
         try:
             return kind(self._membership, lambda sentence: self._ended(sentence))
-        except Unlike as error:
+        except CannotMeet as error:
             self.output.say(str(error))
             flush()
             os._exit(1)
