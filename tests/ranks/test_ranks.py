@@ -144,6 +144,40 @@ def test_output_files_and_exit_code_are_those_of_one_process(script: Write, warm
     assert {each.name: each.read_text() for each in (path.parent / "out").iterdir()} == files == {"kept.txt": "line\n"}
 
 
+# Rank 1 comes later to its files than rank 0, which is not to have written them by then.
+CACHED = """
+import os, time, torch
+from pathlib import Path
+from overdrive.ranks.rank import current
+if current() and current().rank:
+    time.sleep(1)
+if not os.path.exists("cache.pt"):
+    torch.save(torch.randn(8, 4), "cache.pt")
+runs = Path("runs.txt")
+seen = int(runs.read_text()) if runs.exists() else 0
+runs.write_text(str(seen + 1))
+with open("log.txt", "a+") as log:
+    log.seek(0)
+    print(seen, log.read(), file=log)
+torch.manual_seed(seen)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    loss = model(torch.load("cache.pt") + torch.randn(8, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+print(loss.item(), seen, Path("log.txt").read_text())
+"""
+
+
+@cluster
+def test_a_rank_does_not_find_what_another_has_written_before_it(script: Write, overdrive: Run) -> None:
+    path = script(CACHED)
+    for seen in range(2):
+        told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+        assert told.returncode == 0 and f" {seen} 0" in told.stdout, told.stderr
+
+
 @pytest.mark.fault(16)
 def test_the_error_of_one_rank_ends_all_and_is_shown(script: Write, overdrive: Run) -> None:
     path = script(acting("if rank == 1: raise ValueError('only here')"))

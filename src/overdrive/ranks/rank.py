@@ -78,8 +78,9 @@ class Rank:
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
+        self._files: FileOrder | None = None
         if not trial:
-            FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+            self._files = FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique, self.batches_alone = "data_parallel", True
         _current.append(self)
@@ -195,6 +196,8 @@ class Rank:
 
             late_compiler.load()  # makes folders on one rank and not on another: before changes are counted (files.py)
             _ = self.group
+        if self._files is not None:
+            self._files.follow(sys.modules["torch"])
 
     def _keras_used(self) -> None:
         """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""
