@@ -33,7 +33,7 @@ def test_what_lies_behind_weights_that_are_zero_at_first_is_seen(coupled: bool) 
     leaves, build = flatten(((torch.randn(8, 6),), {}))
     found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
     assert ("depends on the rest of its batch" in found.get("reason", "")) is coupled
-    assert coupled or found["split"] == (0,)
+    assert coupled or found["split"] == [0]
     assert not model.head.weight.any() and not model.gain.any()  # those of the program stay what they are
 
 
@@ -82,3 +82,27 @@ def test_gradients_that_are_not_those_of_samples_are_seen(how: Any, divides: boo
     leaves, build = flatten(((torch.randn(8, 6),), {}))
     found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
     assert ("makes other gradients of a part" in found.get("reason", "")) is not divides, found
+
+
+class Looks(nn.Module):
+    """At a gradient, as pictures of what a model looks at are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.gradient: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.inner(x)
+        inner.register_hook(self._keep)
+        return self.head(inner)
+
+    def _keep(self, gradient: torch.Tensor) -> None:
+        self.gradient = gradient
+
+
+def test_what_is_kept_of_a_gradient_is_seen() -> None:
+    model = Looks()
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    assert found == {"reason": "it keeps something of the backward pass: 'gradient' of a Looks"} and model.gradient is None

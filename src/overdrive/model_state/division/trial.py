@@ -168,10 +168,17 @@ class _CallTrial:
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
         way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
-        given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
-        if not gradients_alike(self._whole_as_parts(way), parts, way.joined, given):
-            raise Refused("a function of its own, or a hook in its call, makes other gradients of a part of its batch")
+        self._compare_gradients(self._whole_as_parts(way), parts, way)
         return way
+
+    def _compare_gradients(self, whole: list[Any], parts: list[list[Any]], way: Way) -> None:
+        given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
+        state = State([self._model])
+        if not gradients_alike(whole, parts, way.joined, given):
+            raise Refused("a function of its own, or a hook in its call, makes other gradients of a part of its batch")
+        if state.changed() and (what := state.change()):
+            self._restore()
+            raise Refused(f"it keeps something of the backward pass: {what}")
 
     def _whole_as_parts(self, way: Way) -> list[Any]:
         """With gradients as parts have them here: statistics are numbers of which nothing is a function."""
