@@ -23,6 +23,7 @@ from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
+from overdrive.ranks.trackers import keep_here
 from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams.keras import control
 
@@ -75,6 +76,7 @@ class Rank:
             end_with_parent(signal.SIGTERM)
         scratch = self.output.scratch
         self._view = isolate(scratch, [*keep, scratch.parent], for_good=False) if scratch else None
+        self._tells_trackers = keep_here() if scratch else lambda: None
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
@@ -172,6 +174,7 @@ class Rank:
 
     def _stand_apart(self) -> None:
         """In a program with a parallelism of its own each rank has files and chance of its own."""
+        self._tells_trackers()
         if self._view is not None and not self._view.lift() and self.rank == 1:
             self.output.say("what ranks above 0 write is thrown away: this system cannot give them the real files")
         self._entropy.apart(self.rank)
