@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+_PATIENCE = 10.0  # seconds for some dozens of mounts
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -30,6 +32,7 @@ class Doorman:
     def __init__(self, take_away: Callable[[], None], layers: Sequence[Layer]) -> None:
         self._layers = layers
         self._here, there = socket.socketpair()
+        self._here.settimeout(_PATIENCE)
         between = os.fork()
         if between == 0:
             try:
