@@ -24,21 +24,18 @@ def gradients_alike(whole: Sequence[Any], parts: Sequence[Sequence[Any]], joined
         given: the tensors of which there are gradients: what is trained, and arguments.
     """
     weights = [_weights(each) if _counts(each) else None for each in whole]
-    expected = _gradients(whole, weights, given)
-    first = [0] * len(whole)  # of each result, where the part of the next rank begins
-    found: list[torch.Tensor | None] = [None] * len(given)
-    for results in parts:
-        own: list[Any] = []
-        for place, (result, weight, how) in enumerate(zip(results, weights, joined, strict=True)):
-            if weight is None or how is None:
-                own.append(weight)
-                continue
-            dim, size = how[0], result.shape[how[0]]
-            own.append(weight.narrow(dim, first[place], size) * len(parts))
-            first[place] += size
-        for place, each in enumerate(_gradients(results, own, given)):
-            if each is not None:
-                found[place] = each / len(parts) if found[place] is None else found[place] + each / len(parts)
+    expected = _gradients([*zip(whole, weights, strict=True)], given)
+    pairs: list[tuple[Any, Any]] = []
+    for place, (weight, how) in enumerate(zip(weights, joined, strict=True)):
+        results = [each[place] for each in parts]
+        if weight is None or how is None:
+            pairs += [(each, weight) for each in results]
+        else:
+            sizes = [each.shape[how[0]] for each in results]
+            pairs += [
+                (each, part * len(parts)) for each, part in zip(results, weight.split(sizes, how[0]), strict=True)
+            ]
+    found = [each if each is None else each / len(parts) for each in _gradients(pairs, given)]
     largest = max((float(each.abs().max()) for each in expected if each is not None and each.numel()), default=0.0)
     return all(_alike(*pair, largest) for pair in zip(expected, found, strict=True))
 
@@ -52,11 +49,12 @@ def _weights(result: torch.Tensor) -> torch.Tensor:
     return torch.linspace(0.5, 1.5, result.numel(), dtype=result.dtype, device=result.device).view(result.shape)
 
 
-def _gradients(results: Sequence[Any], weights: Sequence[Any], given: Sequence[Any]) -> list[torch.Tensor | None]:
-    pairs = [pair for pair in zip(results, weights, strict=True) if pair[1] is not None and pair[0].requires_grad]
-    if not pairs:
+def _gradients(pairs: Sequence[tuple[Any, Any]], given: Sequence[Any]) -> list[torch.Tensor | None]:
+    """Of these results, into which these gradients come."""
+    told = [(result, weight) for result, weight in pairs if weight is not None and result.requires_grad]
+    if not told or not given:
         return [None] * len(given)
-    made = torch.autograd.grad([each for each, _ in pairs], given, [each for _, each in pairs], allow_unused=True)
+    made = torch.autograd.grad([each for each, _ in told], given, [each for _, each in told], allow_unused=True)
     return [each if each is None or each.layout is torch.strided else each.to_dense() for each in made]
 
 
