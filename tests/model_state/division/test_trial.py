@@ -107,3 +107,13 @@ def test_what_is_kept_of_a_gradient_is_seen() -> None:
     found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
     assert found == {"reason": "it keeps something of the backward pass: 'gradient' of a Looks"}
     assert model.gradient is None
+
+
+def test_hooks_on_what_is_trained_are_for_the_whole() -> None:
+    """Before them, in a run, gradients are averaged."""
+    model = nn.Linear(6, 3)
+    model.weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    assert find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))["split"] == [0]
+    model(torch.ones(8, 6)).sum().backward()
+    assert model.weight.grad is not None and model.weight.grad.max() == 0.01

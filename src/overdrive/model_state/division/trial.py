@@ -30,6 +30,7 @@ from overdrive.seams.keras.layers_on_torch import buffers_of
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
+from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.seams.torch.reads import noting_reads
@@ -174,7 +175,9 @@ class _CallTrial:
     def _compare_gradients(self, whole: list[Any], parts: list[list[Any]], way: Way) -> None:
         given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
         state = State([self._model])
-        if not gradients_alike(whole, parts, way.joined, given):
+        with without_gradient_hooks(given):  # of what is trained: they will be given what one process gives them
+            same = gradients_alike(whole, parts, way.joined, given)
+        if not same:
             raise Refused("a function of its own, or a hook in its call, makes other gradients of a part of its batch")
         if state.changed() and (what := state.change()):
             self._restore()
