@@ -26,7 +26,7 @@ def without_zeros(model: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     for each in model.parameters():
         if each.device.type == "cpu" and each.is_floating_point() and not is_lazy(each) and not each.detach().any():
-            drawn = torch.randn(each.shape, generator=generator, dtype=torch.float64)  # type: ignore[call-overload]
+            drawn = torch.randn(each.shape, generator=generator, dtype=torch.float64)
             each.data.copy_(drawn * _SMALL)
 
 

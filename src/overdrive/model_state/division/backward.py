@@ -32,9 +32,8 @@ def gradients_alike(whole: Sequence[Any], parts: Sequence[Sequence[Any]], joined
             pairs += [(each, weight) for each in results]
         else:
             sizes = [each.shape[how[0]] for each in results]
-            pairs += [
-                (each, part * len(parts)) for each, part in zip(results, weight.split(sizes, how[0]), strict=True)
-            ]
+            own = weight.split(sizes, how[0])  # type: ignore[no-untyped-call]
+            pairs += [(each, part * len(parts)) for each, part in zip(results, own, strict=True)]
     found = [each if each is None else each / len(parts) for each in _gradients(pairs, given)]
     largest = max((float(each.abs().max()) for each in expected if each is not None and each.numel()), default=0.0)
     return all(_alike(*pair, largest) for pair in zip(expected, found, strict=True))
