@@ -61,6 +61,10 @@ os.close(os.open(folder / "c", os.O_CREAT | os.O_WRONLY)); note()
 torch.save({}, folder / "d.pt"); note()
 torch.save({}, io.BytesIO()); torch.load(folder / "d.pt"); open(folder / "a").read(); note()
 open("/dev/null", "w").close(); note()
+try:
+    open()
+except TypeError as error:
+    assert "open()" in str(error)
 os.makedirs(folder / "e"); note()
 os.write(writer, " ".join(told).encode())
 os._exit(0)

@@ -55,15 +55,15 @@ def _is_file(path: Any) -> bool:
     return isinstance(path, (str, bytes)) and not os.fsdecode(path).startswith(_NO_FILES)
 
 
-def _opens(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> bool:
+def _opens(file: Any = None, mode: Any = "r", *args: Any, **kwargs: Any) -> bool:
     return isinstance(mode, str) and any(each in mode for each in "wax+") and _is_file(file) and not _is_ours()
 
 
-def _opens_by_flags(path: Any, flags: int, *args: Any, **kwargs: Any) -> bool:
-    return bool(flags & _WRITES) and _is_file(path) and not _is_ours()
+def _opens_by_flags(path: Any = None, flags: Any = 0, *args: Any, **kwargs: Any) -> bool:
+    return isinstance(flags, int) and bool(flags & _WRITES) and _is_file(path) and not _is_ours()
 
 
-def _saves(obj: Any, f: Any, *args: Any, **kwargs: Any) -> bool:
+def _saves(obj: Any = None, f: Any = None, *args: Any, **kwargs: Any) -> bool:
     return _is_file(f) and not _is_ours()
 
 
