@@ -28,7 +28,7 @@ Result = dict[str, Any]
 WHOLE_STEPS = 3 * 782  # three epochs of 50,000 samples, 64 at a time
 
 
-def tune(folder: Path, contract: str, words: tuple[str, ...], budget: str = "10m") -> Result:
+def tune(folder: Path, contract: str, words: tuple[str, ...], budget: str = "5m") -> Result:
     """Tune a program; its plan lies in `folder` as CONTRACT.toml."""
     out = folder / f"{contract}.json"
     command = [
