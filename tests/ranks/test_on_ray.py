@@ -66,25 +66,6 @@ def test_the_numbers_and_files_are_those_of_one_process(script: Path, tmp_path: 
     assert (on_ray / "written").read_text() == (plain / "written").read_text()
 
 
-def test_on_a_cluster_of_several_machines(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three nodes, all of this machine: six CPUs, of which no rank can have three."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    try:
-        for _ in range(2):
-            cluster.add_node(num_cpus=2)
-        cluster.wait_for_nodes()
-        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        expected = run([sys.executable, str(script)], tmp_path)
-        found = run(command(script), tmp_path)
-        assert found.returncode == 0, found.stderr
-        assert found.stdout == expected.stdout and "21 steps" in found.stderr
-        assert "has not begun all ranks" not in found.stderr
-    finally:
-        cluster.shutdown()
-
-
 def test_an_error_ends_all_with_its_traceback(script: Path, tmp_path: Path) -> None:
     found = run(command(script, "fails"), tmp_path)
     assert found.returncode == 1 and "ValueError: bad" in found.stderr and found.stdout.startswith("0 ")
