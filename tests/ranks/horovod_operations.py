@@ -32,6 +32,12 @@ for refused in (hvd.Adasum, "mean"):
 with pytest.raises(NotImplementedError):
     hvd.allreduce(own > 3)
 
+with torch.inference_mode():
+    within = own + 0
+    assert torch.equal(hvd.allreduce(own), base + 5) and torch.equal(hvd.broadcast_(within.t(), 0), base.t())
+with pytest.raises(NotImplementedError, match="int16"):
+    hvd.allreduce(own.short())
+
 # Under names, in another order on each rank.
 names = ["a", "b"] if rank == 0 else ["b", "a"]
 handles = {name: hvd.allreduce_async(own * (2 if name == "a" else 3), name=name) for name in names}
@@ -53,8 +59,14 @@ assert came.tolist() == ([0, 1] if rank == 0 else [2, 1])
 assert torch.equal(dealt, base[:1] + 10 if rank == 0 else torch.cat((base, base[1:] + 10)))
 three = torch.arange(3.0)
 assert hvd.reducescatter(three, op=hvd.Sum).tolist() == ([0.0, 2.0] if rank == 0 else [4.0])
+halves = hvd.grouped_reducescatter([own, own[0]], op=hvd.Sum)
+assert torch.equal(halves[0], (2 * base + 10)[rank : rank + 1]) and len(halves[1]) == (2 if rank == 0 else 1)
 assert hvd.allgather_object({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
 assert hvd.broadcast_object(("of", rank), root_rank=1) == ("of", 1)
+assert hvd.broadcast_object({"only": "there"} if rank == 0 else None, root_rank=0) == {"only": "there"}
+parameters = [nn.Parameter(own.clone()), nn.Parameter(own + 1)]
+hvd.broadcast_parameters(parameters, root_rank=1)
+assert torch.equal(parameters[0], base + 10) and torch.equal(parameters[1], base + 11)
 hvd.barrier()
 
 # Gradients.
@@ -67,6 +79,10 @@ assert torch.equal(x.grad, torch.full_like(base, 1.5))
 x = own.clone().requires_grad_()
 hvd.broadcast(x, 1).sum().backward()
 assert torch.equal(x.grad, torch.full_like(base, float(rank)))
+
+x = own.clone().requires_grad_()
+(hvd.alltoall(x) * (1 + rank)).sum().backward()
+assert torch.equal(x.grad, torch.tensor([[1.0], [2.0]]).expand(2, 3))
 
 # A batch of all ranks, of other sizes on each.
 torch.manual_seed(0)
@@ -115,6 +131,11 @@ with pytest.raises(AssertionError, match="backward_passes_per_step"):
     parameter.sum().backward()
 optimizer.step()
 assert parameter.tolist() == [0.0, 0.0] or parameter.tolist() == [-1.0, -1.0]
+late = nn.Parameter(torch.zeros(2))
+optimizer.add_param_group({"params": [late]})
+(late * rank).sum().backward()
+optimizer.step()
+assert late.tolist() == [-0.5, -0.5]
 
 # Who has nothing more to do joins: its part is zeros.
 if rank == 0:
@@ -145,7 +166,10 @@ def train(state: hvd.elastic.TorchState) -> int:
 
 assert train(state) == 5
 assert len({tuple(each) for each in hvd.allgather_object(model.weight.flatten().tolist())}) == 1
+hvd.shutdown()
+assert not hvd.is_initialized()
+hvd.init()
+assert torch.equal(hvd.allreduce(own), base + 5)
 if rank == 0:
     print("all as it should be")
 hvd.shutdown()
-assert not hvd.is_initialized()

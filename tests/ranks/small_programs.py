@@ -560,6 +560,24 @@ def looks_at_its_batch():
     return fit(OfBatch(), data())
 
 
+class Centred(nn.Module):
+    """Its first results do not show what it takes of the batch: its head is zero then, as many initialise it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        inner = self.inner(x)
+        return self.head(torch.tanh(inner - inner.mean(0)))
+
+
+@program
+def coupled_behind_a_head_that_is_zero_at_first():
+    return fit(Centred(), data())
+
+
 class ByValue(nn.Module):
     def __init__(self):
         super().__init__()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from overdrive.ranks.files import FileOrder
 
@@ -17,6 +18,57 @@ class Gone:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("Broken pipe")
+
+
+class Noting(dict[str, str]):
+    """A store that notes what it is told."""
+
+    set = dict.__setitem__
+
+    def check(self, keys: list[str]) -> bool:
+        return True
+
+    def get(self, key: str, default: Any = None) -> str:
+        return "1000"
+
+
+def test_what_is_written_is_counted_and_what_is_read_is_not(tmp_path: Path) -> None:
+    """By each way in which a program may write, once."""
+    store = Noting()
+    group: Any = SimpleNamespace(store=store, mine=lambda: True)
+    reader, writer = os.pipe()
+    child = os.fork()  # for good
+    if not child:
+        try:
+            FileOrder(1, 2, lambda: group).follow(torch)
+            exec(compile(WRITES, "train.py", "exec"), {"folder": tmp_path, "store": store, "writer": writer})
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        assert told.read().split() == ["1", "2", "3", "4", "4", "4", "5"]
+
+
+WRITES = """
+import io, os, pathlib, torch
+told = []
+def note():
+    told.append(store["files/1"])
+open(folder / "a", "w").close(); note()
+(folder / "b").write_text("x"); note()
+os.close(os.open(folder / "c", os.O_CREAT | os.O_WRONLY)); note()
+torch.save({}, folder / "d.pt"); note()
+torch.save({}, io.BytesIO()); torch.load(folder / "d.pt"); open(folder / "a").read(); note()
+open("/dev/null", "w").close(); note()
+try:
+    open()
+except TypeError as error:
+    assert "open()" in str(error)
+os.makedirs(folder / "e"); note()
+os.write(writer, " ".join(told).encode())
+os._exit(0)
+"""
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from overdrive.ranks.horovod.coordinator import Coordinator
 from overdrive.ranks.horovod.imports import HorovodImports, installed
 from overdrive.ranks.horovod.requests import Request, ready
+from overdrive.ranks.horovod.wire import Wire
 from tests.conftest import Run
 
 torch = pytest.importorskip("torch")
@@ -82,6 +87,7 @@ def test_what_is_not_there_is_said(provided: None) -> None:
     hvd.init()
     for refused in (
         lambda: hvd.ProcessSet([0]),
+        lambda: hvd.add_process_set([0]),
         lambda: hvd.init([0]),
         lambda: hvd.allreduce(torch.ones(1), op=hvd.Adasum),
     ):
@@ -102,6 +108,68 @@ def test_a_library_that_looks_for_horovod_finds_none(
 
     assert a_library.found is None and find_spec("horovod") is not None
     del sys.modules["a_library"]
+
+
+def test_a_folder_of_that_name_is_no_horovod(
+    provided: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a program, with scripts in it: Python takes it for a package."""
+    (tmp_path / "horovod").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import horovod.torch as hvd
+
+    assert hvd.Average and not installed()
+
+
+def test_who_waits_hears_of_an_error_within_an_exchange(provided: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked for is pending no longer then."""
+
+    class OfTwo(Wire):
+        size = 2
+        monitor = SimpleNamespace(waits=lambda *_, **__: None, goes_on=lambda: None)
+
+        def __init__(self) -> None:
+            self.rank = 0
+
+        def exchange(self, thing: Any) -> list[Any]:
+            return [thing, thing]
+
+        def reduce_(self, tensor: torch.Tensor, operation: str) -> None:
+            raise MemoryError("none is left")
+
+    coordinator = Coordinator(OfTwo())
+    settings = {"op": "sum", "before": 1.0, "after": 1.0}
+    asked = coordinator.ask(Request("a", "allreduce", torch.ones(2), settings))
+    assert asked.done.wait(20)
+    with pytest.raises(MemoryError, match="none is left"):
+        coordinator.wait(asked)
+    coordinator.stop()
+
+
+def test_an_elastic_sampler_deals_in_horovods_order(provided: None) -> None:
+    """By its source: shuffled by Python's generator of seed and epoch, and from there what was not processed."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    sampler = hvd.elastic.ElasticSampler(range(7), seed=3)
+    sampler.set_epoch(2)
+    expected = list(range(7))
+    random.Random(5).shuffle(expected)
+    assert list(sampler) == expected
+    sampler.record_batch(0, 4)
+    again = hvd.elastic.ElasticSampler(range(7), seed=3)
+    again.load_state_dict(sampler.state_dict())
+    assert list(again) == expected[4:] and len(again) == 3
+
+
+def test_a_group_that_comes_later_has_names_too(provided: None) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    first, later = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(first.parameters(), lr=0.1), first.named_parameters())
+    optimizer.add_param_group({"params": list(later.parameters())})
+    assert [optimizer._horovod.name(each) for each in (first.weight, later.weight)] == ["weight", "added.2"]
 
 
 def test_the_installed_one_is_asked_for_where_there_is_none(overdrive: Run, tmp_path: Path) -> None:

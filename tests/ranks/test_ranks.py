@@ -144,6 +144,40 @@ def test_output_files_and_exit_code_are_those_of_one_process(script: Write, warm
     assert {each.name: each.read_text() for each in (path.parent / "out").iterdir()} == files == {"kept.txt": "line\n"}
 
 
+# Rank 1 comes later to its files than rank 0, which is not to have written them by then.
+CACHED = """
+import os, time, torch
+from pathlib import Path
+from overdrive.ranks.rank import current
+if current() and current().rank:
+    time.sleep(1)
+if not os.path.exists("cache.pt"):
+    torch.save(torch.randn(8, 4), "cache.pt")
+runs = Path("runs.txt")
+seen = int(runs.read_text()) if runs.exists() else 0
+runs.write_text(str(seen + 1))
+with open("log.txt", "a+") as log:
+    log.seek(0)
+    print(seen, log.read(), file=log)
+torch.manual_seed(seen)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    loss = model(torch.load("cache.pt") + torch.randn(8, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+print(loss.item(), seen, Path("log.txt").read_text())
+"""
+
+
+@cluster
+def test_a_rank_does_not_find_what_another_has_written_before_it(script: Write, overdrive: Run) -> None:
+    path = script(CACHED)
+    for seen in range(2):
+        told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+        assert told.returncode == 0 and f" {seen} 0" in told.stdout, told.stderr
+
+
 @pytest.mark.fault(16)
 def test_the_error_of_one_rank_ends_all_and_is_shown(script: Write, overdrive: Run) -> None:
     path = script(acting("if rank == 1: raise ValueError('only here')"))
@@ -243,10 +277,11 @@ def test_the_search_for_what_is_left_finds_what_works_there(tmp_path: Path) -> N
 
 
 @cluster
-def test_inside_torchrun(script: Write, python: Run) -> None:
+@pytest.mark.parametrize("ranks", ["2", "4"])
+def test_inside_torchrun(ranks: str, script: Write, python: Run) -> None:
     path = script(acting("pass"))
     one = python("train.py", cwd=path.parent)
-    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "overdrive", "run")
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, "-m", "overdrive", "run")
     many = python(*words, "train.py", cwd=path.parent)
     assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-5), many.stderr
 
@@ -311,6 +346,15 @@ def test_chance_that_nobody_seeded_is_the_same_on_all_ranks_and_the_ranks_are_hi
     assert all(each.returncode == 0 and each.stdout == "False []\n0.0\n" for each in told), told[0].stderr
 
 
+@cluster
+def test_a_seed_that_is_set_before_pytorch_comes_is_the_programs(script: Write, python: Run, overdrive: Run) -> None:
+    """PyTorch brings NumPy along, which the program may have had before."""
+    path = script("import random, numpy as np\nnp.random.seed(3)\nrandom.seed(3)\nimport torch\n")
+    path.write_text(path.read_text() + "print(np.random.rand(3), random.random())\n")
+    one = python("train.py", cwd=path.parent)
+    assert overdrive("run", "--ranks", "2", "train.py", cwd=path.parent).stdout == one.stdout != ""
+
+
 DISTRIBUTED = """
 import os, torch
 {first}
@@ -338,6 +382,42 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
     total = told.stdout.split()[2]  # the lines of two processes may be mixed
     assert told.returncode == 0 and told.stdout.startswith("0 2 ") and total in plain.stdout
     assert "the program brings its own parallelism" in told.stderr
+
+
+SAVING = """
+import os, random, numpy as np, torch
+{seeds}
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+os.makedirs("shards", exist_ok=True)
+torch.save([torch.rand(2).tolist(), np.random.rand(), random.random()], f"shards/{{rank}}.pt")
+torch.distributed.barrier()
+if rank == 0 and os.path.exists("shards/1.pt"):
+    one, other = (torch.load(f"shards/{{each}}.pt") for each in range(2))
+    print([mine == theirs for mine, theirs in zip(one, other)])
+torch.distributed.destroy_process_group()
+"""
+
+
+@cluster
+@pytest.mark.parametrize(
+    ("seeds", "alike"), [("", [False] * 3), ("torch.manual_seed(1); np.random.seed(1); random.seed(1)", [True] * 3)]
+)
+def test_ranks_with_a_parallelism_of_their_own_have_files_and_chance_of_their_own(
+    seeds: str, alike: list[bool], script: Write, overdrive: Run
+) -> None:
+    path = script(SAVING.format(seeds=seeds))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert told.returncode == 0 and told.stdout == f"{alike}\n", told.stderr
+
+
+@cluster
+def test_that_they_have_not_is_said(script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERDRIVE_ISOLATION", "redirect")
+    path = script(SAVING.format(seeds=""))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert told.returncode == 0 and not told.stdout and not (path.parent / "shards" / "1.pt").exists()
+    assert told.stderr.count("what ranks above 0 write is thrown away") == 1
 
 
 @pytest.mark.parametrize(

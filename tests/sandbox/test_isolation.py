@@ -36,12 +36,12 @@ TRIAL_SCRIPT = """
 import os, sys
 from pathlib import Path
 from overdrive.sandbox.isolation import isolate, redirect_torch
-view = isolate(Path(os.environ["SCRATCH"]), [Path(os.environ["KEEP"])])
+view = isolate(Path(os.environ["SCRATCH"]), [Path(os.environ["KEEP"])], for_good="lifted" not in sys.argv)
 print(view.kind, "-", view.detail)
 if "torch" in sys.argv:
     import torch
     redirect_torch()
-exec(compile(os.environ["SCRIPT"], "train.py", "exec"), {"__name__": "__main__", "TIER": view.kind})
+exec(compile(os.environ["SCRIPT"], "train.py", "exec"), {"__name__": "__main__", "TIER": view.kind, "view": view})
 print("script ended")
 """
 
@@ -492,6 +492,40 @@ def test_torch_works_and_the_files_stay_as_they_were(desk: Desk, tier: str, scri
     ended = desk.run(tier, script, "torch")
     assert "script ended" in ended.stdout, ended.stderr
     assert desk.files() == before
+
+
+LIFTED = """
+    import os, threading
+    threading.Thread(target=threading.Event().wait, daemon=True).start()  # no such process can leave a namespace
+    open("made.txt", "w").write("in the view")
+    os.makedirs("out/deep")
+    open("log.txt", "a").write("in the view")
+    os.remove("stale.txt")
+    lifted = view.lift()
+    assert lifted is (TIER == "overlay")
+    if lifted:
+        assert open("log.txt").read() == "first line\\n" and os.path.exists("stale.txt")
+        open("out/deep/after.txt", "w").write("for real")
+        open("model.pt", "w").write("for real")
+        try:
+            os.wait()
+        except ChildProcessError:
+            pass
+    """
+
+
+def test_a_view_that_is_taken_away_leaves_the_real_files(desk: Desk, tier: str) -> None:
+    before = desk.files()
+    ended = desk.run(tier, LIFTED, "lifted")
+    assert "script ended" in ended.stdout, ended.stderr
+    if tier == "redirect":
+        assert desk.files() == before
+        return
+    told = {name: desk.project / name for name in ("made.txt", "log.txt", "model.pt", "out/deep/after.txt")}
+    assert {name: path.read_text() for name, path in told.items()} == {
+        "made.txt": "in the view", "log.txt": "first line\n", "model.pt": "for real", "out/deep/after.txt": "for real",
+    }  # fmt: skip
+    assert told["made.txt"].stat().st_uid == desk.person.uid
 
 
 def test_redirected_functions_are_all_put_back(tmp_path: Path) -> None:

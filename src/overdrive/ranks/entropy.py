@@ -25,6 +25,10 @@ class Entropy:
         self._seed = seed.encode()
         self._reads = 0
 
+    def apart(self, rank: int) -> None:
+        """From here on, that of this rank alone."""
+        self._seed += f" {rank}".encode()
+
     def bytes(self, count: int) -> bytes:
         self._reads += 1
         return hashlib.shake_256(self._seed + _worker() + self._reads.to_bytes(8, "big")).digest(count)
@@ -71,7 +75,7 @@ def share(entropy: Entropy) -> None:
 
 
 def share_torch(entropy: Entropy) -> None:
-    """As PyTorch arrives; NumPy has come with it."""
+    """As PyTorch arrives. NumPy, whenever it comes, seeds itself by what the system gives."""
     import torch
 
     seed = entropy.number() >> 1
@@ -82,6 +86,4 @@ def share_torch(entropy: Entropy) -> None:
         return value
 
     torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
     torch.seed = torch.random.seed = seed_anew

@@ -18,9 +18,11 @@ from typing import Any
 
 import torch
 
+from overdrive.ranks.hosts import CannotMeet, compare
 from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
 from overdrive.ranks.requests import ROOM, Differing, Requests
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
@@ -34,6 +36,9 @@ class Group:
     Attributes:
         waited: seconds, for other ranks and for what they send.
         tells: whether this rank finds out what is told to all.
+
+    Raises:
+        CannotMeet: ranks do not, or this one's host has other versions than rank 0's.
     """
 
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
@@ -50,12 +55,24 @@ class Group:
 
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         """The one that all share, and the monitor's own connection to it."""
-        hosts = not membership.agents_store and self.rank == 0
-        self._server = tcp_store(membership.address, membership.port, hosts, _START)
         room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
+        self._server = self._met(membership)
+        compare(self._server.within(room), self.rank)
         # PyTorch's default is to wait for the store for five minutes.
         own = tcp_store(membership.address, membership.port, False, _START).within(room)
         return self._server.within(room), own
+
+    def _met(self, membership: Membership) -> Any:
+        hosts = not membership.agents_store and self.rank == 0
+        try:
+            return tcp_store(membership.address, membership.port, hosts, _START)
+        except RuntimeError as error:
+            place = f"{membership.address}:{membership.port}"
+            what = f"cannot keep the store at {place}" if hosts else f"does not reach rank 0 at {place}"
+            why = reason_of(error)
+            raise CannotMeet(
+                f"rank {self.rank} {what}: set MASTER_ADDR, or MASTER_PORT to a free port ({why})"
+            ) from None
 
     def _connect(self, name: str, members: Sequence[int]) -> None:
         self._name, self._members = name, members
@@ -97,12 +114,16 @@ class Group:
         return told.view(self.size, -1).tolist() if len(own) else [[] for _ in range(self.size)]
 
     def from_first(self, number: float | int, what: str) -> float | int:
-        """Rank 0's number, of the kind that is given."""
+        """Rank 0's number."""
+        return self.of_each(number, what)[0]
+
+    def of_each(self, number: float | int, what: str) -> list[float | int]:
+        """Each rank's number, of the kind that is given."""
         kind = "d" if isinstance(number, float) else "q"
         with self._waiting(what):
             self._requests.put(struct.pack(kind, number))
             self._meet("float" if kind == "d" else "integer", what, 8)
-        return struct.unpack(kind, self._requests.taken(self._members[0], 8))[0]  # type: ignore[no-any-return]
+        return [struct.unpack(kind, self._requests.taken(each, 8))[0] for each in self._members]
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         """Rank 0's thing, which JSON can hold."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _FIRST, _EVERY = 4, 16  # steps: each of the first ones, then every so many; one takes 0.3 ms for a million parameters
+_UNLIKE = 1e-3  # of numbers that are read: further apart than other hardware computes the same
 _PARAMETERS, _PARTS = "the parameters", "the parts of parameters"
 _WHAT = ("the number of steps", "the losses", "random numbers", _PARAMETERS, _PARTS)
 
@@ -33,6 +34,7 @@ class Lockstep:
         differing: who tell whether it is a parameter of which each rank has another part.
         part_of: gives this rank's part of a parameter, where other ranks have the same, or None.
         places: how many ranks follow each other before one has the same parts again.
+        seeded: whether the program has seeded a generator.
     """
 
     def __init__(self, group_of: Callable[[], Group], say: Callable[[str], None]) -> None:
@@ -42,6 +44,7 @@ class Lockstep:
         self.differing: list[Callable[[Any], bool]] = []
         self.part_of: Callable[[Any], Any] = lambda parameter: None
         self.places = 1
+        self.seeded = self._told_reads = False
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -76,6 +79,7 @@ class Lockstep:
 
     def _seed(self, seed: Any) -> Any:
         """One that is made of the clock, say."""
+        self.seeded = True
         if not self._goes or not -(2**63) <= seed < 2**63:
             return seed
         return int(self._group_of().from_first(seed, "a seed"))
@@ -84,9 +88,23 @@ class Lockstep:
         number = call()
         if self._in_step or not self._goes or isinstance(number, complex):
             return number
-        if isinstance(number, float):
-            return self._group_of().from_first(number, "a number that is read")
-        return type(number)(self._group_of().from_first(int(number), "a number that is read"))
+        asked = number if isinstance(number, float) else int(number)
+        told = self._group_of().of_each(asked, "a number that is read")
+        self._compare_read(told)
+        return type(number)(told[0])
+
+    def _compare_read(self, told: list[float | int]) -> None:
+        """What a program only prints is in no comparison: of a layer in parts a norm by hand, say."""
+        if self._told_reads or self._group_of().rank or all(each == told[0] for each in told):
+            return
+        most = _UNLIKE * max(abs(each) for each in told)
+        other = next((rank for rank, each in enumerate(told) if abs(each - told[0]) > most), 0)
+        if other:
+            self._told_reads = True
+            self._say(
+                f"reads a number in step {self._steps + 1} that rank {other} has otherwise ({told[0]:.6g}, and "
+                f"{told[other]:.6g} there): all go on with the first"
+            )
 
     def _loss(self, loss: Any) -> Any:
         if self._goes and loss.numel() == 1:

@@ -85,9 +85,8 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str], say: Cal
         raise CannotUseRay(f"Ray Train is not installed ({error}): `{pip_install_extra('ray')}` brings it.") from None
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-        there = ray.cluster_resources()
-        cpus, gpus = there.get("CPU", 1.0), there.get("GPU", 0.0) >= ranks
-        each = cpus / ranks if cpus < ranks else float(cpus // ranks)
+        gpus = ray.cluster_resources().get("GPU", 0.0) >= ranks
+        each = share_of([node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]], ranks)
         meeting = ray.remote(Meeting).options(num_cpus=0).remote(ranks)
         told = {"meeting": meeting, "command": [sys.executable, *flags, "-m", *words], "folder": os.getcwd()}
         told["environment"] = {**os.environ, **_environment(each)}
@@ -108,6 +107,22 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str], say: Cal
     finally:
         ray.shutdown()
     return GroupEnd(codes.get(0) or next((code for code in codes.values() if code), 0))
+
+
+def share_of(nodes: Sequence[float], ranks: int) -> float:
+    """How many CPUs a rank can have, where none is of two machines: a whole number, or one of so many parts of one.
+
+    Args:
+        nodes: CPUs of each machine.
+    """
+    whole = [share for share in range(1, int(max(nodes, default=0)) + 1) if _fit(nodes, share) >= ranks]
+    if whole:
+        return float(whole[-1])
+    return next((1 / parts for parts in range(2, ranks + 1) if _fit(nodes, 1 / parts) >= ranks), 1 / ranks)
+
+
+def _fit(nodes: Sequence[float], share: float) -> int:
+    return sum(int(cpus / share) for cpus in nodes)
 
 
 def _environment(cpus: float) -> dict[str, str]:

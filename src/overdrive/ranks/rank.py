@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.rng import reseed
 from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
@@ -21,6 +23,7 @@ from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
+from overdrive.ranks.trackers import keep_here
 from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams.keras import control
 
@@ -71,13 +74,15 @@ class Rank:
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
             end_with_parent(signal.SIGTERM)
-        if self.output.scratch:
-            isolate(self.output.scratch, [*keep, self.output.scratch.parent])
+        scratch = self.output.scratch
+        self._view = isolate(scratch, [*keep, scratch.parent], for_good=False) if scratch else None
+        self._tells_trackers = keep_here() if scratch else lambda: None
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
+        self._files: FileOrder | None = None
         if not trial:
-            FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+            self._files = FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique, self.batches_alone = "data_parallel", True
         _current.append(self)
@@ -97,10 +102,16 @@ class Rank:
     @cached_property
     def group(self) -> Group:
         from overdrive.ranks.group import Group
+        from overdrive.ranks.hosts import CannotMeet
         from overdrive.ranks.imagined import ImaginedGroup
 
         kind = ImaginedGroup if IMAGINED in os.environ else Group
-        return kind(self._membership, lambda sentence: self._ended(sentence))
+        try:
+            return kind(self._membership, lambda sentence: self._ended(sentence))
+        except CannotMeet as error:
+            self.output.say(str(error))
+            flush()
+            os._exit(1)
 
     def observe(self, seams: Seams) -> None:
         """An observer for `Session`."""
@@ -108,6 +119,7 @@ class Rank:
         def own(reason: str) -> None:
             seams.leave_out(self.technique, f"the program brings its own parallelism ({reason})")
             self.lockstep.stop()
+            self._stand_apart()
 
         self._membership.on_own.append(own)
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
@@ -160,6 +172,17 @@ class Rank:
 
     # -- inside ---------------------------------------------------------------------------------
 
+    def _stand_apart(self) -> None:
+        """In a program with a parallelism of its own each rank has files and chance of its own."""
+        self._tells_trackers()
+        if self._view is not None and not self._view.lift() and self.rank == 1:
+            self.output.say("what ranks above 0 write is thrown away: this system cannot give them the real files")
+        self._entropy.apart(self.rank)
+        if not self.lockstep.seeded:
+            reseed(self._entropy.number())
+            if "torch" in sys.modules:
+                sys.modules["torch"].cuda.manual_seed_all(self._entropy.number())
+
     def _entropy_of_first(self, chance: str) -> Entropy:
         from overdrive.ranks.group import seed_of
 
@@ -176,6 +199,8 @@ class Rank:
 
             late_compiler.load()  # makes folders on one rank and not on another: before changes are counted (files.py)
             _ = self.group
+        if self._files is not None:
+            self._files.follow(sys.modules["torch"])
 
     def _keras_used(self) -> None:
         """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""

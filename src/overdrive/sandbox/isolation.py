@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from overdrive.sandbox.lifting import Doorman
 from overdrive.sandbox.mounts import OverlayUnavailable
 from overdrive.sandbox.overlay import enter_overlay
 from overdrive.sandbox.redirect import enter_redirect, redirect_torch
@@ -31,13 +32,17 @@ class Isolation:
     kind: str
     """"overlay" (by the kernel, complete) or "redirect" (in Python, with the kernel as a net)."""
     detail: str
+    doorman: Doorman | None = None
+
+    def lift(self) -> bool:
+        """Have this process write to the real files from here on; False where it cannot be done."""
+        return self.doorman is not None and self.doorman.ask()
 
 
-def isolate(scratch: Path, keep: Sequence[Path]) -> Isolation:
+def isolate(scratch: Path, keep: Sequence[Path], for_good: bool = True) -> Isolation:
     """From here on, writes of this process and its children go to `scratch`.
 
-    Call it while the process has one thread, before the script and torch are imported; there is
-    no way back short of ending the process.
+    Call it while the process has one thread, before the script and torch are imported.
 
     Args:
         scratch: an existing private folder; take it away afterwards with `discard_scratch`.
@@ -45,6 +50,7 @@ def isolate(scratch: Path, keep: Sequence[Path]) -> Isolation:
             trial writes need not fit into memory.
         keep: existing folders that stay really writable, such as our own caches. A path that
             does not exist is passed over.
+        for_good: whether `Isolation.lift` need not be possible.
 
     Raises:
         ValueError: `OVERDRIVE_ISOLATION` names something else than "overlay" or "redirect".
@@ -60,7 +66,7 @@ def isolate(scratch: Path, keep: Sequence[Path]) -> Isolation:
         why = f"{FORCE}=redirect asks for it"
     else:
         try:
-            return Isolation("overlay", enter_overlay(scratch, kept))
+            return Isolation("overlay", *enter_overlay(scratch, kept, for_good))
         except OverlayUnavailable as refusal:
             if forced == "overlay":
                 raise

@@ -16,6 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
 CAPABILITY_VERSION_3 = 0x20080522
 
 # A remount must repeat these or the kernel takes it for an attempt to lift them. Those about
@@ -117,6 +118,17 @@ def make_read_only(mount: Mount) -> None:
     """From here on, a write through this mount fails with EROFS."""
     flags = sum(_KEPT_FLAGS.get(option, 0) for option in mount.options)
     _mount(None, mount.point, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+
+
+def make_writable(mount: Mount) -> None:
+    """The other way round."""
+    flags = sum(_KEPT_FLAGS.get(option, 0) for option in mount.options)
+    _mount(None, mount.point, None, MS_REMOUNT | MS_BIND | flags)
+
+
+def unmount(point: str) -> None:
+    """With all that is mounted inside; who stands in it or has files of it open goes on with them."""
+    _check(_libc.umount2(os.fsencode(point), MNT_DETACH), "umount")
 
 
 def mount_tmpfs(point: str) -> None:

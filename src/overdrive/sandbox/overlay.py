@@ -13,15 +13,14 @@ anew at the end, because a process stands in a folder and not at a path.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from overdrive.sandbox.foreign import prepare_foreign_folders, refuse_foreign_files
+from overdrive.sandbox.lifting import Doorman, Layer
 from overdrive.sandbox.mounts import (
     Mount,
     OverlayUnavailable,
@@ -30,13 +29,15 @@ from overdrive.sandbox.mounts import (
     drop_capabilities,
     is_within,
     make_read_only,
+    make_writable,
     mount_overlay,
     mount_tmpfs,
     new_namespace,
     overlay_works,
+    unmount,
     visible_mounts,
 )
-from overdrive.sandbox.patches import Patches
+from overdrive.sandbox.renames import bridge_renames
 
 # The kernel's own trees and the devices stay the real ones.
 KERNEL_TREES = ("/proc", "/sys", "/dev")
@@ -51,8 +52,9 @@ NOT_SPLIT = ("/boot", "/etc", "/lib", "/lib64", "/sbin", "/bin", "/usr")
 MOST_ENDPOINTS = 200
 
 
-def enter_overlay(scratch: Path, keep: Sequence[Path]) -> str:
-    """Give this process its copy-on-write view; returns a sentence on how.
+def enter_overlay(scratch: Path, keep: Sequence[Path], for_good: bool) -> tuple[str, Doorman | None]:
+    """Give this process its copy-on-write view; returns a sentence on how, and who takes it away again, if not
+    `for_good`.
 
     A forked child tries first: a refusal half-way would leave this process in a namespace with
     some of the mounts, from which there is no way back.
@@ -63,9 +65,9 @@ def enter_overlay(scratch: Path, keep: Sequence[Path]) -> str:
     refusal = _refusal_in_child(scratch / "overlay-rehearsal", scratch, keep)
     if refusal:
         raise OverlayUnavailable(refusal)
-    detail = _enter(scratch / "overlay", scratch, keep)
+    entered = _enter(scratch / "overlay", scratch, keep, for_good)
     bridge_renames()
-    return detail
+    return entered
 
 
 def _refusal_in_child(layers: Path, scratch: Path, keep: Sequence[Path]) -> str:
@@ -74,7 +76,7 @@ def _refusal_in_child(layers: Path, scratch: Path, keep: Sequence[Path]) -> str:
     child = os.fork()
     if child == 0:
         try:
-            _enter(layers, scratch, keep)
+            _enter(layers, scratch, keep, for_good=True)
             answer = "ok"
         except BaseException as refusal:  # the child must end here, whatever happened
             answer = str(refusal) or repr(refusal)
@@ -89,7 +91,7 @@ def _refusal_in_child(layers: Path, scratch: Path, keep: Sequence[Path]) -> str:
     return answer or f"the attempt ended with {os.waitstatus_to_exitcode(status)}"
 
 
-def _enter(layers: Path, scratch: Path, keep: Sequence[Path]) -> str:
+def _enter(layers: Path, scratch: Path, keep: Sequence[Path], for_good: bool) -> tuple[str, Doorman | None]:
     folder = os.getcwd()
     owns_namespace = new_namespace()
     if owns_namespace:
@@ -99,10 +101,11 @@ def _enter(layers: Path, scratch: Path, keep: Sequence[Path]) -> str:
         view.cover_everything()
         view.make_rest_read_only()
         view.check()
+    doorman = None if for_good else Doorman(view.take_away, view.layers())
     if owns_namespace:
         drop_capabilities()
     os.chdir(folder)
-    return view.describe(scratch)
+    return view.describe(scratch), doorman
 
 
 class _View:
@@ -117,6 +120,8 @@ class _View:
         self._disk = self._open(self._folder)  # its path will lead into an overlay before long
         self._mounts = visible_mounts()
         self._covered: dict[str, str] = {}  # folder -> where its upper layer is
+        self._mounted: list[str] = []  # over what was there, in this order
+        self._read_only: list[Mount] = []
         self._on_disk = overlay_works(self._disk)
         self._memory = ""
 
@@ -138,14 +143,14 @@ class _View:
                 continue
             source = sources[mount.point]
             if is_within(mount.point, self._covered):
-                bind(source, mount.point)
+                self._bind(source, mount.point)
             if mount.writable and stat.S_ISDIR(mount.mode) and not _is_service(mount):
                 self._cover(source, mount.point)
         for folder in _subfolders("/dev/shm"):  # its plain files are how processes talk
             self._cover(folder, folder)
         for path, source in real:
             try:
-                bind(source, path)
+                self._bind(source, path)
             except FileNotFoundError:  # another program's socket, gone in the meantime
                 if path in self._kept:
                     raise
@@ -184,6 +189,7 @@ class _View:
                 shutil.rmtree(layer)
                 continue
             self._covered[point] = place
+            self._mounted.append(point)
             return True
         return False
 
@@ -204,10 +210,32 @@ class _View:
     def make_rest_read_only(self) -> None:
         """What is neither covered nor kept answers a write with EROFS."""
         if not any(mount.point == "/dev" for mount in self._mounts):
-            bind("/dev", "/dev")  # a plain folder here, which must not go with the rest of /
+            self._bind("/dev", "/dev")  # a plain folder here, which must not go with the rest of /
         for mount in self._mounts:
             if mount.writable and mount.point not in self._covered and not self._stays_real(mount):
                 make_read_only(mount)
+                self._read_only.append(mount)
+
+    def _bind(self, source: str, point: str) -> None:
+        bind(source, point)
+        self._mounted.append(point)
+
+    def take_away(self) -> None:
+        """All paths lead to the real files again, for each process of this namespace."""
+        for point in reversed(self._mounted):
+            with contextlib.suppress(OSError):  # gone with what it was mounted in
+                unmount(point)
+        for mount in self._read_only:
+            with contextlib.suppress(OSError):
+                make_writable(mount)
+
+    def layers(self) -> list[Layer]:
+        """Where is what was written, by the folder that it was written to."""
+        places = {self._disk: self._folder, self._memory: f"{self._folder}/memory"}
+        return [
+            Layer(point, f"{places[place]}/{number}/upper")
+            for number, (point, place) in enumerate(self._covered.items())
+        ]
 
     def check(self) -> None:
         """Look at the result, and refuse it when some real file is still writable."""
@@ -264,36 +292,3 @@ def _bound() -> set[str]:
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as lines:
         return {parts[7].rstrip("\n") for line in lines if len(parts := line.split(maxsplit=7)) == 8}
     return set()
-
-
-def bridge_renames() -> Patches:
-    """Let os.rename and os.replace copy where the kernel answers EXDEV.
-
-    What used to be one disk is several overlays now, and an overlay doesn't rename folders of its
-    lower layer for ordinary users. On the real disk those calls would have worked.
-    """
-    patches = Patches()
-    for name in ("rename", "replace"):
-        patches.set_os(name, _bridged(getattr(os, name)))
-    return patches
-
-
-def _bridged(rename: Callable[..., None]) -> Callable[..., None]:
-    def bridged(src: Any, dst: Any, **folders: Any) -> None:
-        try:
-            return rename(src, dst, **folders)
-        except OSError as refusal:
-            if refusal.errno != errno.EXDEV or folders:
-                raise
-        if os.path.isdir(src) and not os.path.islink(src):
-            if os.path.lexists(dst):
-                os.rmdir(dst)  # as rename(2) does, which only replaces an empty folder
-            shutil.copytree(src, dst, symlinks=True)
-            shutil.rmtree(src)
-        else:
-            beside = f"{os.fsdecode(dst)}.{os.getpid()}.moving"
-            shutil.copy2(src, beside, follow_symlinks=False)
-            rename(beside, dst)
-            os.unlink(src)
-
-    return bridged

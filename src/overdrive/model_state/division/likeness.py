@@ -46,8 +46,13 @@ def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     if not other.is_floating_point():
         return bool(torch.equal(one, other))
-    tolerance = _TOLERANCE.get(other.dtype, _LOOSEST)
+    most = tolerance(other.dtype)
     one, other = one.double(), other.double()
     finite = other[other.isfinite()]
     size = float(finite.abs().max()) if finite.numel() else 0.0
-    return torch.allclose(one, other, rtol=0.0, atol=tolerance * size, equal_nan=True)
+    return torch.allclose(one, other, rtol=0.0, atol=most * size, equal_nan=True)
+
+
+def tolerance(kind: torch.dtype) -> float:
+    """How far apart numbers of this type may be, where the largest of them is one."""
+    return _TOLERANCE.get(kind, _LOOSEST)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.backward import gradients_alike
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
 from overdrive.model_state.division.culprit import culprit
@@ -20,6 +21,7 @@ from overdrive.model_state.division.exchange import part_of, shares
 from overdrive.model_state.division.likeness import Refused, alike, joined
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way, guesses
+from overdrive.model_state.exact_call import without_zeros
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
@@ -28,6 +30,7 @@ from overdrive.seams.keras.layers_on_torch import buffers_of
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
+from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.seams.torch.reads import noting_reads
@@ -68,6 +71,7 @@ class _CallTrial:
         if exact:
             model.double()
             to_double(model)
+            without_zeros(model)
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):
@@ -164,7 +168,29 @@ class _CallTrial:
             ]
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        return Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
+        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
+        self._compare_gradients(self._whole_as_parts(way), parts, way)
+        return way
+
+    def _compare_gradients(self, whole: list[Any], parts: list[list[Any]], way: Way) -> None:
+        given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
+        state = State([self._model])
+        with without_gradient_hooks(given):  # of what is trained: they will be given what one process gives them
+            same = gradients_alike(whole, parts, way.joined, given)
+        if not same:
+            raise Refused("a function of its own, or a hook in its call, makes other gradients of a part of its batch")
+        if state.changed() and (what := state.change()):
+            self._restore()
+            raise Refused(f"it keeps something of the backward pass: {what}")
+
+    def _whole_as_parts(self, way: Way) -> list[Any]:
+        """With gradients as parts have them here: statistics are numbers of which nothing is a function."""
+        if not way.norms:
+            return self._whole
+        self._norms.replayed = 0
+        made = self._make(self._leaves)
+        self._restore()
+        return made
 
     def _part(self, split: tuple[int | None, ...], rank: int, sizes: Sequence[int]) -> list[Any]:
         return [
@@ -239,6 +265,10 @@ def _counted(leaf: Any) -> bool:
 
 def _is_float(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype in _FLOATS
+
+
+def _is_trained(each: Any) -> bool:
+    return isinstance(each, torch.Tensor) and each.requires_grad
 
 
 def _backward(model: torch.nn.Module, made: Sequence[Any]) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -142,21 +143,23 @@ class Coordinator:
     def _reduce(self, group: Sequence[Ready]) -> None:
         """All of one type and operation. Who has joined sends what changes nothing: zeros, as Horovod does."""
         requests = [self._take(each.name) for each in group]
-        flats = [
-            _zeros(*each.tensor) if request is None or request.tensor is None else request.tensor.detach().reshape(-1)
-            for each, request in zip(group, requests, strict=True)
-        ]
-        whole = torch.cat(flats) if len(flats) > 1 else flats[0].clone()
-        settings = group[0].settings
-        average = settings["op"] == "average"
-        _scale(whole, settings["before"])
-        self._wire.reduce_(whole, "sum" if average else settings["op"])
-        _scale(whole, settings["after"] / self._wire.size if average else settings["after"])
-        parts = whole.split([each.numel() for each in flats])  # type: ignore[no-untyped-call]
-        for request, part in zip(requests, parts, strict=True):
-            if request and request.tensor is not None:
-                request.tensor.detach().copy_(part.view(request.tensor.shape))
-                request.finish(request.tensor)
+        with _told(requests):
+            flats = [
+                _zeros(*each.tensor) if request is None or request.tensor is None else _flat(request.tensor)
+                for each, request in zip(group, requests, strict=True)
+            ]
+            whole = torch.cat(flats) if len(flats) > 1 else flats[0].clone()
+            settings = group[0].settings
+            average = settings["op"] == "average"
+            _scale(whole, settings["before"])
+            self._wire.reduce_(whole, "sum" if average else settings["op"])
+            _scale(whole, settings["after"] / self._wire.size if average else settings["after"])
+            parts = whole.split([each.numel() for each in flats])  # type: ignore[no-untyped-call]
+            for request, part in zip(requests, parts, strict=True):
+                if request and request.tensor is not None:
+                    with _writing(request.tensor) as place:
+                        place.copy_(part.view(place.shape))
+                    request.finish(request.tensor)
 
     def _make(self, each: Ready) -> None:
         request = self._take(each.name)
@@ -164,15 +167,40 @@ class Coordinator:
             raise AssertionError(f"{each.name} was not asked for here")
         tensor, wire = request.tensor, self._wire
         made: Any = None  # of a barrier: that all have asked for it is all
-        if tensor is not None and each.kind == "allgather":
-            made = wire.gather(tensor.detach(), each.rows())
-        elif tensor is not None and each.kind == "broadcast":
-            wire.broadcast_(tensor.detach(), request.settings["root"])
-            made = tensor
-        elif tensor is not None:
-            theirs = each.splits_to(wire.rank)
-            made = wire.deal(tensor.detach(), request.splits, theirs), theirs
-        request.finish(made)
+        with _told([request]):
+            if tensor is not None and each.kind == "allgather":
+                made = wire.gather(tensor.detach(), each.rows())
+            elif tensor is not None and each.kind == "broadcast":
+                with _writing(tensor) as place:
+                    wire.broadcast_(place, request.settings["root"])
+                made = tensor
+            elif tensor is not None:
+                theirs = each.splits_to(wire.rank)
+                made = wire.deal(tensor.detach(), request.splits, theirs), theirs
+            request.finish(made)
+
+
+@contextmanager
+def _told(requests: Sequence[Request | None]) -> Iterator[None]:
+    """Who waits for these, which are pending no longer, hears of an error within."""
+    try:
+        yield
+    except Exception as error:
+        for each in requests:
+            if each is not None and not each.done.is_set():
+                each.finish(error=error)
+        raise
+
+
+@contextmanager
+def _writing(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """One that was made in inference mode is written to in that mode alone, which each thread has for itself."""
+    with torch.inference_mode(tensor.is_inference()):
+        yield tensor.detach()
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1)
 
 
 def _together(each: Ready) -> Any:

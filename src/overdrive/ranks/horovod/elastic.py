@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from overdrive.ranks.horovod.objects import allgather_object, broadcast_object, broadcast_optimizer_state
+from overdrive.ranks.horovod.objects import broadcast_object, broadcast_optimizer_state
 from overdrive.ranks.horovod.objects import broadcast_parameters as _broadcast
 from overdrive.ranks.horovod.world import init, is_initialized, rank, size
 
@@ -84,9 +85,6 @@ class ObjectState(State):
                 _broadcast(held.state_dict(), 0)
             elif isinstance(held, torch.optim.Optimizer):
                 broadcast_optimizer_state(held, 0)
-            elif isinstance(held, ElasticSampler):
-                held.processed_indices = set().union(*allgather_object(held.processed_indices))
-                held.load_state_dict(held.state_dict())
             elif _has_state(held):
                 held.load_state_dict(broadcast_object(held.state_dict(), 0, name))
             else:
@@ -111,45 +109,42 @@ def _has_state(thing: Any) -> bool:
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
-    """This rank's share of the indices that were not processed in this epoch; the last ones twice where they do not
-    come out even."""
+    """This rank's share of the indices that were not processed in this epoch; the first ones twice where they do not
+    come out even. In the order that Horovod's has."""
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0) -> None:
         self.dataset, self.shuffle, self.seed, self.epoch = dataset, shuffle, seed, 0
-        self.processed_indices: set[int] = set()
-        self.indices: list[int] = []
+        self.processed_num = 0
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.processed_indices = set()
+        self.epoch, self.processed_num = epoch, 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        self.record_indices(set(self.indices[batch_idx * batch_size : (batch_idx + 1) * batch_size]))
-
-    def record_indices(self, indices: set[int]) -> None:
-        self.processed_indices.update(indices)
+        """All ranks have processed one of that size."""
+        self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
+        return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.epoch, self.processed_indices = state_dict["epoch"], set(state_dict["processed_indices"])
+        self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        left = [each for each in range(len(self.dataset)) if each not in self.processed_indices]
+        self.rank, self.num_replicas = rank(), size()
+        order = list(range(len(self.dataset)))
         if self.shuffle:
-            order = torch.randperm(len(left), generator=torch.Generator().manual_seed(self.seed + self.epoch))
-            left = [left[each] for each in order.tolist()]
-        ranks = size()
-        each = -(-len(left) // ranks)
-        left += left[: each * ranks - len(left)]
-        self.indices = left[rank() : each * ranks : ranks]
+            random.Random(self.seed + self.epoch).shuffle(order)
+        self.remaining_indices = order[self.processed_num :]
+        self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+        more = self.total_size - len(self.remaining_indices)
+        self.indices = (self.remaining_indices + self.remaining_indices[:more])[self.rank :: self.num_replicas]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.indices)
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return self.num_samples

@@ -37,8 +37,10 @@ _MODULES = {
 
 
 def installed() -> bool:
-    """Whether there is a real Horovod."""
-    return PathFinder.find_spec("horovod") is not None
+    """Whether there is a real Horovod: not a folder of that name with a program's scripts, which Python takes for a
+    package without a file of its own."""
+    found = PathFinder.find_spec("horovod")
+    return found is not None and found.origin is not None
 
 
 class HorovodImports(MetaPathFinder):
@@ -50,7 +52,8 @@ class HorovodImports(MetaPathFinder):
         Args:
             before_installed: whatever is installed; else only where there is none.
         """
-        sys.meta_path.insert(0 if before_installed else len(sys.meta_path), self)
+        self._forced = before_installed
+        sys.meta_path.insert(0, self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -58,7 +61,7 @@ class HorovodImports(MetaPathFinder):
         if fullname.partition(".")[0] != "horovod":
             return None
         if fullname == "horovod":
-            if not asked_by_program(sys._getframe(1), _IMPORTS):
+            if not asked_by_program(sys._getframe(1), _IMPORTS) or (installed() and not self._forced):
                 return None
         elif not _is_ours(sys.modules.get("horovod")):
             return None

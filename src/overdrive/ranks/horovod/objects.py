@@ -17,19 +17,19 @@ __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", 
 
 
 def broadcast_parameters(
-    params: Mapping[str, Any] | Iterable[tuple[str, Any]], root_rank: int, process_set: Any = global_process_set
+    params: Mapping[str, Any] | Iterable[Any], root_rank: int, process_set: Any = global_process_set
 ) -> None:
-    """In their place: a `state_dict`, or what `named_parameters` gives. What is no tensor is left.
+    """In their place: a `state_dict`, or what `named_parameters` or `parameters` gives. What is no tensor is left.
 
     Raises:
         ValueError: it is neither.
     """
     if isinstance(params, Mapping):
-        named = list(params.items())
+        named: list[tuple[str | None, Any]] = list(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, (torch.Tensor, str)):
+        named = [each if isinstance(each, tuple) and len(each) == 2 else (None, each) for each in params]
     else:
-        named = list(params) if isinstance(params, Iterable) and not isinstance(params, torch.Tensor) else []
-        if not all(isinstance(each, tuple) and len(each) == 2 for each in named):
-            raise ValueError(f"invalid params of type: {type(params)}")
+        raise ValueError(f"invalid params of type: {type(params)}")
     handles = [
         broadcast_async_(tensor.detach(), root_rank, name, process_set)
         for name, tensor in named
@@ -43,7 +43,7 @@ def broadcast_object(
     obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
 ) -> Any:
     """The root's object; pickled, as between processes of one program."""
-    name = name or type(obj).__name__
+    name = name or "object"  # and not its type, as in Horovod: ranks that have None until then would wait for ever
     data = _pickled(obj) if rank() == root_rank else torch.zeros(0, dtype=torch.uint8)
     length = broadcast_(torch.tensor([len(data)]), root_rank, f"{name}.size", process_set).tolist()[0]
     if rank() != root_rank:
@@ -54,7 +54,7 @@ def broadcast_object(
 
 def allgather_object(obj: Any, name: str | None = None, process_set: Any = global_process_set) -> list[Any]:
     """Each rank's object, by rank."""
-    name = name or type(obj).__name__
+    name = name or "object"
     data = _pickled(obj)
     sizes = allgather(torch.tensor([len(data)]), f"{name}.size", process_set).tolist()
     whole = allgather(data, f"{name}.data", process_set)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from overdrive.ranks.horovod import handles, reductions
+from overdrive.ranks.horovod.compression import Compression
 from overdrive.ranks.horovod.coordinator import JOIN
 from overdrive.ranks.horovod.handles import *  # noqa: F403
 from overdrive.ranks.horovod.handles import Handle, asked, count_anew, for_all, only, synchronize
@@ -19,8 +20,8 @@ __all__ = [
     *handles.__all__,
     *reductions.__all__,
     *("allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_"),
-    *("broadcast_async", "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join"),
-    *("reducescatter", "reducescatter_async"),
+    *("broadcast_async", "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "grouped_reducescatter"),
+    *("grouped_reducescatter_async", "join", "reducescatter", "reducescatter_async", "sparse_allreduce_async"),
 ]
 
 
@@ -101,7 +102,11 @@ class _Broadcast(torch.autograd.Function):
 def alltoall_async(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = global_process_set
 ) -> Handle:
-    """`splits`: how many rows go to each rank; by default as many to each. With them, also those that came."""
+    """Its result is what came, and how many rows from each rank.
+
+    Args:
+        splits: how many rows go to each rank; by default as many to each.
+    """
     for_all(process_set)
     if splits is None:
         if len(tensor) % size():
@@ -112,25 +117,33 @@ def alltoall_async(
     if len(own) != size() or sum(own) != len(tensor):
         raise ValueError(f"splits {own} are not those of {len(tensor)} rows to {size()} ranks.")
     request = asked("alltoall", name, tensor.detach(), {}, own)
-    if splits is None:
-        return Handle([request], lambda made: made[0][0])
     return Handle([request], lambda made: (made[0][0], torch.tensor(made[0][1], dtype=torch.int32)))
 
 
-def alltoall(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Has no gradient.
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = global_process_set
+) -> Any:
+    """What came; where `splits` are given, also how many rows from each rank."""
+    came, rows = _Dealt.apply(tensor, splits, name, process_set)  # type: ignore[no-untyped-call]
+    return came if splits is None else (came, rows)
 
-    Raises:
-        NotImplementedError: the tensor wants one.
-    """
-    _without_gradient("alltoall", tensor)
-    return synchronize(alltoall_async(tensor, *args, **kwargs))
+
+class _Dealt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, splits: Any, name: Any, process_set: Any) -> Any:
+        came, ctx.rows = synchronize(alltoall_async(tensor, splits, name, process_set))
+        ctx.mark_non_differentiable(ctx.rows)
+        return came, ctx.rows
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, *of_rows: Any) -> Any:
+        return alltoall(gradient.contiguous(), ctx.rows)[0], None, None, None
 
 
 def reducescatter_async(
     tensor: torch.Tensor,
-    op: str = Average,
     name: str | None = None,
+    op: str = Average,
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
@@ -145,21 +158,59 @@ def reducescatter_async(
     return Handle([request], lambda made: made[0].split(rows)[rank()].clone())
 
 
-def reducescatter(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def reducescatter(
+    tensor: torch.Tensor, name: str | None = None, compression: Any = Compression.none, *args: Any, **kwargs: Any
+) -> torch.Tensor:
     """Has no gradient.
 
     Raises:
         NotImplementedError: the tensor wants one.
     """
-    _without_gradient("reducescatter", tensor)
-    return synchronize(reducescatter_async(tensor, *args, **kwargs))  # type: ignore[no-any-return]
-
-
-def _without_gradient(what: str, tensor: torch.Tensor) -> None:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise NotImplementedError(
-            f"{what} has no gradient in Overdrive's Horovod interface: give it a detached tensor."
+            "reducescatter has no gradient in Overdrive's Horovod interface: give it a detached tensor."
         )
+    sent, context = compression.compress(tensor)
+    return compression.decompress(synchronize(reducescatter_async(sent, name, *args, **kwargs)), context)  # type: ignore[no-any-return]
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, *args: Any, **kwargs: Any
+) -> Handle:
+    handles = [
+        reducescatter_async(tensor, None if name is None else f"{name}.{place}", *args, **kwargs)
+        for place, tensor in enumerate(tensors)
+    ]
+    requests = [request for each in handles for request in each.requests]
+    return Handle(requests, lambda made: [each.made([result]) for each, result in zip(handles, made, strict=True)])
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    *args: Any,
+    **kwargs: Any,
+) -> list[torch.Tensor]:
+    """Has no gradient."""
+    compressed = [compression.compress(each.detach()) for each in tensors]
+    made = synchronize(grouped_reducescatter_async([sent for sent, _ in compressed], name, *args, **kwargs))
+    return [compression.decompress(each, context) for each, (_, context) in zip(made, compressed, strict=True)]
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: str, process_set: Any = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Call it for the result: all ranks' entries, where what stands twice is summed."""
+    own = tensor.coalesce()
+    places = allgather_async(own.indices().t().contiguous(), f"{name}.indices", process_set)
+    values = allgather_async(own.values(), f"{name}.values", process_set)
+
+    def made() -> torch.Tensor:
+        there, found = synchronize(places).t(), synchronize(values)
+        return torch.sparse_coo_tensor(there, found / size() if op == Average else found, own.shape).coalesce()
+
+    return made
 
 
 def barrier(process_set: Any = global_process_set) -> None:

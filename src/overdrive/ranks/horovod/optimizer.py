@@ -11,7 +11,7 @@ import torch
 
 from overdrive.ranks.horovod.compression import Compression
 from overdrive.ranks.horovod.handles import Handle, synchronize
-from overdrive.ranks.horovod.operations import allgather
+from overdrive.ranks.horovod.operations import sparse_allreduce_async
 from overdrive.ranks.horovod.reductions import Average, allreduce_async_, reduction
 from overdrive.ranks.horovod.world import global_process_set, size
 from overdrive.seams.parameters import parameters_of
@@ -156,6 +156,13 @@ class _Gradients:
         for each in self._trained():
             each.register_post_accumulate_grad_hook(self._arrived)
 
+    def name(self, parameter: Any) -> str:
+        """Of one that came later, in a group of its own, by its place: that is the same on all ranks."""
+        if parameter not in self._names:
+            place = next(place for place, each in enumerate(parameters_of(self._optimizer)) if each is parameter)
+            self._names[parameter] = f"added.{place}"
+        return self._names[parameter]
+
     def _trained(self) -> list[Any]:
         return [each for each in parameters_of(self._optimizer) if each.requires_grad]
 
@@ -179,7 +186,7 @@ class _Gradients:
             return
         sent, context = self._compression.compress(parameter.grad)
         before, after = (1 / self.before, self.before) if self._op == Average else (1.0, 1.0)
-        handle = allreduce_async_(sent, None, f"gradient.{self._names[parameter]}", self._op, before, after)
+        handle = allreduce_async_(sent, None, f"gradient.{self.name(parameter)}", self._op, before, after)
         self.handles[parameter] = handle, sent, context
 
     def synchronize(self) -> None:
@@ -190,7 +197,8 @@ class _Gradients:
                 self._send(parameter)
         for parameter, sent in self.handles.items():
             if sent is None:
-                parameter.grad = self._sparse(parameter)
+                name = f"gradient.{self.name(parameter)}"
+                parameter.grad = sparse_allreduce_async(parameter.grad, name, self._op)()
                 continue
             handle, tensor, context = sent
             synchronize(handle)
@@ -200,11 +208,3 @@ class _Gradients:
         self.handles.clear()
         self.made.clear()
         self.synchronized = True
-
-    def _sparse(self, parameter: Any) -> torch.Tensor:
-        """All ranks' entries, one after the other: what stands twice is summed."""
-        own, name = parameter.grad.coalesce(), self._names[parameter]
-        places = allgather(own.indices().t().contiguous(), f"gradient.{name}.indices")
-        values = allgather(own.values(), f"gradient.{name}.values")
-        values = values / size() if self._op == Average else values
-        return torch.sparse_coo_tensor(places.t(), values, own.shape).coalesce()

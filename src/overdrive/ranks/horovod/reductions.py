@@ -20,6 +20,12 @@ __all__ = [
 
 Average, Sum, Adasum, Min, Max, Product = "average", "sum", "adasum", "min", "max", "product"
 _ALL = (Average, Sum, Min, Max, Product)
+_TYPES = frozenset(
+    (
+        *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+        *(torch.uint8, torch.int8, torch.int32, torch.int64),
+    )
+)  # that gloo sums: of another it says so within the exchange, when it is too late
 
 
 def reduction(op: str | None, average: bool | None = None) -> str:
@@ -49,7 +55,7 @@ def reduced(
     process_set: Any = global_process_set,
 ) -> Request:
     for_all(process_set)
-    if tensor.dtype is torch.bool or tensor.dtype.is_complex or tensor.layout is not torch.strided:
+    if tensor.dtype not in _TYPES or tensor.layout is not torch.strided:
         raise NotImplementedError(
             f"Overdrive's Horovod interface reduces no tensors of {tensor.dtype}, {tensor.layout}."
         )

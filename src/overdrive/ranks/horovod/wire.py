@@ -7,6 +7,7 @@ import socket
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from overdrive.seams.torch.internals import gather, gloo_group, nccl_group
 
 _PATIENCE = timedelta(hours=24)  # as of the groups of a run: its monitor is quicker, and knows why
 _REDUCTIONS = {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX, "product": ReduceOp.PRODUCT}
+_names = count()  # of groups: after `shutdown` the store has the places of those who are gone
 
 
 class Wire:
@@ -26,8 +28,9 @@ class Wire:
         self._group = group
         self.rank, self.size = (group.rank, group.size) if group else (0, 1)
         self._on_cpu: Any = None
+        self._name = f"horovod {next(_names)}"
         if group:
-            self._on_cpu = gloo_group(group.store, "horovod", group.rank, group.size, _PATIENCE)
+            self._on_cpu = gloo_group(group.store, self._name, group.rank, group.size, _PATIENCE)
         self._on_gpu: Any = None
 
     @property
@@ -91,7 +94,7 @@ class Wire:
         if not tensor.is_cuda:
             return self._on_cpu
         if self._on_gpu is None:
-            self._on_gpu = nccl_group(self._group.store, "horovod-gpu", self.rank, self.size, _PATIENCE)
+            self._on_gpu = nccl_group(self._group.store, f"{self._name} gpu", self.rank, self.size, _PATIENCE)
         return self._on_gpu
 
 

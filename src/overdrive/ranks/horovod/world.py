@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from overdrive.ranks.rank import current
 
 __all__ = [
     "ProcessSet",
+    *("add_process_set", "remove_process_set", "start_timeline", "stop_timeline"),
     *("cross_rank", "cross_size", "global_process_set", "init", "is_homogeneous", "is_initialized", "local_rank"),
     *("local_size", "rank", "shutdown", "size"),
     *("ccl_built", "cuda_built", "ddl_built", "gloo_built", "gloo_enabled", "mpi_built", "mpi_enabled"),
@@ -63,6 +65,22 @@ class ProcessSet:
 
     def included(self) -> bool:
         return True
+
+
+def add_process_set(process_set: Any) -> ProcessSet:
+    return ProcessSet(process_set)
+
+
+def remove_process_set(process_set: Any) -> bool:
+    """That of all ranks stays."""
+    return False
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    warnings.warn("Overdrive writes no timeline of Horovod's", stacklevel=2)
+
+
+def stop_timeline() -> None: ...
 
 
 global_process_set = ProcessSet()

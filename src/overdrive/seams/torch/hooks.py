@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,6 +37,19 @@ def global_hooks() -> list[dict[Any, Any]]:
 def gradient_hooks(parameter: Any) -> Any:
     """The program's hooks on the gradient of a leaf, by key; None where there are none."""
     return parameter._backward_hooks
+
+
+@contextmanager
+def without_gradient_hooks(leaves: Iterable[Any]) -> Iterator[None]:
+    """The program's hooks on these gradients are not called meanwhile."""
+    held = [(hooks, dict(hooks)) for each in leaves if (hooks := gradient_hooks(each))]
+    for hooks, _ in held:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, before in held:
+            hooks.update(before)
 
 
 def accumulation_hooks(parameter: Any) -> Any:

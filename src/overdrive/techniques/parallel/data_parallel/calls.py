@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -191,7 +192,9 @@ class Divided:
             try:
                 with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
                     if self.group.tells:
+                        began = time.monotonic()
                         told = find_way(asked)
+                        self.group.waited += time.monotonic() - began  # no part of its steps: it is not slow for that
             finally:
                 self._within = False
             told = self.group.told_by_first(told, "how a model's call is divided")

@@ -14,7 +14,7 @@ from overdrive.core.rng import States
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.tree import flatten
-from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums
+from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums, without_zeros
 from overdrive.techniques.parallel.pipeline_parallel.calling import Batches, StagedCall
 from overdrive.techniques.parallel.pipeline_parallel.mailboxes import Mailboxes
 from overdrive.techniques.parallel.pipeline_parallel.stages import Unstaged
@@ -30,6 +30,7 @@ class PipelineTrial:
         self._asked, self._model = asked, asked.model
         self._stages, self._replicas = asked.ranks // replicas, replicas
         model = asked.model.double()
+        without_zeros(model)
         torch.set_default_dtype(torch.float64)
         self._leaves = [exact(each) for each in asked.leaves]
         self._parameters = dict(model.named_parameters())

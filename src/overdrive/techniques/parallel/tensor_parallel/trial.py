@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from overdrive.core.rng import States
-from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums
+from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums, without_zeros
 from overdrive.techniques.parallel.tensor_parallel import rules
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.layers import plain_again, shown
@@ -29,6 +29,7 @@ class ModelTrial:
 
     def __init__(self, model: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any, ranks: int) -> None:
         model.double()
+        without_zeros(model)
         torch.set_default_dtype(torch.float64)
         self._model, self._call, self._ranks = model, call, ranks
         self._args, self._kwargs = pytree.tree_map(exact, (args, kwargs))

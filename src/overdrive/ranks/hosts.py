@@ -1,0 +1,51 @@
+"""That ranks meet, on hosts that have alike what they must: seen before they exchange anything else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from overdrive.ranks.monitor import TOLD
+from overdrive.version import __version__
+
+
+class CannotMeet(Exception):
+    """The message is one sentence for people."""
+
+
+def compare(store: Any, rank: int) -> None:
+    """
+    Raises:
+        CannotMeet: this rank has something otherwise than rank 0.
+    """
+    mine = _facts()
+    if rank == 0:
+        store.set("alike", json.dumps(mine))
+        return
+    firsts = json.loads(store.get("alike"))
+    names = [name for name in firsts if firsts[name] != mine.get(name)]
+    if names:
+        store.add(TOLD, 1)
+        told = ", ".join(f"{name} {mine.get(name)} (rank 0 has {firsts[name]})" for name in names)
+        raise CannotMeet(f"rank {rank} on {socket.gethostname()} has {told}: all hosts need the same")
+
+
+def _facts() -> dict[str, str]:
+    major, minor, _ = platform.python_version_tuple()
+    found = {"Python": f"{major}.{minor}", "PyTorch": torch.__version__.split("+")[0], "Overdrive": __version__}
+    if program := _program():
+        found[f"another {program.name}:"] = hashlib.sha256(program.read_bytes()).hexdigest()[:8]
+    return found
+
+
+def _program() -> Path | None:
+    """The script, which the command line names: this process's own, or, before it starts, Overdrive's."""
+    named = (Path(each) for each in sys.argv if each.endswith(".py"))
+    return next((each for each in named if each.name != "__main__.py" and each.is_file()), None)

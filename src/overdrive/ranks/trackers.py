@@ -1,0 +1,28 @@
+"""Ranks above 0 tell no tracker of experiments of a run that rank 0 tells of: what they would send stays here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+_HERE = {"WANDB_MODE": "offline", "NEPTUNE_MODE": "offline", "CLEARML_OFFLINE_MODE": "1"}
+_SILENT = ("offline", "disabled", "dryrun")
+_SERVER = "MLFLOW_TRACKING_URI"  # files without one
+
+
+def keep_here() -> Callable[[], None]:
+    """By the trackers' own variables, which a program may overrule. Returns what puts back those that were set."""
+    told = {name: value for name, value in _HERE.items() if os.environ.get(name) not in _SILENT}
+    if _SERVER in os.environ:
+        told[_SERVER] = "file:mlruns"
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+
+    def put_back() -> None:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    return put_back

@@ -1,0 +1,119 @@
+"""How a call is divided, as its trial finds it: in this process and its forks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from overdrive.model_state.division.call import CallToDivide
+from overdrive.model_state.division.chance import Chance
+from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.tree import flatten
+from overdrive.model_state.division.trial import find_way
+
+
+class Centred(nn.Module):
+    def __init__(self, coupled: bool) -> None:
+        super().__init__()
+        self.inner, self.gain, self.head = nn.Linear(6, 8), nn.Parameter(torch.zeros(8)), nn.Linear(8, 3)
+        nn.init.zeros_(self.head.weight)
+        self._coupled = coupled
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.inner(x)
+        return self.head(self.gain * (inner - inner.mean(0) if self._coupled else inner))
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_what_lies_behind_weights_that_are_zero_at_first_is_seen(coupled: bool) -> None:
+    model = Centred(coupled)
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    assert ("depends on the rest of its batch" in found.get("reason", "")) is coupled
+    assert coupled or found["split"] == [0]
+    assert not model.head.weight.any() and not model.gain.any()  # those of the program stay what they are
+
+
+class Made(torch.autograd.Function):
+    """What a gradient may be made to be: `how` of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, how: Any) -> torch.Tensor:
+        ctx.how = how
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.how(gradient), None
+
+
+class Steered(nn.Module):
+    def __init__(self, how: Any, by_hook: bool) -> None:
+        super().__init__()
+        self.inner, self.norm, self.head = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        self._how, self._by_hook = how, by_hook
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.inner(x)
+        if not self._by_hook:
+            inner = Made.apply(inner, self._how)
+        elif inner.requires_grad:
+            inner.register_hook(self._how)
+        return self.head(self.norm(inner))
+
+
+@pytest.mark.parametrize("by_hook", [True, False])
+@pytest.mark.parametrize(
+    ("how", "divides"),
+    [
+        (lambda gradient: -0.5 * gradient, True),
+        (lambda gradient: gradient.clamp(-0.01, 0.01), False),
+        (lambda gradient: gradient / gradient.norm(), False),
+        (lambda gradient: gradient - gradient.mean(0), False),
+    ],
+)
+def test_gradients_that_are_not_those_of_samples_are_seen(how: Any, divides: bool, by_hook: bool) -> None:
+    """No result shows them."""
+    torch.manual_seed(0)
+    model = Steered(how, by_hook)
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    assert ("makes other gradients of a part" in found.get("reason", "")) is not divides, found
+
+
+class Looks(nn.Module):
+    """At a gradient, as pictures of what a model looks at are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.gradient: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.inner(x)
+        inner.register_hook(self._keep)
+        return self.head(inner)
+
+    def _keep(self, gradient: torch.Tensor) -> None:
+        self.gradient = gradient
+
+
+def test_what_is_kept_of_a_gradient_is_seen() -> None:
+    model = Looks()
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    assert found == {"reason": "it keeps something of the backward pass: 'gradient' of a Looks"}
+    assert model.gradient is None
+
+
+def test_hooks_on_what_is_trained_are_for_the_whole() -> None:
+    """Before them, in a run, gradients are averaged."""
+    model = nn.Linear(6, 3)
+    model.weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    assert find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))["split"] == [0]
+    model(torch.ones(8, 6)).sum().backward()
+    assert model.weight.grad is not None and model.weight.grad.max() == 0.01
