@@ -8,7 +8,17 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from overdrive.core.hyperparameters import CONSTANT, DEPTH, INPUT, OPTIMIZER, WIDTH, Hyperparameters, Seen, ValuePlace
+from overdrive.core.hyperparameters import (
+    CONSTANT,
+    DEPTH,
+    FIRST_DIMENSION,
+    INPUT,
+    OPTIMIZER,
+    WIDTH,
+    Hyperparameters,
+    Seen,
+    ValuePlace,
+)
 from overdrive.core.json_data import to_json
 from overdrive.seams import arguments, constants
 from overdrive.seams.hub import Seams
@@ -131,6 +141,7 @@ class HyperparameterWatch:
             if place:
                 self._heard([place])
             else:
-                self._heard([ValuePlace(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
+                names = (FIRST_DIMENSION, "dimension 1")
+                self._heard([ValuePlace(INPUT, *each) for each in zip(names, self._inputs, strict=False)])
         if self._trained == _ENOUGH and not self._optimizers:
             self._over()
