@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overdrive.cli.survive import Wish, interval_of
+from overdrive.machine.scheduler import seconds_left
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
 from overdrive.survive import answers, output, snapshot
 from overdrive.survive.calls import Calls
 from overdrive.survive.folder import RunFolder, Unusable
-from overdrive.survive.interval import FIRST, LONGEST, SnapshotInterval
+from overdrive.survive.interval import BEFORE_END, FIRST, LONGEST, SnapshotInterval
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.ours import is_redirected
 from overdrive.survive.taking import Snapshots
@@ -254,6 +256,27 @@ def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
+@pytest.mark.fault("others", 24)
+def test_a_folder_that_others_may_have_written_to_is_refused(tmp_path: Path) -> None:
+    """What lies there would become the user's files."""
+    (tmp_path / "by-hand").mkdir()
+    (tmp_path / "by-hand").chmod(0o777)
+    RunFolder(tmp_path / "by-hand", {"script": "a"}, fresh=False).close()
+    assert (tmp_path / "by-hand").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "by-hand").chmod(0o770)
+    for fresh in (False, True):
+        with pytest.raises(Unusable, match="others may write to it: name another folder"):
+            RunFolder(tmp_path / "by-hand", {"script": "a"}, fresh=fresh)
+
+
+@pytest.mark.fault("others", 24)
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunFolder(tmp_path / "run", {"script": "a"}, fresh=False).close()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(Unusable, match="belongs to another user"):
+        RunFolder(tmp_path / "run", {"script": "a"}, fresh=False)
+
+
 def held(weight: Any, count: Any, shared: bool) -> Any:
     """A program's heap, in a thread of its own: the test's own calls are not below it."""
     with ThreadPoolExecutor(1) as pool:
@@ -368,6 +391,20 @@ def test_snapshots_are_as_seldom_as_is_best_with_what_one_costs_and_how_often_a_
     asked = SnapshotInterval(0.25)
     asked.took(100.0)
     assert asked.seconds == 0.25
+
+
+@pytest.mark.fault(10)
+def test_the_last_snapshot_comes_before_the_end_of_what_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two minutes before: Slurm leaves 30 seconds from its SIGTERM on, in which many a snapshot is not on disk."""
+    granted = SnapshotInterval(600.0, end=4000.0)
+    assert granted.due_after(0.0) == 600.0 and granted.due_after(3279.0) == 3879.0
+    assert granted.due_after(3281.0) == 4000.0 - BEFORE_END
+    assert granted.due_after(3880.0) == 4480.0  # it was taken
+    assert SnapshotInterval(600.0).due_after(5000.0) == 5600.0
+    assert seconds_left({}) is None and seconds_left({"SLURM_JOB_END_TIME": "unknown"}) is None
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 1000))
+    of_the_command = interval_of(Wish("", 3600.0, None, fresh=False))
+    assert 700 < of_the_command.due_after(time.monotonic()) - time.monotonic() <= 1000 - BEFORE_END
 
 
 def test_a_snapshot_tells_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

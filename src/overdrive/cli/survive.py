@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +71,12 @@ def folder_of(program: Program, wish: Wish) -> Path:
 
 
 def interval_of(wish: Wish) -> SnapshotInterval:
+    from overdrive.machine.scheduler import seconds_left
     from overdrive.survive.interval import MTBF, SnapshotInterval
 
-    return SnapshotInterval(wish.every, wish.mtbf or MTBF)
+    left = seconds_left()
+    end = math.inf if left is None else time.monotonic() + left
+    return SnapshotInterval(wish.every, wish.mtbf or MTBF, end)
 
 
 def under(techniques: Sequence[Chosen]) -> UnderPlan:

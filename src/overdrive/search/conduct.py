@@ -58,7 +58,7 @@ class SearchRequest:
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
     """
     Raises:
-        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, PlanError.
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
     check_optuna()  # first: what comes now takes a run of the program

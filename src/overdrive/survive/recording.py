@@ -72,7 +72,7 @@ class Recording:
 
     def wait(self) -> None:
         """Until the next one is due."""
-        self._due_at = self._clock() + self._interval.seconds
+        self._due_at = self._interval.due_after(self._clock())
 
     def goes_on(self, noted: bool) -> None:
         """The run is made again up to its snapshot. `noted`: when that was, for who wants to know what it takes."""

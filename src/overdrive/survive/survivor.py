@@ -122,8 +122,9 @@ class Survivor:
             try:
                 found = snapshot.read(path)
                 self.journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
-            except Damaged as error:
-                self.say(f"{error}; an older snapshot is taken")
+            except (Damaged, LookupError, TypeError) as error:
+                told = str(error) if isinstance(error, Damaged) else f"{path.name} is no snapshot"
+                self.say(f"{told}; an older snapshot is taken")
                 continue
             self._target = found
             return
