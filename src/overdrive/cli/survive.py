@@ -50,6 +50,7 @@ def open_folder(
     """The run's; what cannot be gone on with is told, and ends this command."""
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
+    from overdrive.survive.inputs import changed_input
 
     path = folder_of(program, wish)
     try:
@@ -58,7 +59,7 @@ def open_folder(
         fail(str(error))
     except OSError as error:
         fail(f"The folder {path} cannot be used: {error.strerror}.")
-    if changed := changed_module(folder.notes.get("modules", {})):
+    if changed := changed_module(folder.notes.get("modules", {})) or changed_input(path):
         fail(f"{changed} is not what it was when this run began: --fresh begins the run anew")
     if folder.notes.get("finished"):
         say(f"this run is over already; --fresh makes it again ({path})")

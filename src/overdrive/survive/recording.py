@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from overdrive.survive.ending import Ending
     from overdrive.survive.files import Files
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.inputs import Inputs
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.journal import Journal
     from overdrive.survive.output import UnsavedOutput
@@ -37,6 +38,7 @@ class RecordedRun(Protocol):
     folder: RunFolder
     journal: Journal
     files: Files
+    inputs: Inputs
     output: UnsavedOutput
     ending: Ending
     plan: UnderPlan
@@ -151,6 +153,7 @@ class Recording:
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program()):
                 self._run.folder.note(modules=modules)
+            self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]
             self.snapshots.take(found, optimizer, header, taking)
             self.snapshots.cost += self._clock() - began
