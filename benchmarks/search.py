@@ -1,6 +1,6 @@
 """What `overdrive search` gains, beside random search and Optuna wired in by hand; and how far a batch curve is off.
 
-python benchmarks/search.py [--only soonest,curve] [--programs cifar,mnist,gpt,keras,tabular] [--from FOLDER]
+python benchmarks/search.py [--only soonest,curve] [--programs cifar,mnist,...] [--runs 20] [--from FOLDER]
 
 After `public/prepare.py`, in the Python that has what these programs need. `soonest`: each program as its authors have
 it, to its end; its last metric is what others are to reach soonest. Each way of searching has the time of 20 such runs.
@@ -48,7 +48,7 @@ from overdrive.search.runs import Runs
 from overdrive.trials.pool import TrialPool
 
 RESULTS = ROOT / "benchmarks" / "results" / "search.json"
-RUNS, SEEDS = 20, (101, 102, 103, 104, 105)
+SEEDS = (101, 102, 103, 104, 105)
 _SLOWER = 4.0  # times the default's seconds, after which a run is given up
 Result = dict[str, Any]
 Values = Mapping[str, Value]
@@ -148,10 +148,11 @@ def reached(job: Job, target: float, arms: Mapping[str, Values], patience: float
     return found
 
 
-def soonest(job: Job) -> Result:
+def soonest(job: Job, length: int) -> Result:
+    """`length`: of each way of searching, in default runs."""
     end = default_end(job)
     assert end.metric is not None, end.why
-    budget, aim = RUNS * end.seconds, goal_of(job, end.metric)
+    budget, aim = length * end.seconds, goal_of(job, end.metric)
     print(f"  defaults: {end.metric:g} after {end.seconds:.0f} s; {budget:.0f} s for each way", flush=True)
     request = SearchRequest(Program(job.words[0], job.words[1:]), (), Metric(job.metric), aim, budget)
     with TrialPool() as pool:
@@ -201,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="soonest,curve")
     parser.add_argument("--programs", default="cifar,mnist,gpt,tabular")
+    parser.add_argument("--runs", type=int, default=20, help="default runs that each way of searching has time for")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
     options = parser.parse_args()
     found: Result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -213,7 +215,7 @@ def main() -> None:
             print(f"== {part}: {name}", flush=True)
             with tempfile.TemporaryDirectory() as state:
                 os.environ["XDG_STATE_HOME"] = state  # nothing of a search before
-                row = {"soonest": soonest, "curve": curve}[part](job)
+                row = curve(job) if part == "curve" else soonest(job, options.runs)
             row |= {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0]}
             found.setdefault(part, {})[name] = row
             RESULTS.write_text(json.dumps({**found, **here}, indent=1) + "\n")

@@ -105,7 +105,6 @@ def test_numbers_where_a_batch_may_be_made_are_found_with_their_column() -> None
     _, places = compiled(BATCHES.encode(), "/a/train.py", {})
     assert [(each.name, each.value, each.where) for each in sorted(places, key=lambda each: each.where)] == [
         ("batch(n)", 24, "train.py:2:13"),
-        ("batch(of)", 3, "train.py:2:23"),
         ("randint()", 3, "train.py:3:29"),
         ("train(batch_size)", 16, "train.py:4:39"),
         ("get_batch()", 32, "train.py:5:22"),
@@ -113,7 +112,7 @@ def test_numbers_where_a_batch_may_be_made_are_found_with_their_column() -> None
         ("randint()", 100, "train.py:6:31"),
         ("randint()", 64, "train.py:6:37"),
         ("split()", 8, "train.py:6:50"),
-        ("sample()", 2, "train.py:7:67"),
+        ("sample(k)", 2, "train.py:7:67"),
     ]
 
 

@@ -77,7 +77,7 @@ def test_a_line_of_the_journal_that_was_half_written_is_left_out(tmp_path: Path)
 
 
 @pytest.mark.fault(14)
-@pytest.mark.parametrize("change", [b"no line of ours\n", b"{}\n", b'{"op_code":4,"worker_id":"a","study_id":7}\n'])
+@pytest.mark.parametrize("change", [b"no line of ours\n", b"{}\n", b'{"op_code":99,"worker_id":"a"}\n'])
 def test_a_damaged_journal_is_told_with_what_to_do(change: bytes, tmp_path: Path) -> None:
     program = Simulated(lambda values, chance: 90.0, 0)
     searched(program, tmp_path / "journal")

@@ -15,6 +15,7 @@ from typing import Any
 from overdrive.core.settings import Value
 
 _SAYS_BATCH = re.compile(r"(?i)batch(?!_?norm)|^bsz?$")
+_SAYS_HOW_MANY = re.compile(r"(?i)^(n|b|k|m|num|size|count|n?_?samples)$")  # of what makes batches
 # By which programs without a loader take some of their samples.
 _TAKES_SAMPLES = {"randint", "choice", "choices", "sample", "permutation", "split", "array_split", "integers"}
 
@@ -48,14 +49,12 @@ def batch_literals(tree: ast.Module) -> Iterator[Literal]:
 
 def _of_call(call: ast.Call) -> Iterator[Literal]:
     callee = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    name, wanted = f"{callee}()", bool(_SAYS_BATCH.search(callee)) or callee in _TAKES_SAMPLES
+    wanted = bool(_SAYS_BATCH.search(callee)) or callee in _TAKES_SAMPLES
     for index, each in enumerate(call.args if wanted else ()):
-        yield from _literals(name, call, "args", index, each)
+        yield from _literals(f"{callee}()", call, "args", index, each)
     for word in call.keywords:
-        if word.arg and _SAYS_BATCH.search(word.arg):
+        if word.arg and _decides(word.arg, wanted):
             yield from _literals(f"{callee}({word.arg})", word, "value", None, word.value)
-        elif wanted:
-            yield from _literals(name, word, "value", None, word.value)
 
 
 def _of_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Literal]:
@@ -69,8 +68,13 @@ def _of_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[L
         if node is not None
     ]
     for field, name, index, node in parts:
-        if _SAYS_BATCH.search(function.name) or _SAYS_BATCH.search(name):
+        if _decides(name, bool(_SAYS_BATCH.search(function.name))):
             yield from _literals(f"{function.name}({name})", given, field, index, node)
+
+
+def _decides(name: str, within: bool) -> bool:
+    """Whether a parameter of this name may be a batch size. `within`: of a function that makes batches."""
+    return bool(_SAYS_BATCH.search(name) or (within and _SAYS_HOW_MANY.search(name)))
 
 
 def _literals(name: str, holder: Any, field: str, index: int | None, node: ast.expr) -> Iterator[Literal]:

@@ -64,7 +64,9 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
     deciders = _equal(places)
     moved, tried = _found_out(pool, program, deciders)
     if guesses := _batch_literals(places, moved):
-        moved |= _found_out(pool, program, guesses, by_value=False)[0]
+        by_guess = _found_out(pool, program, guesses, by_value=False)[0]
+        first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}
+        moved |= first or by_guess  # a batch comes second only where nothing else makes the first
     return ParameterList(tuple(parameters_of(places, moved, tried)), facts)
 
 
