@@ -88,6 +88,15 @@ for step in range(4):
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 print("at the end", float(evaluate()))
 """
+VARIABLES = f"""
+import os
+{START}
+loader = DataLoader(TensorDataset(x, y), batch_size=int(os.environ.get("BATCH_SIZE", 16)), shuffle=True)
+model = nn.Linear(5, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=float(os.getenv("RATE", "0.05")))
+seed = int(os.environ.get("SOME_NUMBER", "7"))
+{LOOP}
+"""
 RANDINT = "torch.randint(0, 64, (64,))"
 DRAWN = f"""{START}
 model = nn.Linear(5, 64)
@@ -175,6 +184,14 @@ def test_a_program_without_an_optimizer_has_its_names(pool: TrialPool, script: C
     found = listed(pool, script(BY_HAND))
     assert found["lr"].place.startswith("constant lr")
     assert "batch size of the model's input" in found["batch-size"].effect
+
+
+def test_variables_of_the_environment_that_decide_a_value(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    found = listed(pool, script(VARIABLES))
+    assert found["batch-size"].place == "variable BATCH_SIZE of the environment" and found["batch-size"].tried
+    assert found["lr"].place == "variable RATE of the environment" and found["lr"].default == 0.05
+    assert not any(each.default == 7 for each in found.values())  # it may be anything
+    assert "given 32" in output(pool, script(VARIABLES), {"batch-size": 32})
 
 
 @pytest.mark.parametrize(

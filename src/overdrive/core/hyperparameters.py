@@ -10,8 +10,9 @@ from overdrive.core.settings import Value
 # Kinds of places. Those of WRITTEN the program's author wrote; the others are seen where the values are used.
 OPTION, CONSTANT, OPTIMIZER, LOADER, DROPOUT, INPUT = "option", "constant", "optimizer", "loader", "dropout", "input"
 LITERAL = "literal"  # a number in a call that makes batches: what else it may be, a trial tells
+ENVIRONMENT = "environment"  # a variable of it that is a number
 FIRST_DIMENSION = "dimension 0"  # of an input
-WRITTEN = (OPTION, CONSTANT, LITERAL)
+WRITTEN = (OPTION, CONSTANT, ENVIRONMENT, LITERAL)
 DEPTH, WIDTH = "depth", "width"  # of a model: equal blocks in a row, channels between two layers
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import OPTION
+from overdrive.core.hyperparameters import ENVIRONMENT, OPTION
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.plan import Plan
@@ -217,7 +217,12 @@ def _command(program: Program, parameters: Sequence[Parameter], values: Values) 
     edits = tuple(
         f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
         for each in parameters
-        if each.places[0].kind != OPTION
+        if each.places[0].kind not in (OPTION, ENVIRONMENT)
+    )
+    variables = tuple(
+        f"{each.places[0].name}={written(values[each.name])}"
+        for each in parameters
+        if each.places[0].kind == ENVIRONMENT
     )
     words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
-    return shlex.join(("python", *words)), edits
+    return shlex.join((*variables, "python", *words)), edits

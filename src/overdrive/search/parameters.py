@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import CONSTANT, INPUT, LITERAL, OPTION, WRITTEN, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, ENVIRONMENT, INPUT, LITERAL, OPTION, WRITTEN, ValuePlace
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
@@ -48,6 +48,8 @@ class Parameter:
             return f"option {first.name}"
         if first.kind == CONSTANT:
             return f"constant {first.name} ({first.where})"
+        if first.kind == ENVIRONMENT:
+            return f"variable {first.name} of the environment"
         if first.kind == LITERAL:
             return f"number in {first.name} ({first.where})"
         return told(first) + (f" and {len(self.places) - 1} more" if len(self.places) > 1 else "")
@@ -99,8 +101,8 @@ def parameters_of(
     following = {place.key for seams in moved.values() for place in seams}
     found: list[Parameter] = []
     for place in places:
-        if place.kind == LITERAL and place.key not in moved:
-            continue  # of no use that was seen
+        if place.key not in moved and _is_told_by_what_it_moves(place):
+            continue
         if place.kind in WRITTEN:
             moves = tuple(moved.get(place.key, ()))
             name = at_seam(moves[0]) if moves else means(place.name) or spelled(place.name)
@@ -111,6 +113,11 @@ def parameters_of(
     order += [names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN]
     found.sort(key=lambda each: (order.index(each.name) if each.name in order else len(order), _rank(each)))
     return _with_own_names(found)
+
+
+def _is_told_by_what_it_moves(place: ValuePlace) -> bool:
+    """Of what a program writes or asks for, that which may well be no hyperparameter."""
+    return place.kind == LITERAL or (place.kind == ENVIRONMENT and not means(place.name))
 
 
 def _rank(parameter: Parameter) -> int:

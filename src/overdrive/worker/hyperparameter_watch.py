@@ -20,7 +20,7 @@ from overdrive.core.hyperparameters import (
     ValuePlace,
 )
 from overdrive.core.json_data import to_json
-from overdrive.seams import arguments, constants
+from overdrive.seams import arguments, constants, environment
 from overdrive.seams.hub import Seams
 
 NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
@@ -35,6 +35,7 @@ class HyperparameterWatch:
     """
 
     def __init__(self, wanted: Hyperparameters, over: Callable[[], None]) -> None:
+        environment.set_in_environment(wanted.values)
         self._wanted = wanted
         self._over = over
         self._places: dict[str, ValuePlace] = {}
@@ -57,6 +58,7 @@ class HyperparameterWatch:
     def __call__(self, seams: Seams) -> None:
         if self._wanted.look:
             seams.on_undo(arguments.enter(self._heard))
+            seams.on_undo(environment.enter(self._heard))
             seams.loader_opens.subscribe(self._opens)
             seams.batch_fetched.subscribe(self._batch)
             seams.model_called.subscribe(self._called)
