@@ -11,7 +11,7 @@ from rich.console import Console
 
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
-from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
+from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried, Varied
 from overdrive.report.search import search
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
@@ -102,3 +102,14 @@ def test_makes_sense_without_runs_or_comparison() -> None:
 def test_json_brings_back_the_same() -> None:
     held("search", to_json(result()))
     assert from_json(SearchResult, to_json(result())) == result()
+    assert SearchResult.loads(json.loads(result().dumps())) == result()
+    endless = SearchResult.loads(json.loads(result(-math.inf, "not established").dumps()))
+    assert endless.comparison and endless.comparison.gain.low == -math.inf
+    assert "Not established" in told(endless)
+
+
+def test_one_that_is_not_over_claims_nothing() -> None:
+    found = replace(result(verdict=RUNNING), comparison=None)
+    assert "Not over yet: best so far lr 0.1, model gru, not compared on fresh seeds." in told(found)
+    assert "Not over yet" in page(found) and "python train.py" not in page(found) + told(found)
+    assert "nothing is better than the defaults yet" in told(replace(found, chosen={}))

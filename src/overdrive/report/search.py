@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.search_result import SearchResult, SeedComparison, Tried
+from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
 from overdrive.core.units import clock
 from overdrive.report.paper import Paper
@@ -158,6 +158,9 @@ def _selection(apparent: float, lost: float) -> str:
 def sentence(result: SearchResult) -> str:
     """The verdict."""
     found, what = result.comparison, shown(result.chosen)
+    if result.verdict == RUNNING:
+        best = f"best so far {what}, not compared on fresh seeds" if what else "nothing is better than the defaults yet"
+        return f"Not over yet: {best}."
     if found is None:
         return "No better than your defaults: no configuration was better even within the search."
     gain, pairs = found.gain, len(found.seeds)
