@@ -63,7 +63,9 @@ def test_where_there_are_many_only_sizes_count(run: Path, tmp_path: Path, monkey
 def test_what_is_no_data_does_not_count(run: Path, tmp_path: Path) -> None:
     """What the run writes, what changes while it goes on, code, libraries, what is ours, and what is no file."""
     log, control, code = made(tmp_path / "log"), made(tmp_path / "control"), made(tmp_path / "model.py")
-    found = kept(run, log, control, code, Path(os.__file__), Path("/etc/hosts"), made(run / "notes.json"), tmp_path)
+    (tmp_path / ".git").mkdir()
+    others = made(tmp_path / ".git" / "HEAD"), Path(os.__file__), Path("/etc/hosts"), made(run / "notes.json")
+    found = kept(run, log, control, code, tmp_path, *others)
     control.write_text("stop")
     found.keep({str(log)})
     control.write_text("go on")

@@ -24,7 +24,8 @@ _NAME = "inputs"
 _MOST, _MOST_DIGESTS = 2000, 200  # files: 2 ms, and 20 ms where all are small
 _PART = 1 << 16  # bytes of the beginning, and of the end
 _CODE = (".py", ".pyc", ".so", ".pth")
-_SYSTEM = tuple(dict.fromkeys((sys.prefix + "/", sys.base_prefix + "/", "/usr/", "/etc/", "/lib", "/opt/", "/var/")))
+_SYSTEM = (f"{sys.prefix}/", f"{sys.base_prefix}/", "/usr/", "/etc/", "/lib", "/var/lib/", "/var/cache/")
+_HIDDEN = "/."  # what trackers read of a repository, settings of the user's
 
 
 class Inputs:
@@ -47,7 +48,9 @@ class Inputs:
             return
         self._heard.add(path)
         place = os.path.realpath(path)
-        if self._counts(place) and not place.startswith(_SYSTEM) and not is_library_file(place):
+        if _HIDDEN in place or place.startswith(_SYSTEM) or is_library_file(place):
+            return
+        if self._counts(place):
             self._places[place] = None
 
     def keep(self, written: Container[str]) -> None:
