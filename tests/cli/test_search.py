@@ -134,7 +134,7 @@ def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, warm
     assert "best so far" in out and "goes on from there" in err and "Traceback" not in err
     so_far = (told + out).partition("how far it is: overdrive report ")[2].splitlines()[0]
     shown = warm_overdrive("report", so_far, cwd=folder)
-    assert shown.returncode == 0 and "Not over yet" in shown.stdout and "1 runs beside" in shown.stdout, shown.stderr
+    assert shown.returncode == 0 and "Not over yet" in shown.stdout, shown.stderr
     done = warm_overdrive(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "going on from a search" in done.stdout and "the program as it is" not in done.stdout

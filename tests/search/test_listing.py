@@ -92,7 +92,7 @@ VARIABLES = f"""
 import os
 {START}
 loader = DataLoader(TensorDataset(x, y), batch_size=int(os.environ.get("BATCH_SIZE", 16)), shuffle=True)
-model = nn.Linear(5, 1)
+model = nn.Sequential(nn.Linear(5, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=float(os.getenv("RATE", "0.05")))
 seed = int(os.environ.get("SOME_NUMBER", "7"))
 {LOOP}
