@@ -2,7 +2,7 @@
 
 python benchmarks/survive.py [--only cost,signal,ranks] [--programs mnist,vae,...] [--rounds 4] [--from FOLDER]
 
-After `public/prepare.py`, in the Python that has what these programs need. `cost`: whole runs in turn, without
+After `public/prepare.py`, in the Python that has what these programs need. `cost`: a step in whole runs in turn, without
 snapshots in between, and beside that what one snapshot took; `verify --resume` tells what a skipped step took, and
 whether the end was the same. `signal`: from SIGTERM until the process was gone. `ranks`: ranks of a program that waits
 instead of computing (models/waiting.py), killed at random moments. Writes benchmarks/results/survive.json after each
@@ -18,10 +18,12 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,20 +69,29 @@ class Place:
 
 
 def cost(place: Place, rounds: int) -> Result:
-    whole = [Arm("plain", place.command()), Arm("survive", place.surviving("--fresh"))]
-    seconds = alternate(whole, rounds, place.folder)
-    step = place.recorded()["seconds_per_step"]
+    walls: dict[str, list[float]] = {"plain": [], "survive": []}
+
+    def of_a_step(arm: str) -> Callable[[str, float], float]:
+        def measure(output: str, wall: float) -> float:
+            walls[arm].append(wall)
+            return float(place.recorded()["seconds_per_step"])
+
+        return measure
+
+    arms = {"plain": place.command(), "survive": place.surviving("--fresh")}
+    steps = alternate([Arm(name, arm, of_a_step(name)) for name, arm in arms.items()], rounds, place.folder)
+    step = statistics.median(steps["plain"])
     told = place.record.with_suffix(".resumed")
     words = ("verify", "--resume", "--kills", "4", "--seed", "1", "--copy", str(place.base), "--json", str(told))
     subprocess.run([*OVERDRIVE, *words, *place.words], cwd=place.folder, stdout=subprocess.DEVNULL)
     found = json.loads(told.read_text())
     took = found["took"] or {}
-    recording = ratio(seconds, "survive", "plain")  # how many times as long it takes with --survive
+    recording = ratio(steps, "survive", "plain")  # how many times as long a step takes with --survive
     share = recording.estimate - 1 + took.get("snapshot", float("nan")) / _EVERY
     print(f"  {recording.estimate - 1:+.2%} to record, {share:+.2%} with snapshots every {_EVERY:.0f} s; took {took}")
     return {
-        "seconds": seconds,
-        "step": step,
+        "seconds": walls,
+        "steps": steps,
         "recording": to_json(recording),
         "share": share,
         "took": took,
