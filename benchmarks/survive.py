@@ -2,11 +2,12 @@
 
 python benchmarks/survive.py [--only cost,signal,ranks] [--programs mnist,vae,...] [--rounds 4] [--from FOLDER]
 
-After `public/prepare.py`, in the Python that has what these programs need. `cost`: a step in whole runs in turn, without
-snapshots in between, and beside that what one snapshot took; `verify --resume` tells what a skipped step took, and
-whether the end was the same. `signal`: from SIGTERM until the process was gone. `ranks`: ranks of a program that waits
-instead of computing (models/waiting.py), killed at random moments. Writes benchmarks/results/survive.json after each
-part, beside what is there.
+After `public/prepare.py`, in the Python that has what these programs need. Writes benchmarks/results/survive.json after
+each part, beside what is there.
+
+`cost`: a step in whole runs in turn, without snapshots in between, and beside that what one snapshot took; `verify
+--resume` tells what a skipped step took, and whether the end was the same. `signal`: from SIGTERM until the process was
+gone. `ranks`: ranks of a program that waits instead of computing (models/waiting.py), killed at random moments.
 """
 
 from __future__ import annotations
@@ -108,12 +109,16 @@ def signalled(place: Place, times: int, chance: random.Random) -> list[Result]:
     whole = time.monotonic() - began
     step = place.recorded()["seconds_per_step"]
     rows = []
-    for _ in range(times):
-        wait = chance.uniform(0.4, 0.9) * whole
+    while len(rows) < times:
+        wait = chance.uniform(0.4, 0.8) * whole
         process = subprocess.Popen(
             place.surviving("--fresh"), cwd=place.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         time.sleep(wait)
+        if process.poll() is not None:  # it was faster than the first time
+            process.communicate()
+            whole *= 0.9
+            continue
         process.send_signal(signal.SIGTERM)
         sent = time.monotonic()
         told = process.communicate()[1]

@@ -90,7 +90,7 @@ class Recording:
         """A step was made."""
         run, snapshots = self._run, self.snapshots
         if run.ending.asked_by and not self._asked_at:
-            self._asked_at = run.steps
+            self._asked_at = snapshots.hasten() or run.steps
         due = self._clock() >= self._due_at or self._asked_at > max(snapshots.kept, 0)
         if snapshots.under_way:
             due = snapshots.stepped(optimizer)
@@ -155,7 +155,7 @@ class Recording:
                 self._run.folder.note(modules=modules)
             self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]
-            self.snapshots.take(found, optimizer, header, taking)
+            self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
             self.snapshots.cost += self._clock() - began
         except CannotTake as error:
             self._run.cannot_skip(str(error))
