@@ -1,11 +1,11 @@
 """False alarms and misses of each level of the proof over the zoo in tests/zoo. Writes benchmarks/results/zoo.json.
 
-python benchmarks/zoo.py [--repetitions 20] [--statistical 20] [--processes 2]
+python benchmarks/zoo.py [--repetitions 20] [--statistical 20] [--processes 2] [--go-on]
 
 A repetition is another seed of the programs: other first weights, batches and augmentation. Every defect is tried at
 every level that promises to catch it; every harmless technique at every level that promises to let it pass.
 `refused` at the statistical level is a verdict; `not established` says that the seeds were too few. What the file has
-of levels that are not run (0 repetitions) stays.
+of levels that are not run (0 repetitions) stays. `--go-on` keeps all of it, and tries only what it has not.
 """
 
 from __future__ import annotations
@@ -34,9 +34,15 @@ STATISTICAL = Contract.STATISTICAL
 OTHER_SEEDS = 100_000  # apart: a repetition's programs must not share a seed with another's
 
 
-def repetition(job: tuple[int, str, bool, bool]) -> list[dict[str, Any]]:
-    """Cases of one program under one seed of its own: those of the statistical level, or the others; defects or not."""
-    number, program, statistical, defects = job
+Job = tuple[int, str, bool, bool, frozenset[tuple[str, str]]]
+
+
+def repetition(job: Job) -> list[dict[str, Any]]:
+    """Cases of one program under one seed of its own: those of the statistical level, or the others; defects or not.
+
+    Without those that are known already, by name and level.
+    """
+    number, program, statistical, defects, known = job
     import torch
 
     from tests.zoo.harness import InProcess
@@ -52,16 +58,20 @@ def repetition(job: tuple[int, str, bool, bool]) -> list[dict[str, Any]]:
                 continue
             if statistical and not defects and kind.contract is not STATISTICAL:
                 continue  # the same runs as the original's: that they are equal says nothing
+            if (kind.name, str(level)) in known:
+                continue
             began = time.perf_counter()
             check = prover.judged(kind.name, level)
             found.append(row(kind.name, defects, level, number, check, time.perf_counter() - began))
-        if statistical and not defects:
+        if statistical and not defects and (unchanged(program), str(STATISTICAL)) not in known:
             began = time.perf_counter()
             check = prover.unchanged()
-            found.append(
-                row(f"{program} under other seeds", False, STATISTICAL, number, check, time.perf_counter() - began)
-            )
+            found.append(row(unchanged(program), False, STATISTICAL, number, check, time.perf_counter() - began))
     return found
+
+
+def unchanged(program: str) -> str:
+    return f"{program} under other seeds"
 
 
 def row(name: str, defect: bool, level: Contract, number: int, check: Any, seconds: float) -> dict[str, Any]:
@@ -122,17 +132,22 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=20, help="of each case at levels exact and rounding")
     parser.add_argument("--statistical", type=int, default=20, help="... and at level statistical")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--go-on", action="store_true", help="keep what the file has, and try what it has not")
     options = parser.parse_args()
     counts = {False: options.repetitions, True: options.statistical}
-    jobs = [
-        (number, program, statistical, defects)
+    rows = [each for each in kept() if options.go_on or not counts[each["level"] == str(STATISTICAL)]]
+    known = {
+        number: frozenset((each["name"], each["level"]) for each in rows if each["repetition"] == number)
+        for number in range(1, max(counts.values()) + 1)
+    }
+    jobs: list[Job] = [
+        (number, program, statistical, defects, known[number])
         for statistical in (False, True)
         for number in range(1, counts[statistical] + 1)
         for defects in (True, False)
         for program in ("images", "rows")
     ]
     began = time.perf_counter()
-    rows = [each for each in kept() if not counts[each["level"] == str(STATISTICAL)]]
     with get_context("spawn").Pool(options.processes, maxtasksperchild=4) as pool:
         for done, found in enumerate(pool.imap_unordered(repetition, jobs), start=1):
             rows += found

@@ -15,7 +15,7 @@ from overdrive.proof.budget import horizon
     [
         (0.01, math.inf, 400),
         (0.01, 36.0, 400),
-        (0.1, 36.0, 150),
+        (0.05, 36.0, 200),  # two shortened epochs
         (0.5, math.inf, 100),
         (0.5, 36.0, 72),
         (2.0, 36.0, 20),

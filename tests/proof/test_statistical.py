@@ -70,9 +70,7 @@ PLAIN = TrialSpec(Program("train.py"))
 NEW = TrialSpec(Program("train.py"), (("faster", {}),))
 
 
-def proof(
-    runs: Runs, folder: Path, metric: Metric | None = None, tolerance: float | None = None
-) -> StatisticalProof:
+def proof(runs: Runs, folder: Path, metric: Metric | None = None, tolerance: float | None = None) -> StatisticalProof:
     checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), PLAIN.program, "tune")
     return StatisticalProof(cast(ProofRuns, runs), checkpoint, metric or Metric(), False, tolerance)
 

@@ -32,9 +32,7 @@ def duel(found: Findings, ranks: int, speedup: float) -> Duel:
     return Duel(found.spec(), new, [], verdict, Interval(speedup - 0.1, speedup, speedup + 0.1))
 
 
-def played(
-    found: Findings, speedups: dict[int, float], wanted: int = 0, in_time: int = 9
-) -> tuple[Ranks, list[int]]:
+def played(found: Findings, speedups: dict[int, float], wanted: int = 0, in_time: int = 9) -> tuple[Ranks, list[int]]:
     """The strategy to its end, with what each number of ranks gains; and which were tried, where so many can be."""
     tried: list[int] = []
     schedule: Any = SimpleNamespace(time_for_another=lambda level: level is Contract.ROUNDING and len(tried) < in_time)

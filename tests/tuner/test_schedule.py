@@ -135,3 +135,17 @@ def test_four_pairs_of_processes_confirm_where_there_is_time_for_them(monkeypatc
     assert made.confirmation_rules().processes == 4
     made.deadline = NOW + 20.0
     assert made.confirmation_rules().processes == 3
+
+
+def test_what_is_proved_by_seeds_keeps_the_time_of_as_many_as_there_is_time_for_when_it_joined() -> None:
+    """Two seconds a seed, and ten that are kept, whatever joins later."""
+    for left, kept in ((25.0, 10), (18.0, 7), (12.0, 5), (4.0, 5)):
+        made = schedule(left - 10.0, adopted=0)
+        made._prover.seconds_needed = lambda level, plain=None, gain=1.0, seeds=5: 2.0 * seeds
+        assert made.proof_begins(Contract.STATISTICAL) == NOW + left - 2.0 * 5  # before anything of it has joined
+        check: Any = SimpleNamespace(level=Contract.STATISTICAL, pending=False)
+        assert made._found.control is not None
+        made._found.adopted = [Adopted("autocast", {}, made._found.control, check)]
+        assert made.proof_begins() == NOW + left - 2.0 * kept
+        made.deadline += 20.0  # more seeds would have time now: what was kept stays
+        assert made.proof_begins() == NOW + left + 20.0 - 2.0 * kept

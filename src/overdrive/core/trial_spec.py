@@ -36,6 +36,7 @@ class TrialSpec:
     products: bool = False  # whether what it produces is wanted besides its losses (see `core.products`)
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
+    epoch: int = 0  # samples of a loader's epoch, at most (see `seams.torch.short_epochs`); 0: as many as there are
     profiling: str = ""  # what blocks are recorded for (see `worker.profiling.recorder`), or "plain": for nothing
     losses: bool = True  # whether each step's losses and rates are kept, and the optimizers for a hash of their states
     threads: int = 0  # that parallel operations may use; 0: as the program has it

@@ -51,8 +51,8 @@ class AgreementProof:
         undecided = check.level is None and check.agreement is not None and check.agreement.holds is None
         return replace(check, level=Contract.STATISTICAL, proxy=True) if undecided else check
 
-    def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
-        """An estimate for the proof of a whole plan."""
+    def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0, seeds: int = 0) -> float:
+        """An estimate for the proof of a whole plan. `seeds`: it has none."""
         runs = self._runs
         each = runs.budget.start + _RECORDING * self._last_call() * self.step_seconds
         return each + (0.0 if self._answered else each) + runs.seconds_for_inputs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from overdrive.core.facts import Facts
+from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
 
@@ -13,7 +13,9 @@ FEWEST_STEPS = 100  # that a proof covers, where the program makes so many and t
 _SLOW_STEPS = 20  # ... and where it does not: each state from which a replayed step is made, and some more
 MOST_STEPS = 400
 _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze random draws shows
-_SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
+PAST_THE_END = 4  # steps after the last shortened epoch, when its evaluation is over
+_SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS ...
+_SECONDS_SHORT = 10.0  # ... and where epochs are shortened: two evaluations come to them
 _HASHING = 9e-9  # seconds for a parameter and two numbers of its optimizer: 12 bytes, 1.3 GB a second (on a GPU none)
 # Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
@@ -44,16 +46,40 @@ def runs_at_once(facts: Facts, proof_budget: ProofBudget) -> int:
 
 
 def horizon(facts: Facts, seconds: float = math.inf) -> int:
-    """Steps that a proof covers: some of the second epoch, where that is within reach.
+    """Steps that a proof covers: some of the second epoch, where that is within reach; else two shortened ones.
 
     Args:
         seconds: that they should take; fewer steps than FEWEST_STEPS are made for its sake.
     """
-    epochs = [-(-loader.length // loader.batch_size) for loader in facts.loaders if loader.length and loader.batch_size]
-    wanted = max(epochs, default=0) + _PAST_THE_EPOCH
+    wanted = _longest_epoch(facts) + _PAST_THE_EPOCH
     each = facts.step_seconds and facts.step_seconds + _HASHING * facts.parameters * (facts.device == "cpu")
     affordable = int(_SECONDS / each) if each else MOST_STEPS
+    if wanted > max(FEWEST_STEPS, min(affordable, MOST_STEPS)):
+        affordable = int(_SECONDS_SHORT / each) if each else MOST_STEPS
     steps = max(FEWEST_STEPS, min(wanted, affordable, MOST_STEPS))
     if each and steps * each > seconds:
         return max(_SLOW_STEPS, int(seconds / each))
     return steps
+
+
+def short_epoch(facts: Facts, steps: int, epochs: int = 2) -> int:
+    """Samples that an epoch is cut to, for so many of them within these steps; 0 where nothing is cut.
+
+    MNIST has 938 steps in an epoch, of which a proof makes 100 to 400: without, it never saw one end. Where a tune has
+    no time for FEWEST_STEPS, it has none for evaluations either.
+    """
+    length = _longest_epoch(facts)
+    if facts.framework != "torch" or facts.inference or steps < FEWEST_STEPS or length + _PAST_THE_EPOCH <= steps:
+        return 0
+    each = (steps - PAST_THE_END) // epochs
+    longest = max((each for each in facts.loaders if _epoch(each) == length), key=lambda each: each.batch_size or 0)
+    return math.ceil(each * max(longest.batch_size or 1, facts.samples_per_step))  # a step may be made of some batches
+
+
+def _longest_epoch(facts: Facts) -> int:
+    """Of its loaders, in batches; 0 where none says."""
+    return max(map(_epoch, facts.loaders), default=0)
+
+
+def _epoch(loader: LoaderFacts) -> int:
+    return -(-loader.length // loader.batch_size) if loader.length and loader.batch_size else 0

@@ -33,7 +33,7 @@ class ExactProof:
         """
         if in_doubt and not restricted and (told := self._differs_at_once(plain)):
             return Check(None, told)
-        first, second = self._runs.digests(plain, "bits"), self._runs.digests(plain, "bits", again=True)
+        first, second = self._runs.original(plain, "bits"), self._runs.digests(plain, "bits", again=True)
         if isinstance(first, ExitReason) or isinstance(second, ExitReason):
             return Check(None, f"it could not be run twice ({first if isinstance(first, ExitReason) else second})")
         difference = first_difference(first, second)
@@ -69,7 +69,7 @@ class ExactProof:
         self.begun = True
         if self.restricted and _computes_alike(old, new):
             old, new = replace(old, deterministic=True), replace(new, deterministic=True)
-        one, other = self._runs.digests(old, "bits"), self._runs.digests(new, "bits")
+        one, other = self._runs.original(old, "bits"), self._runs.digests(new, "bits")
         if isinstance(one, ExitReason) or isinstance(other, ExitReason):
             return broke_off(one, other)
         return replace(judged_exact(one, other), left_out=other.left_out)

@@ -13,6 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
+from overdrive.evidence.registration import LOOKS
 from overdrive.proof.agreement import AgreementProof
 from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
@@ -90,14 +91,16 @@ class Prover:
         """A proof that is not done then (time.monotonic()) has established nothing."""
         self._runs.untimed.until = moment
 
-    def seconds_needed(self, level: Contract, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
-        """An estimate for the proof of a whole plan at this level; `plain`, `gain`: see `StatisticalProof`."""
+    def seconds_needed(
+        self, level: Contract, plain: TrialSpec | None = None, gain: float = 1.0, seeds: int = LOOKS[0]
+    ) -> float:
+        """An estimate for the proof of a whole plan at this level; `plain`, `gain`, `seeds`: see `StatisticalProof`."""
         whole = self._whole_runs.seconds_needed() if self._whole_runs else 0.0
-        return whole + self._seconds_needed(level, plain, gain)
+        return whole + self._seconds_needed(level, plain, gain, seeds)
 
-    def _seconds_needed(self, level: Contract, plain: TrialSpec | None, gain: float) -> float:
+    def _seconds_needed(self, level: Contract, plain: TrialSpec | None, gain: float, seeds: int) -> float:
         if level is Contract.STATISTICAL:
-            return self._statistical.seconds_needed(plain, gain)
+            return self._statistical.seconds_needed(plain, gain, seeds)
         runs = self._runs
         steps = min(runs.steps, runs.budget.length or runs.steps, MOST_STEPS)
         run = runs.budget.start + steps * runs.facts.step_seconds

@@ -144,7 +144,8 @@ class ReferenceRun:
     def _replayed(self, spec: TrialSpec, role: str) -> Trace | ExitReason:
         assert self._folder is not None
         steps = tuple(self._saved["states"])
-        candidate = replace(spec, replay=ReplayRole(role, str(self._folder), steps), digests="inputs")
+        replay = ReplayRole(role, str(self._folder), steps)
+        candidate = replace(spec, replay=replay, digests="inputs", epoch=self.plain.epoch)
         name = f"{self._folder} {role} {spec.name()}"  # of no other reference run, whose states are others
         return self._untimed.known(name, lambda: self._untimed.run(candidate, steps[-1]))
 

@@ -14,7 +14,7 @@ from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.machine.cpu import granted_cores
-from overdrive.proof.budget import ProofBudget, horizon, runs_at_once
+from overdrive.proof.budget import PAST_THE_END, ProofBudget, horizon, runs_at_once, short_epoch
 from overdrive.trials.untimed import UntimedRunner
 
 ALL = 1_000_000_000  # steps: to the program's end
@@ -28,6 +28,7 @@ class ProofRuns:
 
     Attributes:
         steps: how many of a program's steps a digest log covers.
+        epoch: samples that an epoch is cut to for it; 0: nothing is cut.
         at_once: how many trials share the cores.
         asks_what_was_made: models were given what they had made, and other arithmetic makes it differ.
     """
@@ -41,21 +42,57 @@ class ProofRuns:
         self.stage = stage
         self.budget = budget
         self.steps = ALL if whole else horizon(facts, budget.digests)
+        self.epoch = 0 if whole else short_epoch(facts, self.steps)
         self.at_once = runs_at_once(facts, budget)
         self.asks_what_was_made = False
+        self._bears_it = False  # the program, that its epochs are cut
         self._perturbed_spec: TrialSpec | None = None
         self.seen: tuple[StepRecord, ...] = ()  # what went into the steps of the program compared last
 
     def digests(self, spec: TrialSpec, kind: str, again: bool = False, threads: int = 0) -> Trace | ExitReason:
         # Under other threads a program may feed its model other bits, which must not look like what the model made.
-        name = f"{kind} {spec.name()} {threads}{' restricted' * spec.deterministic}{' again' * again}"
-        digests = replace(spec, digests=kind, threads=threads)
+        name = f"{kind} {spec.name()} {threads} {self.epoch}{' restricted' * spec.deterministic}{' again' * again}"
+        digests = replace(self.cut(spec), digests=kind, threads=threads)
         return self.untimed.known(name, lambda: self.untimed.run(digests, self.steps))
+
+    def cut(self, spec: TrialSpec) -> TrialSpec:
+        """The same, with epochs as short as in digest logs."""
+        return replace(spec, epoch=self.epoch)
+
+    def original(self, spec: TrialSpec, kind: str, again: bool = False) -> Trace | ExitReason:
+        """The digest log of what others are compared with; it is decided by it whether epochs are cut."""
+        trace = self.digests(spec, kind, again)
+        return self.original(spec, kind, again) if self._cuts_otherwise(trace) else trace
+
+    @property
+    def may_not_bear_cuts(self) -> bool:
+        """Whether epochs are cut, and no log of the program has shown yet that it bears it."""
+        return self.epoch > 0 and not self._bears_it
+
+    def with_whole_epochs(self) -> None:
+        """Cut no epochs any more."""
+        self.epoch = 0
+
+    def _cuts_otherwise(self, original: Trace | ExitReason) -> bool:
+        """Whether its log is to be made again: it failed, perhaps since it counts its samples, or its few epochs came
+        to an end before the log was long enough."""
+        if not self.may_not_bear_cuts:
+            return False
+        if isinstance(original, ExitReason):
+            if original.kind == "late":
+                return False
+            self.with_whole_epochs()
+            return True
+        self._bears_it = True
+        if not 0 < original.steps < self.steps:
+            return False
+        self.epoch = int(self.epoch * (self.steps - PAST_THE_END) / original.steps)
+        return True
 
     def perturbed(self, spec: TrialSpec) -> Trace | ExitReason:
         """Shows what the model is given that it has not made itself; of the first program that was asked for."""
         self._perturbed_spec = self._perturbed_spec or spec
-        return self.digests(self._perturbed_spec, "perturbed")
+        return self.original(self._perturbed_spec, "perturbed")
 
     def same_inputs(self, old: TrialSpec, new: TrialSpec) -> tuple[Invariant, ...] | Check:
         """What was compared, where both see the same data, steps and learning rates; else the check that failed."""
@@ -64,6 +101,8 @@ class ProofRuns:
         moved = "shaken" if old.clock == "inference" else "perturbed"
         log = lambda each, threads: self.digests(each[0], each[1], threads=threads)  # noqa: E731
         one, other = self.side_by_side(log, ((old, "inputs"), (new, "inputs")))
+        if self._cuts_otherwise(one):
+            return self.same_inputs(old, new)
         if isinstance(one, ExitReason) or isinstance(other, ExitReason):
             return broke_off(one, other)
         self.seen = one.digests

@@ -140,8 +140,8 @@ class StatisticalProof:
                 break
         return check
 
-    def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
-        """An estimate for the proof of a whole plan.
+    def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0, seeds: int = LOOKS[0]) -> float:
+        """An estimate for the proof of a whole plan, to the look at so many seeds.
 
         Args:
             plain: what it will be compared with, some of whose runs under seeds may be there.
@@ -154,12 +154,10 @@ class StatisticalProof:
             steps = min(self._run_steps, budget.length or self._run_steps)
             each = budget.start + steps * self.step_seconds * self._runs.at_once
         started = min(budget.start, each)
-        seeds = range(1, LOOKS[0] + 1)
-        there = sum(
-            plain is not None and self._checkpoint.run(self._run_name(plain, seed)) is not None for seed in seeds
-        )
-        rounds = self._runs.rounds(len(seeds) - there)  # until the original has its first look
-        candidate = self._runs.rounds(len(seeds)) * (started + (each - started) / max(1.0, (1 + gain) / 2))
+        names = [self._run_name(plain, seed) for seed in range(1, seeds + 1)] if plain else []
+        there = sum(self._checkpoint.run(name) is not None for name in names)
+        rounds = self._runs.rounds(seeds - there)
+        candidate = self._runs.rounds(seeds) * (started + (each - started) / max(1.0, (1 + gain) / 2))
         return self._runs.seconds_for_inputs() + _SPARE * (rounds * each + candidate)
 
     def seed_curves(self) -> list[list[float]]:

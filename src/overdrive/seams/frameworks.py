@@ -78,6 +78,9 @@ class FrameworkSeams(Protocol):
     def refuse_chance(self) -> None:
         """Have operations fail that may differ from run to run."""
 
+    def shorten_epochs(self, samples: int) -> None:
+        """Have epochs of loaders end after so many samples, in whole batches, where that can be done."""
+
 
 def installed() -> tuple[str, ...]:
     """Those that are there to be imported: the observers of trials may import theirs before the program does."""

@@ -46,6 +46,8 @@ class Instruments:
             self.probe(seams)
         if spec.deterministic:
             frameworks.seams_of(self.framework).refuse_chance()
+        if spec.epoch:
+            frameworks.seams_of(self.framework).shorten_epochs(spec.epoch)
         if spec.digests:
             self.digests = make_digests(self.framework, spec.digests, seams.inference)
             self.digests(seams)

@@ -10,10 +10,27 @@ from collections.abc import Callable
 from typing import Any
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.control import BACKENDS, backend, peak_memory, refuse_chance, seed, synchronize
+from overdrive.seams.keras.control import (
+    BACKENDS,
+    backend,
+    peak_memory,
+    refuse_chance,
+    seed,
+    shorten_epochs,
+    synchronize,
+)
 from overdrive.seams.patch import Patches, last_first
 
-__all__ = ["enter", "make_loss_values", "make_step_recorder", "peak_memory", "refuse_chance", "seed", "synchronize"]
+__all__ = [
+    "enter",
+    "make_loss_values",
+    "make_step_recorder",
+    "peak_memory",
+    "refuse_chance",
+    "seed",
+    "shorten_epochs",
+    "synchronize",
+]
 
 
 def make_loss_values(every: int, heard: object = None) -> None:

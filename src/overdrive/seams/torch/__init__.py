@@ -31,6 +31,7 @@ from overdrive.seams.torch import (
 )
 from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
 from overdrive.seams.torch.loss_values import LossValues as make_loss_values
+from overdrive.seams.torch.short_epochs import shorten_epochs
 from overdrive.seams.torch.step_recorder import make_step_recorder
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "peak_memory",
     "refuse_chance",
     "seed",
+    "shorten_epochs",
     "synchronize",
 ]
 
