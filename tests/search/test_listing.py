@@ -199,7 +199,12 @@ def test_variables_of_the_environment_that_decide_a_value(pool: TrialPool, scrip
     [
         (NAMELESS, r"number in get_batch\(\) \(train.py:\d+:23\)", "given 8 7"),  # not what it evaluates on
         (DRAWN, r"number in randint\(\) \(train.py:\d+:35\)", "given 8"),
-        (DRAWN.replace(RANDINT, "torch.randperm(96).split(64)[0]"), r"number in split\(\) .*", "given 8"),
+        pytest.param(
+            DRAWN.replace(RANDINT, "torch.randperm(96).split(64)[0]"),
+            r"number in split\(\) .*",
+            "given 8",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_batch_size_that_is_a_number_in_a_call_is_found_by_what_it_moves(
