@@ -187,6 +187,30 @@ def test_what_was_printed_is_not_printed_again(cut: int, tmp_path: Path, monkeyp
     stream.close()
 
 
+def test_what_is_printed_goes_into_no_file_of_a_program_that_has_closed_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon does; what it opens next has the number that ours had."""
+    printed: list[bytes] = []
+    monkeypatch.setattr(output, "_write", _to_list_or_file(printed))
+    counted = output._Counted(tmp_path / "kept")
+    counted.write(b"first\n")
+    os.close(counted._handle)
+    own = os.open(tmp_path / "own.log", os.O_RDWR | os.O_CREAT)
+    assert own == counted._handle
+    counted.write(b"second\n")
+    assert (tmp_path / "kept").read_bytes() == b"first\nsecond\n" == b"".join(printed)
+    assert (tmp_path / "own.log").read_bytes() == b"" and counted.failure is None
+    os.close(counted._handle)
+    counted.close()
+    os.fstat(own)  # still open
+    os.close(own)
+
+
+def _to_list_or_file(printed: list[bytes]) -> Any:
+    return lambda handle, data: printed.append(data) if handle == 1 else os.write(handle, data)
+
+
 def test_what_a_loaders_worker_prints_takes_no_line_of_the_programs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 os.closerange(3, 256); os.umask(0o077)
 os.makedirs("elsewhere", exist_ok=True); os.chdir("elsewhere")
+logs = [open(f"{number}.log", "w") for number in range(8)]
 """
 FORKS = CLOSES + "if os.fork(): os._exit(os.waitstatus_to_exitcode(os.wait()[1]) % 256)\nos.setsid()\n"
 SEEDED = PICTURES.replace(", os.urandom(2).hex()", "")
