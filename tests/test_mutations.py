@@ -28,7 +28,7 @@ from tests.report.sample import result
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800), pytest.mark.fault("more-changes")]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 COUNT = 10_000
 
 
@@ -48,6 +48,7 @@ def nothing_is_run() -> Any:
     assert not seen
 
 
+@pytest.mark.fault("more-changes")
 def test_plans(tmp_path: Path) -> None:
     path, refused = tmp_path / "plan.toml", 0
     for data in mutations(FULL.dumps().encode(), COUNT, seed=11):
@@ -60,6 +61,7 @@ def test_plans(tmp_path: Path) -> None:
     assert refused > COUNT / 2
 
 
+@pytest.mark.fault("more-changes")
 def test_snapshots(tmp_path: Path) -> None:
     path = snapshot.path_of(tmp_path, 1)
     snapshot.write(path, {"step": 1, "facts": [1.5, "a"]}, [np.arange(500, dtype=np.uint8)])
@@ -74,6 +76,7 @@ def test_snapshots(tmp_path: Path) -> None:
             assert data == whole
 
 
+@pytest.mark.fault("more-changes")
 def test_journals(tmp_path: Path) -> None:
     written = Journal(tmp_path / "journal")
     for step in range(40):
@@ -91,6 +94,7 @@ def test_journals(tmp_path: Path) -> None:
             assert data[:length] == whole and len(again.to_come) == 40
 
 
+@pytest.mark.fault("more-changes")
 def test_ledgers(tmp_path: Path) -> None:
     path = tmp_path / "own" / "ledger.sqlite"
     rows = {f"row {row}": {"row": row, "text": "x" * 50} for row in range(50)}
@@ -107,6 +111,7 @@ def test_ledgers(tmp_path: Path) -> None:
             assert recalled.items() <= rows.items() and (len(recalled) == len(rows) or ledger.notice)
 
 
+@pytest.mark.fault("more-changes")
 def test_results_and_reports(tmp_path: Path) -> None:
     """What `tune --json` wrote, read for the terminal and as a page."""
     path = tmp_path / "tune.json"
@@ -137,6 +142,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[],
     return lambda: packed.open("key"), tmp_path / "samples" / "key", batch
 
 
+@pytest.mark.fault("more-changes")
 def test_tables_of_samples(stored: tuple[Callable[[], Any], Path, Any], tmp_path: Path) -> None:
     import torch
 
@@ -159,6 +165,7 @@ def test_tables_of_samples(stored: tuple[Callable[[], Any], Path, Any], tmp_path
     assert not [file for file in tmp_path.iterdir() if file.name not in ("samples", "whole")]
 
 
+@pytest.mark.fault("more-changes")
 def test_journals_of_searches(tmp_path: Path) -> None:
     """Optuna's journal is read by Optuna: what it says of a damaged one is told in one sentence."""
     pytest.importorskip("optuna")
@@ -181,6 +188,7 @@ def test_journals_of_searches(tmp_path: Path) -> None:
     assert damaged > COUNT / 50
 
 
+@pytest.mark.fault("more-changes")
 def test_crafted_snapshots_write_nothing_outside(tmp_path: Path) -> None:
     """Whoever can change a snapshot can make its checksum, too; it is then refused or read, and no more."""
     path = snapshot.path_of(tmp_path, 1)
@@ -198,6 +206,7 @@ def test_crafted_snapshots_write_nothing_outside(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
+@pytest.mark.fault("more-changes")
 def test_pages_of_searches_are_inert(tmp_path: Path) -> None:
     from overdrive.core.json_data import from_json
     from overdrive.core.search_result import SearchResult
