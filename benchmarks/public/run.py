@@ -83,13 +83,16 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
     seconds = {"budget_seconds": 60 * minutes, "wall_seconds": round(time.perf_counter() - began, 1)}
     if done.returncode:
         return {**seconds, "refused": done.stderr.strip()[-500:]}
-    found = json.loads(place.told.read_text())
+    return {**seconds, **outcome_of(json.loads(place.told.read_text()))}
+
+
+def outcome_of(found: Result) -> Result:
+    """Of what a tune told, what is kept here."""
     left = {each["name"] for each in found["rejected"] if each["kind"] == "time"}
     tried = {each["name"] for each in found["rejected"] if each["kind"] == "measured" or each["speedup"]}
     kept = {each["name"] for each in found["techniques"]}
     gains = {each["name"]: each["speedup"] for each in (*found["rejected"], *found["techniques"]) if each["speedup"]}
     return {
-        **seconds,
         "verdict": found["verdict"],
         "speedup": found["speedup"],
         "techniques": {each["name"]: each["settings"] for each in found["techniques"]},

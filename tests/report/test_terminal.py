@@ -40,6 +40,9 @@ def test_what_was_not_tried_never_stands_under_measured() -> None:
     text = printed(found)
     assert "measured, not used" in text and text.index("measured, not used") < text.index("prefetch")
     assert "no time was left for 1 (tf32)" in text and text.count("tf32") == 1
+    other = {"name": "prefetch", "settings": {"depth": 4}, "reason": "not tried", "kind": "time"}
+    more = printed(result(rejected=[measured, untried, other], tuned=None, attribution=None))
+    assert "no time was left for 2 (tf32, prefetch with depth=4)" in " ".join(more.split())
     out = io.StringIO()
     table(found, Console(file=out, highlight=False), everything=True)
     assert "measured, not used" not in out.getvalue() and "not used" in out.getvalue() and "tf32" in out.getvalue()

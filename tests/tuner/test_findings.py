@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import overdrive
 from overdrive.core.contract import Contract
@@ -95,11 +97,40 @@ def test_a_screening_that_contradicts_a_duel_does_not_join_it() -> None:
     plain = TrialSpec(found.program)
     pairs = [Pair(process, 4, 0.1, (0.099, 0.098, 0.1)[at % 3], True) for process in range(3) for at in range(12)]
     duel = Duel(plain, TrialSpec(found.program, (("waiting", {}),)), pairs)
-    found.screened = Screened(settings={"waiting": {}}, speedups={"waiting": Interval(0.95, 1.03, 1.1)})
+    found.screened = screened({"waiting": {}}, lambda name, plan: Interval(0.95, 1.03, 1.1))
     both = found.with_its_screening(duel)
     assert both is not None and 1.0 < both.estimate < 1.03
-    found.screened = Screened(settings={"waiting": {}}, speedups={"waiting": Interval(2.05, 2.2, 2.37)})
+    found.screened = screened({"waiting": {}}, lambda name, plan: Interval(2.05, 2.2, 2.37))
     assert found.with_its_screening(duel) is None
+
+
+def screened(settings: dict[str, dict[str, Any]], beside: Callable[[str, set[str]], Interval]) -> Screened:
+    effects: Any = SimpleNamespace(labels=tuple(settings), beside=beside)
+    return Screened(effects=(effects,), settings=settings)
+
+
+def test_a_screening_joins_a_duel_with_what_it_measured_beside_the_same_plan() -> None:
+    """Beside `prefetch`, which did not join, it gained more: of that the duel of both that did join says nothing."""
+    found = Findings(Program("x.py", ()), Contract.ROUNDING)
+    asked: list[tuple[str, set[str]]] = []
+
+    def beside(name: str, plan: set[str]) -> Interval:
+        asked.append((name, plan))
+        return Interval(0.9, 1.0, 1.1)
+
+    settings: dict[str, dict[str, Any]] = {
+        "cache": {},
+        "autocast": {},
+        "pool": {},
+        "prefetch": {},
+        "threads": {"count": 1},
+    }
+    found.screened = screened(settings, beside)
+    old = TrialSpec(found.program, (("cache", {}), ("threads", {"count": 2})))
+    new = TrialSpec(found.program, (*old.techniques, ("autocast", {}), ("pool", {})))
+    pairs = [Pair(process, 4, 0.1, (0.099, 0.098, 0.1)[at % 3], True) for process in range(3) for at in range(12)]
+    assert found.with_its_screening(Duel(old, new, pairs)) is not None
+    assert asked == [("autocast", {"cache"}), ("pool", {"cache", "autocast"})]
 
 
 def test_steps_of_any_length_that_are_others_than_before_tell_no_speed() -> None:

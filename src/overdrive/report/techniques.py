@@ -86,10 +86,15 @@ def _measured(each: NotKept) -> bool:
 
 
 def untried(result: TuneResult) -> str:
-    """How much was not tried, and why; names where there are few."""
+    """How much was not tried, and why; names where there are few, with their settings where others were measured."""
     parts, rest = [], others(result)
+    known = {each.name for each in result.techniques} | {each.name for each in tried(result)}
     for kind, said in _NOT_TRIED.items():
-        names = [each.name for each in rest if each.kind == kind]
+        names = [
+            f"{each.name} with {settings(each.settings)}" if each.name in known and each.settings else each.name
+            for each in rest
+            if each.kind == kind
+        ]
         if names:
             few = f" ({', '.join(names)})" if kind == "time" and len(names) <= 6 else ""
             parts.append(said.format(f"{len(names)}{few}"))

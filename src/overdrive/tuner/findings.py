@@ -289,9 +289,15 @@ class Findings:
         takes."""
         if any(chosen not in duel.new.techniques for chosen in duel.old.techniques):
             return None
-        joining = [chosen for chosen in duel.new.techniques if chosen not in duel.old.techniques]
-        known = [found for chosen in joining if (found := self.screened.speedup(chosen))]
-        if not known or len(known) < len(joining):
+        # Beside what the duel had: of public MNIST RNN `autocast` gained 1.2x beside a technique that did not join, and
+        # 0.95x without it; its duel said 1.01x, and it was adopted.
+        on, known = list(duel.old.techniques), list[Interval]()
+        for chosen in (each for each in duel.new.techniques if each not in duel.old.techniques):
+            if (measured := self.screened.beside(chosen, on)) is None:
+                return None
+            known.append(measured)
+            on.append(chosen)
+        if not known:
             return None
         both = one, other = product(known), self.of_any(duel.kept())
         # They are of one thing: the public RL loop's `waiting`, 2.20x [2.05, 2.37] and 1.01x [0.98, 1.03], was adopted.

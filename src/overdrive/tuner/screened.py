@@ -161,6 +161,15 @@ class Screened:
         name, settings = chosen
         return self.speedups.get(name) if self.settings.get(name) == settings else None
 
+    def beside(self, chosen: Chosen, others: Sequence[Chosen]) -> Interval | None:
+        """The speedup by a technique with these settings beside others, as far as these were screened with theirs."""
+        name, settings = chosen
+        if self.settings.get(name) != settings:
+            return None
+        on = {other for other, its in others if self.settings.get(other) == its}
+        among = (effects for effects in self.effects if name in effects.labels)
+        return next((effects.beside(name, on.intersection(effects.labels)) for effects in among), None)
+
     def attribution(self, techniques: Sequence[Chosen]) -> Attribution | None:
         """What each technique of a plan gains; None where one of them was not screened, or with other settings.
 
