@@ -120,7 +120,7 @@ def run_killed(steps: int, gaps: list[float]) -> Killed:
                 waiting.pop(0)
                 killed_at = time.monotonic()
                 found.kills.append(killed_at - began)
-                os.kill(_rank(process.pid, 1), signal.SIGKILL)
+                os.kill(rank_of(process.pid, 1), signal.SIGKILL)
         assert process.wait() == 0 and len(found.kills) == len(gaps), "the run did not come to its end"
         found.snapshot = RunFolder.notes_in(Path(folder) / "run")[COST]
     steps = [(later - sooner) / (last - first) for (first, sooner), (last, later) in itertools.pairwise(seen)]
@@ -128,7 +128,7 @@ def run_killed(steps: int, gaps: list[float]) -> Killed:
     return found
 
 
-def _rank(parent: int, rank: int) -> int:
+def rank_of(parent: int, rank: int) -> int:
     for each in psutil.Process(parent).children(recursive=True):
         if each.environ().get("RANK") == str(rank):
             return each.pid

@@ -45,6 +45,7 @@ print(f"{loss.item():.9f}")
 OF_THE_DAY = {
     "cli/doctor.py",
     "machine/limits.py",
+    "machine/scheduler.py",
     "worker/trackers.py",
     "worker/profiling/torch/observing.py",
     "changes/code.py",

@@ -1,8 +1,9 @@
 """Public training scripts that are killed at random moments and gone on with: `overdrive verify --resume` of each.
 
-python benchmarks/public/resume.py [--only NAME,...] [--kills 5] [--seed 1] [--from ~/.cache/overdrive-public]
+python benchmarks/public/resume.py [--naive] [--only NAME,...] [--kills 5] [--seed 1] [--from FOLDER]
 
 After `prepare.py`. A program is run with its arguments of programs.toml, or with `resumed`, where those are shorter.
+`--naive`: the programs of tests/programs in their place.
 Writes benchmarks/results/resume.json after each program, beside what is there, and resume.md, a table of all of it.
 """
 
@@ -14,16 +15,18 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from prepare import INTO, programs
-from run import OVERDRIVE, RESULTS, commit
+from run import OVERDRIVE, RESULTS, ROOT, commit
 
 from overdrive.machine.inventory import machine, versions
 
+NAIVE = ROOT / "tests" / "programs"
 Result = dict[str, Any]
 
 
@@ -34,7 +37,7 @@ def resumed(folder: Path, program: dict[str, Any], base: Path, kills: int, seed:
         told = Path(scratch) / "resume.json"
         options = ("--resume", "--kills", str(kills), "--seed", str(seed), "--copy", str(base), "--json", str(told))
         done = subprocess.run(
-            [*OVERDRIVE, "verify", *options, program["script"], *arguments],
+            [*OVERDRIVE, "verify", *options, "--", program["script"], *arguments],
             cwd=folder,
             env={**os.environ, **program.get("environment", {})},
             text=True,
@@ -44,6 +47,18 @@ def resumed(folder: Path, program: dict[str, Any], base: Path, kills: int, seed:
             return {"refused": done.stderr.strip()[-500:] or f"it ended with {done.returncode}"}
         found: Result = json.loads(told.read_text())
         return found
+
+
+def naive() -> dict[str, dict[str, Any]]:
+    """The programs of tests/programs, but for those that need a library which is not here."""
+    sys.path.insert(0, str(NAIVE))
+    from manifest import PROGRAMS
+
+    found = {}
+    for each in PROGRAMS:
+        script, *arguments = each.command
+        found[f"naive/{each.name}"] = {"script": script, "arguments": arguments, "needs": each.needs}
+    return found
 
 
 def table(results: Result) -> Iterator[str]:
@@ -61,21 +76,22 @@ def table(results: Result) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--naive", action="store_true", help="the programs of tests/programs")
     parser.add_argument("--only", default="", help="programs, with commas between")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
     parser.add_argument("--to", type=Path, default=RESULTS / "resume.json")
     options = parser.parse_args()
-    known = programs()
+    known = naive() if options.naive else programs()
     for name in options.only.split(",") if options.only else known:
-        program, base = known[name], options.base.resolve() / name
+        program, base = known[name], NAIVE if options.naive else options.base.resolve() / name
         lacking = [each for each in program["needs"] if importlib.util.find_spec(each) is None]
         if lacking or not base.exists():
             print(f"{name}: left out, {', '.join(lacking) or 'prepare.py has not laid it'} is missing", flush=True)
             continue
         print(f"== {name}", flush=True)
-        found = resumed(base / program["folder"], program, base, options.kills, options.seed)
+        found = resumed(base / program.get("folder", "."), program, base, options.kills, options.seed)
         about = {"date": datetime.date.today().isoformat(), "commit": commit()}
         results: Result = json.loads(options.to.read_text()) if options.to.exists() else {}
         results[name] = {**found, **about, "machine": machine(), "versions": versions()}

@@ -17,6 +17,7 @@ from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.plan.evidence import recall, remember
 from tests.conftest import Run
 from tests.report.sample import HOSTILE, result
+from tests.report.test_search import result as searched
 
 PLAN = """overdrive = 1
 program = "cifar_cnn.py"
@@ -51,6 +52,35 @@ Report = Callable[..., subprocess.CompletedProcess[str]]
 def report(overdrive: Run, tmp_path: Path) -> Report:
     """Runs `overdrive report ARGS`."""
     return lambda *args: overdrive("report", *args, cwd=tmp_path, timeout=200)
+
+
+def test_a_search_is_shown_from_what_was_written_of_it(report: Report, tmp_path: Path) -> None:
+    path, page = tmp_path / "found.json", tmp_path / "found.html"
+    path.write_text(searched().dumps())
+    done = report("found.json")
+    assert done.returncode == 0 and "Better than your defaults on 2 fresh seeds: lr 0.1" in done.stdout, done.stderr
+    assert report("found.json", "-o", "found.html").returncode == 0 and "Better than your defaults" in page.read_text()
+    assert json.loads(report("found.json", "--json", "-").stdout) == json.loads(path.read_text())
+
+
+@pytest.mark.fault(25)
+@pytest.mark.parametrize(
+    "change", [{"version": 2}, {"trials": 5}, {"defaults": {}}, {"comparison": [1]}, {"spent": "x"}]
+)
+def test_a_search_that_is_none_is_one_sentence(change: dict[str, object], report: Report, tmp_path: Path) -> None:
+    data = {**json.loads(searched().dumps()), **change}
+    (tmp_path / "found.json").write_text(json.dumps(data))
+    done = report("found.json")
+    assert done.returncode == 2 and done.stderr.strip().endswith("is not what `overdrive search --json` writes.")
+
+
+@pytest.mark.fault(25)
+def test_a_searchs_strings_are_inert_in_the_terminal(report: Report, tmp_path: Path) -> None:
+    data = json.loads(searched().dumps())
+    data["notes"], data["command"] = ["\x1b[2Jgone\u202e"], "\x1b]0;title\x07python"
+    (tmp_path / "found.json").write_text(json.dumps(data))
+    done = report("found.json")
+    assert done.returncode == 0 and "gone" in done.stdout and not {"\x1b", "\u202e", "\x07"} & set(done.stdout)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import Run
 from tests.schemas import held
+from tests.survive.killed import plan_of
 from tests.warm_trials import OVERDRIVE, PATHS, warm_trials
 
 pytest.importorskip("optuna")
@@ -131,9 +132,13 @@ def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, warm
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "best so far" in out and "goes on from there" in err and "Traceback" not in err
+    so_far = (told + out).partition("how far it is: overdrive report ")[2].splitlines()[0]
+    shown = warm_overdrive("report", so_far, cwd=folder)
+    assert shown.returncode == 0 and "Not over yet" in shown.stdout, shown.stderr
     done = warm_overdrive(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "going on from a search" in done.stdout and "the program as it is" not in done.stdout
+    assert "Not over yet" not in warm_overdrive("report", so_far, cwd=folder).stdout
 
 
 @pytest.mark.fault(15)
@@ -151,6 +156,17 @@ def test_two_at_once_are_kept_apart(project: Make, overdrive: Run) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
+
+
+def test_all_runs_are_made_under_the_plan(project: Make, warm_overdrive: Run) -> None:
+    folder = project("import torch\nprint('Threads:', torch.get_num_threads())").parent
+    plan_of(folder, "threads", threads="count = 3")
+    words = ("--metric", "Threads", "--vary", "lr=0.1,0.5", "--budget", "60s", "--json", "result.json", "train.py")
+    done = warm_overdrive("search", "--plan", "plan.toml", *words, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text())
+    runs = [result["defaults"], *result["trials"]]
+    assert {run["metric"] for run in runs} == {3.0} and len(runs) >= 2 and result["plan"] == "plan.toml"
 
 
 @pytest.mark.long

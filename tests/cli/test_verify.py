@@ -110,6 +110,32 @@ def test_a_run_that_was_killed_is_told_as_data(script: Callable[..., Path], over
     assert told["verdict"] in done.stderr and all(told["same"].values()) and told["other_files"] == []
 
 
+STEPS = """
+import time, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(60):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.survive
+def test_what_snapshots_and_going_on_took_is_told_as_doctor_is_told_it(
+    script: Callable[..., Path], overdrive: Run
+) -> None:
+    words = ("verify", "--resume", "--kills", "4", "--seed", "1", "--json", "-", "train.py")
+    done = overdrive(*words, cwd=script(STEPS).parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    held("resume", told)
+    assert told["gone_on"] >= 2 and told["took"]["snapshot"] > 0 and told["took"]["start"] > 0, done.stderr
+    assert "--back " in done.stderr
+
+
 BESIDE = """
 import datetime, os, time
 print(open("../data.txt").read(), time.time(), datetime.datetime.now(), time.strftime("%H:%M:%S"))

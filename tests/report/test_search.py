@@ -11,13 +11,17 @@ from rich.console import Console
 
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
-from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
-from overdrive.report.search import search
+from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried, Varied
+from overdrive.report.search import front, search
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
 from tests.schemas import held
 
 HOSTILE = "<script>alert(1)</script>"
+
+
+# Number, metric, seconds: faster and worse, better and slower; worse and slower, as good and slower, hardly faster.
+FRONT = [(1, 85.0, 1.0), (2, 95.0, 4.0), (3, 80.0, 3.0), (4, 95.0, 6.0), (5, 89.0, 1.9)]
 
 
 def run(number: int, lr: float, metric: float | None, state: str = "complete") -> Tried:
@@ -102,3 +106,25 @@ def test_makes_sense_without_runs_or_comparison() -> None:
 def test_json_brings_back_the_same() -> None:
     held("search", to_json(result()))
     assert from_json(SearchResult, to_json(result())) == result()
+    assert SearchResult.loads(json.loads(result().dumps())) == result()
+    endless = SearchResult.loads(json.loads(result(-math.inf, "not established").dumps()))
+    assert endless.comparison and endless.comparison.gain.low == -math.inf
+    assert "Not established" in told(endless)
+
+
+def test_what_is_better_or_faster_but_not_both_is_named() -> None:
+    runs = [replace(run(number, 0.1, metric), seconds=seconds) for number, metric, seconds in FRONT]
+    found = replace(result(), trials=(*runs, replace(run(9, 0.1, 99.0, "pruned"), seconds=0.1)))
+    assert [name for name, _ in front(found)] == ["run 1", "defaults", "run 2"]
+    assert "time, each in one run: run 1 85 in 1 s; defaults 90 in 2 s; run 2 95 in 4 s." in told(found)
+    assert "Not beaten in both" in page(found)
+    less = replace(found, maximize=False)
+    assert [name for name, _ in front(less)] == ["run 1", "run 3"]
+    assert "Not beaten" not in told(replace(found, target=97.0))
+
+
+def test_one_that_is_not_over_claims_nothing() -> None:
+    found = replace(result(verdict=RUNNING), comparison=None)
+    assert "Not over yet: best so far lr 0.1, model gru, not compared on fresh seeds." in told(found)
+    assert "Not over yet" in page(found) and "python train.py" not in page(found) + told(found)
+    assert "nothing is better than the defaults yet" in told(replace(found, chosen={}))

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -355,6 +355,26 @@ def test_the_script_works_and_the_files_stay_as_they_were(desk: Desk, tier: str,
     before = desk.files()
     ended = desk.run(tier, script)
     assert ended.stdout.startswith(tier), ended.stderr
+    assert "script ended" in ended.stdout, ended.stderr
+    assert desk.files() == before
+
+
+@pytest.mark.fault("files")
+def test_a_folder_that_is_a_link_to_somewhere_else_stays_as_it_was(desk: Desk, tier: str) -> None:
+    (desk.home / "work").symlink_to(desk.project)
+    before = desk.files()
+    ended = replace(desk, project=desk.home / "work").run(
+        tier,
+        """
+        import os
+        link = os.path.expanduser("~/work")
+        open(link + "/model.pt", "w").write("a"); open("log.txt", "a").write("b"); os.remove(link + "/stale.txt")
+        assert open("model.pt").read() == "a" and open(link + "/log.txt").read() == "first line\\nb"
+        assert not os.path.exists("stale.txt")
+        os.remove(link); os.mkdir(link); open(link + "/new", "w").write("c")
+        assert not os.path.exists("new") and open("model.pt").read() == "a"
+        """,
+    )
     assert "script ended" in ended.stdout, ended.stderr
     assert desk.files() == before
 

@@ -88,6 +88,52 @@ def test_what_click_was_told(heard: Heard) -> None:
     assert heard["--amp"].off == "--no-amp"
 
 
+def test_flags_of_absl_that_the_program_defines(heard: Heard) -> None:
+    flags = pytest.importorskip("absl.flags")
+    own = flags.FlagValues()  # absl's own are defined in the global one, by modules of absl's
+    flags.DEFINE_float("lr", 0.1, "", flag_values=own, module_name="train.py")
+    flags.DEFINE_integer("batch_size", 64, "", flag_values=own, module_name="train.py")
+    flags.DEFINE_enum("model", "gru", ["gru", "lstm"], "", flag_values=own, module_name="train.py")
+    flags.DEFINE_boolean("amp", False, "", flag_values=own, module_name="train.py")
+    flags.DEFINE_string("out", "runs", "", flag_values=own, module_name="train.py")
+    flags.DEFINE_list("widths", ["1"], "", flag_values=own, module_name="train.py")
+    flags.DEFINE_integer("verbosity", 1, "", flag_values=own, module_name="absl.flags")
+    own(["train.py", "--lr", "0.5"])
+    assert {name: place.value for name, place in heard.items()} == {
+        "--lr": 0.5,
+        "--batch_size": 64,
+        "--model": "gru",
+        "--amp": False,
+    }
+    assert heard["--model"].choices == ("gru", "lstm")
+    assert (heard["--amp"].on, heard["--amp"].off) == ("--amp", "--noamp")
+    heard.clear()
+    own(["train.py", "--lr", "0.7"])  # not the process's own words
+    assert not heard
+
+
+def test_parameters_of_the_function_that_fire_calls(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    fire = pytest.importorskip("fire")
+    called = []
+
+    def train(data="x", lr=0.1, batch_size=64, amp=False, widths=(1, 2)):  # type: ignore[no-untyped-def]
+        """Trains."""
+        called.append((lr, batch_size, amp))
+
+    fire.Fire(train)
+    assert called == [(0.5, 64, False)]
+    assert {name: place.value for name, place in heard.items()} == {"--lr": 0.5, "--batch_size": 64, "--amp": False}
+    monkeypatch.setattr(sys, "argv", ["train.py", "fit", "--batch_size=8", heard["--amp"].off, heard["--amp"].on])
+    fire.Fire({"fit": train, "eval": lambda: None})
+    assert called[1:] == [(0.1, 8, True)] and heard["--batch_size"].value == 8
+    heard.clear()
+    fire.Fire(train, ["--lr=1"])
+    assert called[2:] == [(1, 64, False)] and not heard
+    monkeypatch.setattr(sys, "argv", ["train.py", "--no_such=1"])
+    with pytest.raises(SystemExit):
+        fire.Fire(train)
+
+
 @pytest.mark.parametrize("parse", [argparse.ArgumentParser.parse_known_args, click.Command.parse_args])
 def test_no_trace_is_left(parse: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     holder = argparse.ArgumentParser if "argparse" in parse.__module__ else click.Command

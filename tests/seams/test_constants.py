@@ -89,3 +89,39 @@ def _found(space: dict[str, Any], name: str) -> Any:
     first, _, rest = name.partition(".")
     thing = space[first]
     return thing if not rest else thing[rest] if isinstance(thing, dict) else getattr(thing, rest)
+
+
+BATCHES = """
+def batch(n=24, *, of=3):
+    return torch.randint(0, 3, (n,))
+def train(length=7, batch_size: int = 16):
+    a, b = get_batch(32), loader.make(size=9, batch_size=5)
+    c = data[torch.randint(0, 100, (64,))].split(8)
+    return nn.BatchNorm1d(12), Batch_Norm(4), range(40), sample(k=2), "a b".split(" "), get_batch(1), get_batch(True)
+"""
+
+
+def test_numbers_where_a_batch_may_be_made_are_found_with_their_column() -> None:
+    _, places = compiled(BATCHES.encode(), "/a/train.py", {})
+    assert [(each.name, each.value, each.where) for each in sorted(places, key=lambda each: each.where)] == [
+        ("batch(n)", 24, "train.py:2:13"),
+        ("randint()", 3, "train.py:3:29"),
+        ("train(batch_size)", 16, "train.py:4:39"),
+        ("get_batch()", 32, "train.py:5:22"),
+        ("make(batch_size)", 5, "train.py:5:58"),
+        ("randint()", 100, "train.py:6:31"),
+        ("randint()", 64, "train.py:6:37"),
+        ("split()", 8, "train.py:6:50"),
+        ("sample(k)", 2, "train.py:7:67"),
+    ]
+
+
+def test_each_of_these_is_set_alone() -> None:
+    source = b"def get_batch(n, m=0):\n    return n, m\nfound = get_batch(8, 8), get_batch(8)\n"
+    _, places = compiled(source, "train.py", {})
+    assert len(places) == 3
+    for index, place in enumerate(places):
+        space: dict[str, Any] = {}
+        exec(compiled(source, "train.py", {place.key: 9})[0], space)
+        flat = [each for pair in space["found"] for each in pair]
+        assert flat.count(9) == 1 and flat.index(9) == index

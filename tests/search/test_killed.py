@@ -16,6 +16,7 @@ import pytest
 from overdrive.core.json_data import to_json
 from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
+from overdrive.search.engine import Damaged
 from overdrive.search.runs import OnProgress
 
 pytest.importorskip("optuna")
@@ -59,6 +60,33 @@ def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> Non
     result = json.loads((tmp_path / "result").read_text())
     assert result["spent"] <= 60.0 and len(result["trials"]) >= 30
     assert len(result["comparison"]["seeds"]) == 10
+
+
+@pytest.mark.fault(9, 14)
+def test_a_line_of_the_journal_that_was_half_written_is_left_out(tmp_path: Path) -> None:
+    """What comes next would stand behind it, and nothing could be read any more."""
+    program = Simulated(lambda values, chance: 90 + float(values["lr"]), 0)
+    searched(program, tmp_path / "journal", budget=20.0)
+    text = (tmp_path / "journal").read_bytes()
+    lines = text.splitlines(keepends=True)
+    for cut in (1, len(lines[-1]) // 2, len(lines[-1]) - 1):
+        (tmp_path / "journal").write_bytes(text[: -len(lines[-1]) + cut])
+        for _ in range(2):
+            result = searched(program, tmp_path / "journal", budget=22.0)
+            assert result.comparison and result.spent <= 22.0
+
+
+@pytest.mark.fault(14)
+@pytest.mark.parametrize("change", [b"no line of ours\n", b"{}\n", b'{"op_code":99,"worker_id":"a"}\n'])
+def test_a_damaged_journal_is_told_with_what_to_do(change: bytes, tmp_path: Path) -> None:
+    program = Simulated(lambda values, chance: 90.0, 0)
+    searched(program, tmp_path / "journal")
+    lines = (tmp_path / "journal").read_bytes().splitlines(keepends=True)
+    lines.insert(len(lines) // 2, change)
+    (tmp_path / "journal").write_bytes(b"".join(lines))
+    for _ in range(2):  # it is let go, too
+        with pytest.raises(Damaged, match=r"is damaged: delete .*journal to begin it anew"):
+            searched(program, tmp_path / "journal")
 
 
 @pytest.mark.fault(13)

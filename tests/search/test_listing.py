@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,6 +73,39 @@ for step in range(100000):
         for p in model.parameters():
             p -= lr * p.grad
             p.grad = None
+"""
+NAMELESS = f"""{START}
+model = nn.RNN(5, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+def get_batch(n, length=7):
+    return torch.randn(length, n, 5)
+def evaluate():
+    return model(get_batch(32))[0].mean()
+for step in range(4):
+    given = get_batch(32)
+    print("given", given.shape[1], given.shape[0])
+    loss = model(given)[0].pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+print("at the end", float(evaluate()))
+"""
+VARIABLES = f"""
+import os
+{START}
+loader = DataLoader(TensorDataset(x, y), batch_size=int(os.environ.get("BATCH_SIZE", 16)), shuffle=True)
+model = nn.Sequential(nn.Linear(5, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=float(os.getenv("RATE", "0.05")))
+seed = int(os.environ.get("SOME_NUMBER", "7"))
+{LOOP}
+"""
+RANDINT = "torch.randint(0, 64, (64,))"
+DRAWN = f"""{START}
+model = nn.Linear(5, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(4):
+    drawn = {RANDINT}
+    print("given", len(drawn))
+    loss = model(x[drawn]).pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
 DEEP = f"""
 import argparse
@@ -150,6 +184,38 @@ def test_a_program_without_an_optimizer_has_its_names(pool: TrialPool, script: C
     found = listed(pool, script(BY_HAND))
     assert found["lr"].place.startswith("constant lr")
     assert "batch size of the model's input" in found["batch-size"].effect
+
+
+def test_variables_of_the_environment_that_decide_a_value(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    found = listed(pool, script(VARIABLES))
+    assert found["batch-size"].place == "variable BATCH_SIZE of the environment" and found["batch-size"].tried
+    assert found["lr"].place == "variable RATE of the environment" and found["lr"].default == 0.05
+    assert not any(each.default == 7 for each in found.values())  # it may be anything
+    assert "given 32" in output(pool, script(VARIABLES), {"batch-size": 32})
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "given"),
+    [
+        (NAMELESS, r"number in get_batch\(\) \(train.py:\d+:23\)", "given 8 7"),  # not what it evaluates on
+        (DRAWN, r"number in randint\(\) \(train.py:\d+:35\)", "given 8"),
+        pytest.param(
+            DRAWN.replace(RANDINT, "torch.randperm(96).split(64)[0]"),
+            r"number in split\(\) .*",
+            "given 8",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_batch_size_that_is_a_number_in_a_call_is_found_by_what_it_moves(
+    text: str, place: str, given: str, pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(text))
+    assert re.fullmatch(place, found["batch-size"].place) and found["batch-size"].tried
+    assert found["batch-size"].effect == "batch size of the model's input"
+    assert [each.places[0].kind for each in found.values()].count("literal") == 1
+    told = output(pool, script(text), {"batch-size": 8})
+    assert told.count(given) == 4, told
 
 
 def test_a_rate_that_the_program_sets_before_each_step_is_scaled(

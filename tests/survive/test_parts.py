@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overdrive.cli.survive import Wish, interval_of
+from overdrive.machine.scheduler import seconds_left
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
 from overdrive.survive import answers, output, snapshot
 from overdrive.survive.calls import Calls
 from overdrive.survive.folder import RunFolder, Unusable
-from overdrive.survive.interval import FIRST, LONGEST, SnapshotInterval
+from overdrive.survive.interval import BEFORE_END, FIRST, LONGEST, SnapshotInterval
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.ours import is_redirected
 from overdrive.survive.taking import Snapshots
@@ -185,6 +187,30 @@ def test_what_was_printed_is_not_printed_again(cut: int, tmp_path: Path, monkeyp
     stream.close()
 
 
+def test_what_is_printed_goes_into_no_file_of_a_program_that_has_closed_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon does; what it opens next has the number that ours had."""
+    printed: list[bytes] = []
+    monkeypatch.setattr(output, "_write", _to_list_or_file(printed))
+    counted = output._Counted(tmp_path / "kept")
+    counted.write(b"first\n")
+    os.close(counted._handle)
+    own = os.open(tmp_path / "own.log", os.O_RDWR | os.O_CREAT)
+    assert own == counted._handle
+    counted.write(b"second\n")
+    assert (tmp_path / "kept").read_bytes() == b"first\nsecond\n" == b"".join(printed)
+    assert (tmp_path / "own.log").read_bytes() == b"" and counted.failure is None
+    os.close(counted._handle)
+    counted.close()
+    os.fstat(own)  # still open
+    os.close(own)
+
+
+def _to_list_or_file(printed: list[bytes]) -> Any:
+    return lambda handle, data: printed.append(data) if handle == 1 else os.write(handle, data)
+
+
 def test_what_a_loaders_worker_prints_takes_no_line_of_the_programs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +278,27 @@ def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="no folder of a run"):
         RunFolder(tmp_path / "mine", {}, fresh=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+@pytest.mark.fault("others", 24)
+def test_a_folder_that_others_may_have_written_to_is_refused(tmp_path: Path) -> None:
+    """What lies there would become the user's files."""
+    (tmp_path / "by-hand").mkdir()
+    (tmp_path / "by-hand").chmod(0o777)
+    RunFolder(tmp_path / "by-hand", {"script": "a"}, fresh=False).close()
+    assert (tmp_path / "by-hand").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "by-hand").chmod(0o770)
+    for fresh in (False, True):
+        with pytest.raises(Unusable, match="others may write to it: name another folder"):
+            RunFolder(tmp_path / "by-hand", {"script": "a"}, fresh=fresh)
+
+
+@pytest.mark.fault("others", 24)
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunFolder(tmp_path / "run", {"script": "a"}, fresh=False).close()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(Unusable, match="belongs to another user"):
+        RunFolder(tmp_path / "run", {"script": "a"}, fresh=False)
 
 
 def held(weight: Any, count: Any, shared: bool) -> Any:
@@ -368,6 +415,43 @@ def test_snapshots_are_as_seldom_as_is_best_with_what_one_costs_and_how_often_a_
     asked = SnapshotInterval(0.25)
     asked.took(100.0)
     assert asked.seconds == 0.25
+
+
+@pytest.mark.fault(10)
+def test_the_last_snapshot_comes_before_the_end_of_what_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two minutes before: Slurm leaves 30 seconds from its SIGTERM on, in which many a snapshot is not on disk."""
+    granted = SnapshotInterval(600.0, end=4000.0)
+    assert granted.due_after(0.0) == 600.0 and granted.due_after(3279.0) == 3879.0
+    assert granted.due_after(3281.0) == 4000.0 - BEFORE_END
+    assert granted.due_after(3880.0) == 4480.0  # it was taken
+    assert SnapshotInterval(600.0).due_after(5000.0) == 5600.0
+    assert seconds_left({}) is None and seconds_left({"SLURM_JOB_END_TIME": "unknown"}) is None
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 1000))
+    of_the_command = interval_of(Wish("", 3600.0, None, fresh=False))
+    assert 700 < of_the_command.due_after(time.monotonic()) - time.monotonic() <= 1000 - BEFORE_END
+
+
+@pytest.mark.fault(10)
+def test_where_the_end_was_announced_a_snapshot_is_kept_a_step_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "write", lambda *_: None)
+    monkeypatch.setattr(snapshot, "keep", lambda *_: None)
+    empty: Any = SimpleNamespace(tensors=(), header={}, blocks=[])
+    snapshots, one, other = Snapshots(tmp_path), object(), object()
+    assert snapshots.hasten() == 0
+    snapshots.take(empty, one, {"step": 3}, empty)
+    for optimizer in (other, one, other):
+        snapshots.stepped(optimizer)
+    assert snapshots.under_way
+    assert snapshots.hasten() == 3  # the one under way will do
+    snapshots.stepped(one)
+    assert snapshots.kept == 3
+    snapshots.take(empty, one, {"step": 8}, empty, hasty=True)
+    snapshots.stepped(other)
+    assert snapshots.kept == 3
+    snapshots.stepped(one)
+    assert snapshots.kept == 8 and not snapshots.under_way
 
 
 def test_a_snapshot_tells_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

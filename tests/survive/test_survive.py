@@ -219,6 +219,8 @@ def test_a_signal_of_the_scheduler_is_answered_with_a_snapshot(survive: RunIt, t
     whole = survive(TRAIN, "whole")
     first = survive(TRAIN, "killed", dies=12, by=signal.SIGUSR1, every="10m")
     assert first.returncode == 128 + signal.SIGUSR1 and "stopped by SIGUSR1" in first.stderr, first.stderr
+    steps = [line for line in first.stdout.splitlines() if line[0].isdigit()]
+    assert len(steps) <= 14  # the one after the signal, whose snapshot it is, and one to see that it is sound
     second = survive(TRAIN, "killed", "--requeue-code", "99", dies=20, by=signal.SIGTERM, every="10m")
     assert second.returncode == 99, second.stderr
     third = survive(TRAIN, "killed", every="10m")

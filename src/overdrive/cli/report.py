@@ -15,6 +15,7 @@ import click
 
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import fail, is_script, parse_program, plan_beside
+from overdrive.cli.report_search import is_search, shown
 from overdrive.cli.run import announce_removed
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.json_data import to_json
@@ -46,18 +47,38 @@ def report(path: Path, output: Path | None, everything: bool = False, json_path:
     """Print the evidence behind the plan in this file, or write it to `output` as HTML, or to `json_path` as JSON.
 
     Args:
-        path: a plan, or what `tune --json` or `report --json` wrote.
+        path: a plan, or what `tune --json`, `search --json` or `report --json` wrote.
         everything: name also what was not tried.
 
     Raises:
         CannotReport: the plan cannot be read, or the report cannot be written.
     """
     _check_apart([path], output, json_path)
-    result = result_in(path)
     console = console_beside(json_path)
+    if is_search(found := _json_in(path)):
+        return _report_search(path, found, output, json_path, console)
+    result = result_in(path)
     _write(to_json(result), lambda: page(result), output, json_path, console)
     if output is None and json_path is None:
         table(result, console, everything)
+
+
+def _json_in(path: Path) -> Any:
+    """None where it is no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _report_search(path: Path, data: Any, output: Path | None, json_path: Path | None, console: Console) -> None:
+    try:
+        html, text = shown(data, console)
+    except ValueError as error:
+        raise CannotReport(f"{path} is {error}.") from None
+    _write(data, lambda: html, output, json_path, console)
+    if output is None and json_path is None:
+        sys.stdout.write(text)
 
 
 def compare(paths: tuple[Path, Path], output: Path | None, json_path: Path | None = None) -> None:
@@ -182,7 +203,8 @@ def command(output: Path | None, everything: bool, json_path: Path | None, words
 
     For a SCRIPT (a name in .py, or -m MODULE) that is the plan beside it; words that follow are the script's, and
     change nothing. Two plans are shown side by side: those of two machines, say, or of two versions. What
-    `tune --json` wrote may stand in a plan's place, and has the evidence with it.
+    `tune --json` wrote may stand in a plan's place, and has the evidence with it. So may what `search --json` wrote,
+    and the file that a search names as it begins, which is written anew after each run.
     """
     try:
         if words[0] == "-m" or is_script(words[0]):

@@ -28,7 +28,7 @@ from overdrive.report import search as report
 from overdrive.report.search_page import page
 from overdrive.search.conduct import SearchRequest, conduct, curve_of
 from overdrive.search.domain import DomainError, Wish, sensible
-from overdrive.search.engine import Busy, NoOptuna
+from overdrive.search.engine import Busy, Damaged, NoOptuna
 from overdrive.search.goal import Goal, GoalError
 from overdrive.search.listing import CannotList, listing
 from overdrive.search.parameters import UnknownParameter
@@ -163,5 +163,5 @@ def command(
             fail(f"{error}.")
         except (CannotList, CannotSearch) as error:
             fail(why_it_fails(str(error)), 1)
-        except (NoOptuna, Busy) as error:
+        except (NoOptuna, Busy, Damaged) as error:
             fail(str(error), 1)

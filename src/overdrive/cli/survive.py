@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +50,7 @@ def open_folder(
     """The run's; what cannot be gone on with is told, and ends this command."""
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
+    from overdrive.survive.inputs import changed_input
 
     path = folder_of(program, wish)
     try:
@@ -56,7 +59,7 @@ def open_folder(
         fail(str(error))
     except OSError as error:
         fail(f"The folder {path} cannot be used: {error.strerror}.")
-    if changed := changed_module(folder.notes.get("modules", {})):
+    if changed := changed_module(folder.notes.get("modules", {})) or changed_input(path):
         fail(f"{changed} is not what it was when this run began: --fresh begins the run anew")
     if folder.notes.get("finished"):
         say(f"this run is over already; --fresh makes it again ({path})")
@@ -69,9 +72,12 @@ def folder_of(program: Program, wish: Wish) -> Path:
 
 
 def interval_of(wish: Wish) -> SnapshotInterval:
+    from overdrive.machine.scheduler import seconds_left
     from overdrive.survive.interval import MTBF, SnapshotInterval
 
-    return SnapshotInterval(wish.every, wish.mtbf or MTBF)
+    left = seconds_left()
+    end = math.inf if left is None else time.monotonic() + left
+    return SnapshotInterval(wish.every, wish.mtbf or MTBF, end)
 
 
 def under(techniques: Sequence[Chosen]) -> UnderPlan:

@@ -149,7 +149,7 @@ def verify_resume(
         console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
         _show_failure(console, code, whole, root)
         end, moments = _killed(broken, kills, seconds, whole.steps(), random.Random(seed), console)
-        told = broken.told()
+        told, took = broken.told(), broken.survival()
         found = compared(whole.end(code), broken.end(end))
         if not found.alike:
             again = _Place(Path(scratch), "again", program, plan, entropy, root)
@@ -164,7 +164,6 @@ def verify_resume(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
         "start."
     )
-    took = broken.survival()
     if took:
         console.print(
             "What a snapshot, a start and a skipped step took, as `overdrive doctor --for --mtbf` is told: "

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 
 from overdrive.core.settings import Value
 
-# Kinds of places. The first two the program's author wrote as such; the others are seen where the values are used.
+# Kinds of places. Those of WRITTEN the program's author wrote; the others are seen where the values are used.
 OPTION, CONSTANT, OPTIMIZER, LOADER, DROPOUT, INPUT = "option", "constant", "optimizer", "loader", "dropout", "input"
+LITERAL = "literal"  # a number in a call that makes batches: what else it may be, a trial tells
+ENVIRONMENT = "environment"  # a variable of it that is a number
+FIRST_DIMENSION = "dimension 0"  # of an input
+WRITTEN = (OPTION, CONSTANT, ENVIRONMENT, LITERAL)
 DEPTH, WIDTH = "depth", "width"  # of a model: equal blocks in a row, channels between two layers
 
 
@@ -20,7 +24,8 @@ class ValuePlace:
     """
 
     kind: str
-    name: str  # `--batch-size`, `config.lr`; at a seam `lr`, `weight_decay`, `batch_size`, `p`; `GPT.blocks`, `width`
+    # `--batch-size`, `config.lr`, `get_batch()`; at a seam `lr`, `weight_decay`, `batch_size`, `p`, `GPT.h`, `width`
+    name: str
     value: Value  # as the program has it
     where: str = ""  # `train.py:12`
     of: str = ""  # the class it belongs to: `Adam`, `DataLoader`

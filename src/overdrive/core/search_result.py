@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from overdrive.core.interval import Interval
-from overdrive.core.json_data import finite, to_json
+from overdrive.core.json_data import finite, from_json, to_json
 from overdrive.core.settings import Value
 
 VERSION = 1
+RUNNING = "running"  # the verdict of a search that is not over yet
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class SeedComparison:
 class SearchResult:
     """
     Attributes:
-        verdict: better, no better, not established.
+        verdict: better, no better, not established; running, where it is not over yet.
         chosen: the configuration that was best in the search; empty where that was the defaults.
         command: how the program is run with it.
         edits: what of it no option sets, with the place.
@@ -93,6 +96,20 @@ class SearchResult:
     plan: str = ""
     notes: tuple[str, ...] = ()
     version: int = VERSION
+
+    @classmethod
+    def loads(cls, data: Any) -> SearchResult:
+        """What `dumps` wrote, as it is read from JSON.
+
+        Raises:
+            ValueError, TypeError, LookupError: it is something else.
+        """
+        found = from_json(cls, data)
+        gain = found.comparison and found.comparison.gain
+        if found.comparison and gain and None in (gain.low, gain.estimate, gain.high):
+            endless = Interval(-math.inf, math.nan, math.inf)
+            return replace(found, comparison=replace(found.comparison, gain=endless))
+        return found
 
     def dumps(self) -> str:
         """As JSON; numbers that are none, such as the ends of an endless interval, are null."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,13 @@ def scheduler(environment: Mapping[str, str] | None = None, root: Path = ROOT) -
     elif environment.get("KUBERNETES_SERVICE_HOST"):
         found["name"] = "Kubernetes"
     return dict(known(found))
+
+
+def seconds_left(environment: Mapping[str, str] | None = None) -> float | None:
+    """Until the end of what Slurm has granted, by the job's own time limit; None where that is not told."""
+    environment = os.environ if environment is None else environment
+    end = _int(environment, "SLURM_JOB_END_TIME")  # seconds since 1970
+    return None if end is None else end - time.time()
 
 
 def _slurm(environment: Mapping[str, str]) -> dict[str, object]:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.search_result import SearchResult, SeedComparison, Tried
+from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
 from overdrive.core.units import clock
 from overdrive.report.paper import Paper
 
 _MOST_SHOWN = 10  # configurations, the best first
+_FASTER = 0.9  # of another's seconds: less of a difference is within what single runs take
 
 
 class Teller:
@@ -124,12 +125,37 @@ def _comparison(result: SearchResult, found: SeedComparison, paper: Paper) -> No
     paper.rows(("fresh seed", "defaults", "", "chosen", ""), body)
 
 
+def front(result: SearchResult) -> list[tuple[str, Tried]]:
+    """Runs, of which none is beaten in both metric and time (the Pareto front), the fastest first; with their names."""
+    named = [("defaults", result.defaults), *((f"run {run.number}", run) for run in result.trials)]
+    whole = [(name, run) for name, run in named if run.state == "complete" and run.metric is not None]
+    return sorted(
+        (each for each in whole if not any(_beats(result, other, each[1]) for _, other in whole)),
+        key=lambda each: each[1].seconds,
+    )
+
+
+def _beats(result: SearchResult, one: Tried, other: Tried) -> bool:
+    assert one.metric is not None and other.metric is not None
+    gain = (one.metric - other.metric) * (1 if result.maximize else -1)
+    if one.seconds < _FASTER * other.seconds:
+        return gain >= 0
+    return gain > 0 and one.seconds * _FASTER <= other.seconds
+
+
+def _front_in_words(result: SearchResult) -> list[str]:
+    found = front(result)
+    if result.target is not None or len(found) < 2:
+        return []
+    each = "; ".join(f"{name} {run.metric:.4g} in {run.seconds:.3g} s" for name, run in found)
+    return [f"Not beaten in both {result.metric} and time, each in one run: {each}."]
+
+
 def notes(result: SearchResult) -> list[str]:
     """What should be known beside the verdict."""
-    found = result.comparison
+    found, said = result.comparison, _front_in_words(result)
     if found is None:
-        return []
-    said = []
+        return said
     unit = " s" if result.target is not None else ""
     gain = found.gain
     if math.isfinite(gain.low):
@@ -158,6 +184,9 @@ def _selection(apparent: float, lost: float) -> str:
 def sentence(result: SearchResult) -> str:
     """The verdict."""
     found, what = result.comparison, shown(result.chosen)
+    if result.verdict == RUNNING:
+        best = f"best so far {what}, not compared on fresh seeds" if what else "nothing is better than the defaults yet"
+        return f"Not over yet: {best}."
     if found is None:
         return "No better than your defaults: no configuration was better even within the search."
     gain, pairs = found.gain, len(found.seeds)

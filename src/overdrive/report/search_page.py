@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overdrive.core.search_result import SearchResult, Tried
+from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.units import duration
 from overdrive.report import search as words
 from overdrive.report.html import template
@@ -12,7 +12,11 @@ from overdrive.report.plots import Plot, plot
 from overdrive.report.reading import word
 from overdrive.report.search_charts import Axis, Dot, history, parallel
 
-_CLAIMS = {"better": "Better than your defaults", "no better": "No better than your defaults"}
+_CLAIMS = {
+    "better": "Better than your defaults",
+    "no better": "No better than your defaults",
+    RUNNING: "Not over yet",
+}
 _LOG_FROM = 10.0  # times between a parameter's ends
 
 

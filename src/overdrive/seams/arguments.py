@@ -1,7 +1,7 @@
 """Seam of a script's command line: which options its parser has, heard when it parses, never read from its source.
 
-argparse (and what is built on it, such as `HfArgumentParser`) and click (with typer). An option that the script does
-not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
+argparse (and what is built on it, such as `HfArgumentParser`), click (with typer), absl and fire. An option that the
+script does not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
+from overdrive.seams.flags import place_of, watch_absl, watch_fire
 from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
@@ -24,6 +25,8 @@ def enter(heard: Heard) -> Callable[[], None]:
     arrivals = [
         Arrival("argparse", lambda: _watch_argparse(patches, heard)),
         Arrival("click", lambda: _watch_click(patches, heard)),
+        Arrival("absl.flags", lambda: watch_absl(patches, heard)),
+        Arrival("fire", lambda: watch_fire(patches, heard)),
     ]
     for arrival in arrivals:
         arrival.watch()
@@ -94,7 +97,7 @@ def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
             elif isinstance(value, bool) and (negative := [word for word in words if word.startswith("--no-")]):
                 places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0]))
         elif action.nargs in (None, "?"):
-            places += _valued(name, value, action.choices or ())
+            places += place_of(name, value, action.choices or ())
     return places
 
 
@@ -110,16 +113,8 @@ def _click_places(command: Any, context: Any) -> list[ValuePlace]:
                 off = _longest(option.secondary_opts) if option.secondary_opts else ""
                 places.append(ValuePlace(OPTION, name, value, on=name, off=off))
         elif option.nargs == 1:
-            places += _valued(name, value, getattr(option.type, "choices", ()))
+            places += place_of(name, value, getattr(option.type, "choices", ()))
     return places
-
-
-def _valued(name: str, value: Any, choices: Sequence[Any]) -> list[ValuePlace]:
-    if not isinstance(value, (bool, int, float, str)):
-        return []
-    if isinstance(value, str) and not choices:
-        return []  # a path, a name: nothing is known of what else it could be
-    return [ValuePlace(OPTION, name, value, choices=tuple(str(each) for each in choices))]
 
 
 def _longest(words: Sequence[str]) -> str:

@@ -2,7 +2,8 @@
 
 `lr = 1e-3`, `BATCH: int = 64`, `config = {"lr": 1e-3}`, `dict(lr=1e-3)`, an attribute of a class; at the top level or
 under `if __name__ == "__main__"`. A name that is given a value twice is left alone: which one counts is not known. The
-file is never touched; lines stay where they are.
+file is never touched; lines stay where they are. Numbers without a name are found where a batch may be made
+(`batch_literals`).
 """
 
 from __future__ import annotations
@@ -11,34 +12,17 @@ import ast
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from overdrive.core.hyperparameters import CONSTANT, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, LITERAL, ValuePlace
 from overdrive.core.settings import Value
+from overdrive.seams.batch_literals import Literal, batch_literals
 
 # No powers: ten to the power of ten to the power of ten would be worked out here.
 _ARITHMETIC = (ast.UnaryOp, ast.USub, ast.UAdd, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
-
-
-@dataclass(frozen=True)
-class _Literal:
-    """A literal in the tree."""
-
-    name: str
-    holder: Any
-    field: str
-    index: int | None  # in the holder's list
-    node: ast.expr
-
-    def fill(self, value: Value) -> None:
-        made = ast.copy_location(ast.Constant(value), self.node)
-        if self.index is None:
-            setattr(self.holder, self.field, made)
-        else:
-            getattr(self.holder, self.field)[self.index] = made
 
 
 def compiled(source: bytes, path: str, values: Mapping[str, Value]) -> tuple[CodeType, list[ValuePlace]]:
@@ -49,18 +33,21 @@ def compiled(source: bytes, path: str, values: Mapping[str, Value]) -> tuple[Cod
     """
     tree = ast.parse(source, path)
     places = []
-    for slot in _slots(tree):
+    file = Path(path).name
+    found = [*((CONSTANT, each) for each in _slots(tree)), *((LITERAL, each) for each in batch_literals(tree))]
+    for kind, slot in found:
         value = _number(slot.node)
         if value is None:
             continue
-        place = ValuePlace(CONSTANT, slot.name, value, f"{Path(path).name}:{slot.node.lineno}")
+        column = f":{slot.node.col_offset + 1}" if kind == LITERAL else ""  # a line may have several
+        place = ValuePlace(kind, slot.name, value, f"{file}:{slot.node.lineno}{column}")
         places.append(place)
         if place.key in values:
             slot.fill(values[place.key])
     return compile(tree, path, "exec", dont_inherit=True), places
 
 
-def _slots(tree: ast.Module) -> Iterator[_Literal]:
+def _slots(tree: ast.Module) -> Iterator[Literal]:
     slots = [slot for statement in _statements(tree.body) for slot in _of_statement(statement)]
     stored = Counter(node.id for node in _own_names(tree) if isinstance(node.ctx, ast.Store))
     for slot in slots:
@@ -86,7 +73,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(statement.body)
 
 
-def _of_statement(statement: ast.stmt) -> Iterator[_Literal]:
+def _of_statement(statement: ast.stmt) -> Iterator[Literal]:
     if isinstance(statement, ast.ClassDef):
         for inner in statement.body:
             if isinstance(inner, (ast.Assign, ast.AnnAssign)):
@@ -104,13 +91,13 @@ def _of_statement(statement: ast.stmt) -> Iterator[_Literal]:
     if isinstance(value, ast.Dict):
         for index, (key, each) in enumerate(zip(value.keys, value.values, strict=True)):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield _Literal(f"{target.id}.{key.value}", value, "values", index, each)
+                yield Literal(f"{target.id}.{key.value}", value, "values", index, each)
     elif isinstance(value, ast.Call):
         for word in value.keywords if isinstance(value.func, ast.Name) and value.func.id == "dict" else ():
             if word.arg:
-                yield _Literal(f"{target.id}.{word.arg}", word, "value", None, word.value)
+                yield Literal(f"{target.id}.{word.arg}", word, "value", None, word.value)
     elif isinstance(value, ast.expr):
-        yield _Literal(target.id, statement, "value", None, value)
+        yield Literal(target.id, statement, "value", None, value)
 
 
 def _number(node: ast.expr) -> Value | None:

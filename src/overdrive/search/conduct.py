@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import OPTION
+from overdrive.core.hyperparameters import ENVIRONMENT, OPTION
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.plan import Plan
 from overdrive.core.printed import series
 from overdrive.core.program import Program
-from overdrive.core.search_result import SearchResult, Tried
+from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.settings import Chosen, Value
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
@@ -58,7 +59,7 @@ class SearchRequest:
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
     """
     Raises:
-        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, PlanError.
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
     check_optuna()  # first: what comes now takes a run of the program
@@ -68,15 +69,24 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques)
-    engine = Engine(_journal(request, domains, techniques), domains, seed=1)
+    journal = _journal(request, domains, techniques)
+    engine = Engine(journal, domains, seed=1)
     try:
         if known := len(engine.runs()):
             tell(f"going on from a search that was broken off: {known} runs are known")
+        so_far = journal.with_suffix(".json")
+        tell(f"how far it is: overdrive report {so_far}")
         order = Search(parameters, domains, request.metric, request.goal, request.budget, engine, runs.run, tell)
-        result = _searched(order, runs)
+
+        def keep(found: SearchResult) -> SearchResult:
+            found = replace(found, plan=str(request.plan or "") if techniques else "")
+            write_atomically(so_far, found.dumps())
+            return found
+
+        result = keep(_searched(order, runs, keep))
     finally:
         engine.close()
-    return replace(result, plan=str(request.plan or "") if techniques else "")
+    return result
 
 
 def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> BatchCurve:
@@ -100,9 +110,16 @@ def _sizes(domain: Domain) -> list[int]:
     return [int(each) for each in domain.choices] or [int(domain.low), int(domain.high)]
 
 
-def _searched(order: Search, runs: Runs) -> SearchResult:
+def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object]) -> SearchResult:
+    """`keep`: told what it has come to after each run."""
     defaults = order.defaults(lambda: _hint(runs.output))
     runs.total = defaults.progress
+    name = runs.program.command()
+
+    def so_far(made: Sequence[Tried]) -> None:
+        keep(replace(order.result(name, defaults, made, None, order.best(defaults, made)), verdict=RUNNING))
+
+    order = replace(order, keep=so_far)
     try:
         notes = _begin_with_knowledge(order, runs, defaults)
         trials = order.trials(defaults)
@@ -113,7 +130,7 @@ def _searched(order: Search, runs: Runs) -> SearchResult:
         raise
     best = order.best(defaults, trials)
     comparison = order.comparison(defaults, best) if best else None
-    result = replace(order.result(runs.program.command(), defaults, trials, comparison, best), notes=notes)
+    result = replace(order.result(name, defaults, trials, comparison, best), notes=notes)
     if best is None:
         return result
     command, edits = _command(runs.program, order.parameters, best.values)
@@ -217,7 +234,12 @@ def _command(program: Program, parameters: Sequence[Parameter], values: Values) 
     edits = tuple(
         f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
         for each in parameters
-        if each.places[0].kind != OPTION
+        if each.places[0].kind not in (OPTION, ENVIRONMENT)
+    )
+    variables = tuple(
+        f"{each.places[0].name}={written(values[each.name])}"
+        for each in parameters
+        if each.places[0].kind == ENVIRONMENT
     )
     words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
-    return shlex.join(("python", *words)), edits
+    return shlex.join((*variables, "python", *words)), edits

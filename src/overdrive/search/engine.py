@@ -38,13 +38,17 @@ class Busy(Exception):
     """Another process is at this search; the message is one sentence for people."""
 
 
+class Damaged(Exception):
+    """The journal is not what was written; the message is one sentence for people."""
+
+
 class Engine:
     """One search, in its journal."""
 
     def __init__(self, path: Path, domains: Mapping[str, Domain], seed: int) -> None:
         """
         Raises:
-            NoOptuna, Busy.
+            NoOptuna, Busy, Damaged.
             OSError: the journal cannot be written; so do all methods that write.
         """
         self._path, self._seed = path, seed
@@ -52,17 +56,19 @@ class Engine:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(path.with_name(f"{path.name}.in-use"))  # Optuna has a .lock of its own
-        from optuna.storages.journal import JournalFileBackend
-
         self._distributions = {name: _distribution(optuna, domain) for name, domain in domains.items()}
         self._asked: dict[int, Any] = {}
-        with self._writing():
-            known = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-            self._study = optuna.create_study(
-                storage=known, study_name="search", load_if_exists=True, direction="minimize"
-            )
-            self._give_back_unfinished()
-        self.expect(_HYPERBAND_FROM // 2)
+        try:
+            with self._writing():
+                self._study = _opened(optuna, path)
+                self.seconds_remembered()  # all runs are read
+                self._give_back_unfinished()
+            self.expect(_HYPERBAND_FROM // 2)
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, Exception) or isinstance(error, OSError):
+                raise
+            raise Damaged(f"The journal of this search is damaged: delete {path} to begin it anew.") from error
 
     def expect(self, runs: int) -> None:
         """Plan for so many runs of the search."""
@@ -182,6 +188,17 @@ class Engine:
             self._study.tell(trial.number, state=states.FAIL)
             if trial.params:
                 self._study.enqueue_trial(trial.params, skip_if_exists=False)
+
+
+def _opened(optuna: Any, path: Path) -> Any:
+    """The study in this journal, whose last line may be half written: what Optuna adds would stand behind it."""
+    from optuna.storages.journal import JournalFileBackend
+
+    if path.exists():
+        with open(path, "r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+    known = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    return optuna.create_study(storage=known, study_name="search", load_if_exists=True, direction="minimize")
 
 
 def check_optuna() -> None:

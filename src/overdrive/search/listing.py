@@ -8,13 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from overdrive.core.facts import Facts
-from overdrive.core.hyperparameters import CONSTANT, DEPTH, INPUT, OPTION, WIDTH, Hyperparameters, Seen, ValuePlace
+from overdrive.core.hyperparameters import (
+    DEPTH,
+    FIRST_DIMENSION,
+    INPUT,
+    LITERAL,
+    LOADER,
+    OPTION,
+    WIDTH,
+    WRITTEN,
+    Hyperparameters,
+    Seen,
+    ValuePlace,
+)
 from overdrive.core.json_data import from_json
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Value
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.search.names import at_seam, means
+from overdrive.search.names import BATCH_SIZE, at_seam, means
 from overdrive.search.parameters import Parameter, parameters_of, set_in
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -50,18 +62,34 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
     places = _that_can_change(pool, program, places)
     places += _words(program, places)
     deciders = _equal(places)
+    moved, tried = _found_out(pool, program, deciders)
+    if guesses := _batch_literals(places, moved):
+        by_guess = _found_out(pool, program, guesses, by_value=False)[0]
+        first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}
+        moved |= first or by_guess  # a batch comes second only where nothing else makes the first
+    return ParameterList(tuple(parameters_of(places, moved, tried)), facts)
+
+
+def _found_out(
+    pool: TrialPool, program: Program, deciders: Sequence[tuple[ValuePlace, ValuePlace]], by_value: bool = True
+) -> tuple[dict[str, list[ValuePlace]], bool]:
+    """What moves which seams, and whether a trial told.
+
+    Args:
+        by_value: where the program does not live with other values, equal ones say which it is.
+    """
     if not deciders:
-        return ParameterList(tuple(parameters_of(places, {}, False)), facts)
+        return {}, False
     other = _others([each for each, _ in deciders])
     try:
         again, _ = _seen(pool, *_with(program, deciders, other))
-    except CannotList:  # it does not live with such values: equal ones are all that is known
+    except CannotList:
         moved: dict[str, list[ValuePlace]] = {}
-        for place, seam in deciders:
+        for place, seam in deciders if by_value else ():
             if not any(seam in seams for seams in moved.values()):
                 moved.setdefault(place.key, []).append(seam)
-        return ParameterList(tuple(parameters_of(places, moved, False)), facts)
-    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, again), True)), facts)
+        return moved, False
+    return _moved(deciders, other, again), True
 
 
 def _that_can_change(pool: TrialPool, program: Program, places: list[ValuePlace]) -> list[ValuePlace]:
@@ -101,10 +129,10 @@ def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
 
 def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
     """Options and constants beside the seams whose value they have: those that sound alike, else all."""
-    written = [place for place in places if place.kind in (OPTION, CONSTANT) and _is_number(place.value)]
+    written = [place for place in places if place.kind in WRITTEN and place.kind != LITERAL and _is_number(place.value)]
     found = []
     for seam in places:
-        if seam.kind in (OPTION, CONSTANT):
+        if seam.kind in WRITTEN:
             continue
         same = [place for place in written if place.value == seam.value]
         alike = [place for place in same if means(place.name) == at_seam(seam)]
@@ -112,6 +140,23 @@ def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
         same = [place for place in same if not means(place.name) and _type(place) == _type(seam)] if telling else []
         found += [(place, seam) for place in alike or same]
     return found
+
+
+def _batch_literals(
+    places: Sequence[ValuePlace], moved: Mapping[str, Sequence[ValuePlace]]
+) -> list[tuple[ValuePlace, ValuePlace]]:
+    """Numbers without a name beside the dimensions of the model's input whose size they have, where nothing else is
+    known to decide the batch size. What says nothing of batches may only be the first dimension."""
+    known = any(at_seam(seam) == BATCH_SIZE for seams in moved.values() for seam in seams)
+    if known or any(place.kind == LOADER for place in places):
+        return []
+    return [
+        (place, seam)
+        for place in places
+        for seam in places
+        if place.kind == LITERAL and seam.kind == INPUT and place.value == seam.value
+        if seam.name == FIRST_DIMENSION or "batch" in place.name.lower()
+    ]
 
 
 def _is_number(value: Value) -> bool:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, ENVIRONMENT, INPUT, LITERAL, OPTION, WRITTEN, ValuePlace
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
@@ -37,7 +37,7 @@ class Parameter:
     @property
     def meaning(self) -> str:
         """The usual hyperparameter that it is, if any."""
-        seams = [place for place in (*self.moves, *self.places) if place.kind not in (OPTION, CONSTANT)]
+        seams = [place for place in (*self.moves, *self.places) if place.kind not in WRITTEN]
         return at_seam(seams[0]) if seams else means(self.places[0].name)
 
     @property
@@ -48,6 +48,10 @@ class Parameter:
             return f"option {first.name}"
         if first.kind == CONSTANT:
             return f"constant {first.name} ({first.where})"
+        if first.kind == ENVIRONMENT:
+            return f"variable {first.name} of the environment"
+        if first.kind == LITERAL:
+            return f"number in {first.name} ({first.where})"
         return told(first) + (f" and {len(self.places) - 1} more" if len(self.places) > 1 else "")
 
     @property
@@ -97,10 +101,12 @@ def parameters_of(
     following = {place.key for seams in moved.values() for place in seams}
     found: list[Parameter] = []
     for place in places:
-        if place.kind in (OPTION, CONSTANT):
+        if place.key not in moved and _is_told_by_what_it_moves(place):
+            continue
+        if place.kind in WRITTEN:
             moves = tuple(moved.get(place.key, ()))
             name = at_seam(moves[0]) if moves else means(place.name) or spelled(place.name)
-            found.append(Parameter(name, (place,), moves, tried))
+            found.append(Parameter(name, (place,), moves, tried or place.kind == LITERAL))
         elif place.kind != INPUT and place.key not in following:
             found.append(Parameter(at_seam(place), (place,)))
     order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2]
@@ -109,11 +115,16 @@ def parameters_of(
     return _with_own_names(found)
 
 
+def _is_told_by_what_it_moves(place: ValuePlace) -> bool:
+    """Of what a program writes or asks for, that which may well be no hyperparameter."""
+    return place.kind == LITERAL or (place.kind == ENVIRONMENT and not means(place.name))
+
+
 def _rank(parameter: Parameter) -> int:
     """Of several of one name, what is seen to decide a seam's value comes first, then the seams themselves."""
     if parameter.moves:
         return 0
-    return 2 if parameter.places[0].kind in (OPTION, CONSTANT) else 1
+    return 2 if parameter.places[0].kind in WRITTEN else 1
 
 
 def _with_own_names(found: Sequence[Parameter]) -> list[Parameter]:
@@ -122,7 +133,7 @@ def _with_own_names(found: Sequence[Parameter]) -> list[Parameter]:
     named = []
     for each in found:
         name = each.name
-        if name in taken and each.places[0].kind in (OPTION, CONSTANT):
+        if name in taken and each.places[0].kind in WRITTEN:
             name = spelled(each.places[0].name)
         number = 2
         while name in taken:

@@ -45,6 +45,7 @@ class Search:
     engine: Engine
     run: RunOne
     tell: Callable[[str], None]
+    keep: Callable[[list[Tried]], None] = lambda runs: None  # told of all runs so far, after each
 
     def defaults(self, hint: Callable[[], str] = str) -> Tried:
         """The program as it is, to its end.
@@ -100,6 +101,11 @@ class Search:
             again = replace(run, number=number, values=values, seconds=0.0 if known else run.seconds)
             self.engine.tell(again, self.goal.score(again, _SLOWER * defaults.seconds))
             done[_key(values)] = again
+            self.keep(self.made())
+        return self.made()
+
+    def made(self) -> list[Tried]:
+        """The runs of the search so far."""
         return [run for run in self.engine.runs() if run.seconds]
 
     def _one(self, number: int, values: Mapping[str, Value], defaults: Tried) -> Tried:

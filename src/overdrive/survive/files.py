@@ -32,8 +32,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # 
 _OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves would be applied to the database put back
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
-# In the system's folder for temporary files.
-_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")
+_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")  # in the system's temporary folder
 
 
 class _Thread(threading.local):
@@ -55,6 +54,7 @@ class Files:
         self._lock = threading.Lock()
         self.noting = False
         self.on_started: Callable[[str], object] = lambda what: None  # what the program does to have others work
+        self.on_read: Callable[[Any], object] = lambda path: None  # a file was opened to read
         self.on_lost: Callable[[OSError], object] = lambda error: None  # what a file was could not be kept
         self._temporary = tempfile.gettempdir()
         if self._list.exists():
@@ -113,8 +113,10 @@ class Files:
         if not self.noting:
             return
         try:
-            if event == "open":
-                if isinstance(args[2], int) and args[2] & WRITING and args[0] is not None and not by_technique():
+            if event == "open" and isinstance(args[2], int) and args[0] is not None:
+                if not args[2] & WRITING:
+                    self.on_read(args[0])
+                elif not by_technique():
                     self.note(args[0])
             elif event in WRITES and not by_technique():
                 for position in WRITES[event]:

@@ -44,6 +44,7 @@ class RunFolder:
                 f"{path} is there already, and is no folder of a run: name another one with --survive=FOLDER"
             )
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check_whose(path)
         self._lock()
         try:
             self._open(identity, fresh, seed)
@@ -105,6 +106,15 @@ class RunFolder:
     def note(self, **notes: Any) -> None:
         self.notes.update(notes)
         write_atomically(self.path / _NOTES, json.dumps(self.notes, indent=1) + "\n")
+
+    @staticmethod
+    def _check_whose(path: Path) -> None:
+        """What is in it becomes the user's files and output: nobody else may have put it there."""
+        found = path.stat()
+        if found.st_uid == os.getuid() and not any(path.iterdir()):
+            path.chmod(0o700)  # made by hand
+        elif found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise Unusable(f"{path} belongs to another user, or others may write to it: name another folder")
 
     def _lock(self) -> None:
         handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)

@@ -24,7 +24,8 @@ class _Counted(io.RawIOBase):
     """
 
     def __init__(self, kept: Path) -> None:
-        self._handle = os.open(kept, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._kept = kept
+        self._open()
         with open(kept, "rb") as file:
             before = file.read()
         self._before = before.count(b"\n"), len(before) - before.rfind(b"\n") - 1
@@ -33,8 +34,12 @@ class _Counted(io.RawIOBase):
         self.over = False  # what comes now belongs to no run that is gone on with
         self._process = os.getpid()
 
+    def _open(self) -> None:
+        self._handle = os.open(self._kept, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = _identity(self._handle)
+
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and _identity(self._handle) == self._file:
             os.close(self._handle)
         super().close()
 
@@ -64,6 +69,8 @@ class _Counted(io.RawIOBase):
     def _keep(self, new: bytes) -> None:
         try:
             if self.failure is None:
+                if _identity(self._handle) != self._file:  # the program has closed all, and opened a file of its own
+                    self._open()
                 _write(self._handle, new)
         except OSError as error:
             self.failure = error
@@ -97,6 +104,15 @@ class _Muted(io.RawIOBase):
         if not self.muted:
             _write(2, bytes(data))
         return len(data)
+
+
+def _identity(handle: int) -> tuple[int, int] | None:
+    """Which file is open under this number; None where none is."""
+    try:
+        found = os.fstat(handle)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _write(handle: int, data: bytes) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from overdrive.survive.ending import Ending
     from overdrive.survive.files import Files
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.inputs import Inputs
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.journal import Journal
     from overdrive.survive.output import UnsavedOutput
@@ -37,6 +38,7 @@ class RecordedRun(Protocol):
     folder: RunFolder
     journal: Journal
     files: Files
+    inputs: Inputs
     output: UnsavedOutput
     ending: Ending
     plan: UnderPlan
@@ -72,7 +74,7 @@ class Recording:
 
     def wait(self) -> None:
         """Until the next one is due."""
-        self._due_at = self._clock() + self._interval.seconds
+        self._due_at = self._interval.due_after(self._clock())
 
     def goes_on(self, noted: bool) -> None:
         """The run is made again up to its snapshot. `noted`: when that was, for who wants to know what it takes."""
@@ -88,7 +90,7 @@ class Recording:
         """A step was made."""
         run, snapshots = self._run, self.snapshots
         if run.ending.asked_by and not self._asked_at:
-            self._asked_at = run.steps
+            self._asked_at = snapshots.hasten() or run.steps
         due = self._clock() >= self._due_at or self._asked_at > max(snapshots.kept, 0)
         if snapshots.under_way:
             due = snapshots.stepped(optimizer)
@@ -151,8 +153,9 @@ class Recording:
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program()):
                 self._run.folder.note(modules=modules)
+            self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]
-            self.snapshots.take(found, optimizer, header, taking)
+            self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
             self.snapshots.cost += self._clock() - began
         except CannotTake as error:
             self._run.cannot_skip(str(error))

@@ -82,8 +82,17 @@ def read(path: Path) -> Snapshot:
     if len(data) < start + 32 or data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[:-32]).digest() != data[-32:]:
         raise Damaged(f"{path.name} is not what was written")
     (size,) = _LENGTH.unpack_from(data, len(MAGIC))
-    header = json.loads(data[start : start + size])
-    return Snapshot(header, memoryview(data)[start + size : -32])
+    body = memoryview(data)[start + size : -32]
+    try:
+        header = json.loads(data[start : start + size])
+        blocks = [(begin, long) for begin, long in header["blocks"]]
+        sound = type(header["step"]) is int and all(type(each) is int for block in blocks for each in block)
+        sound = sound and all(0 <= begin <= begin + long <= len(body) for begin, long in blocks)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        sound = False
+    if not sound:
+        raise Damaged(f"{path.name} is no snapshot")
+    return Snapshot(header, body)
 
 
 def found(folder: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
+from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Damaged, Journal
 from overdrive.survive.recording import Recording
 from overdrive.survive.rehearsed_files import RehearsedFiles
@@ -75,6 +76,8 @@ class Survivor:
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
+        self.inputs = Inputs(folder.path, self.files.counts)
+        self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
         self._rehearsed: RehearsedFiles | None = None
         self.calls = Calls(self)
@@ -122,8 +125,9 @@ class Survivor:
             try:
                 found = snapshot.read(path)
                 self.journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
-            except Damaged as error:
-                self.say(f"{error}; an older snapshot is taken")
+            except (Damaged, LookupError, TypeError) as error:
+                told = str(error) if isinstance(error, Damaged) else f"{path.name} is no snapshot"
+                self.say(f"{told}; an older snapshot is taken")
                 continue
             self._target = found
             return

@@ -71,12 +71,19 @@ class Snapshots:
     def under_way(self) -> bool:
         return self._optimizer is not None
 
-    def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking) -> None:
-        """After a step of this optimizer. Returns as soon as all is copied."""
-        self._optimizer, self._step, self._left, self._went_through = optimizer, header["step"], 2, False
+    def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking, hasty: bool = False) -> None:
+        """After a step of this optimizer. Returns as soon as all is copied. `hasty`: see `hasten`."""
+        self._optimizer, self._step, self._went_through = optimizer, header["step"], False
+        self._left = 1 if hasty else 2
         self._end_watch, self.cost = watch_graphs(heap, self._passed), 0.0
         self._writer = threading.Thread(target=self._write, args=({**header, **taking.header}, taking.blocks))
         self._writer.start()
+
+    def hasten(self) -> int:
+        """Keep the one under way after one more step of its optimizer, as far as it was watched by then: where a loss
+        does come back through it later, the run that goes on sees that. Its step; 0 where none is under way."""
+        self._left = min(self._left, 1)
+        return self._step if self.under_way else 0
 
     def stepped(self, optimizer: Any) -> bool:
         """Another step was made; whether a snapshot was let go by that, so that one is due."""

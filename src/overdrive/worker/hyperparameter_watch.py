@@ -8,9 +8,19 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from overdrive.core.hyperparameters import CONSTANT, DEPTH, INPUT, OPTIMIZER, WIDTH, Hyperparameters, Seen, ValuePlace
+from overdrive.core.hyperparameters import (
+    CONSTANT,
+    DEPTH,
+    FIRST_DIMENSION,
+    INPUT,
+    OPTIMIZER,
+    WIDTH,
+    Hyperparameters,
+    Seen,
+    ValuePlace,
+)
 from overdrive.core.json_data import to_json
-from overdrive.seams import arguments, constants
+from overdrive.seams import arguments, constants, environment
 from overdrive.seams.hub import Seams
 
 NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
@@ -25,6 +35,7 @@ class HyperparameterWatch:
     """
 
     def __init__(self, wanted: Hyperparameters, over: Callable[[], None]) -> None:
+        environment.set_in_environment(wanted.values)
         self._wanted = wanted
         self._over = over
         self._places: dict[str, ValuePlace] = {}
@@ -47,6 +58,7 @@ class HyperparameterWatch:
     def __call__(self, seams: Seams) -> None:
         if self._wanted.look:
             seams.on_undo(arguments.enter(self._heard))
+            seams.on_undo(environment.enter(self._heard))
             seams.loader_opens.subscribe(self._opens)
             seams.batch_fetched.subscribe(self._batch)
             seams.model_called.subscribe(self._called)
@@ -131,6 +143,7 @@ class HyperparameterWatch:
             if place:
                 self._heard([place])
             else:
-                self._heard([ValuePlace(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
+                names = (FIRST_DIMENSION, "dimension 1")
+                self._heard([ValuePlace(INPUT, *each) for each in zip(names, self._inputs, strict=False)])
         if self._trained == _ENOUGH and not self._optimizers:
             self._over()

@@ -1,0 +1,194 @@
+"""What `--survive` costs: a run with it beside one without, skipped steps, a signal, ranks that are killed.
+
+python benchmarks/survive.py [--only cost,signal,ranks] [--programs mnist,vae,...] [--rounds 4] [--from FOLDER]
+
+After `public/prepare.py`, in the Python that has what these programs need. Writes benchmarks/results/survive.json after
+each part, beside what is there.
+
+`cost`: a step in whole runs in turn, without snapshots in between, and beside that what one snapshot took; `verify
+--resume` tells what a skipped step took, and whether the end was the same. `signal`: from SIGTERM until the process was
+gone. `ranks`: ranks of a program that waits instead of computing (models/waiting.py), killed at random moments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent / "public"))
+
+from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
+from prepare import INTO, programs
+from scale import WAITING, rank_of
+
+from overdrive.core.json_data import to_json
+from overdrive.machine.inventory import machine, versions
+from overdrive.survive.folder import COST
+
+RESULTS = ROOT / "benchmarks" / "results" / "survive.json"
+_EVERY = 600.0  # seconds between snapshots, for which the cost is told
+_PRINTED = ("step ", "loss ")  # by the program of `ranks`
+_NEVER = "--every=1000000s"
+Result = dict[str, Any]
+
+
+class Place:
+    """A copy of a public program, for as long as it is measured."""
+
+    def __init__(self, name: str, base: Path, scratch: Path) -> None:
+        program = programs()[name]
+        self.base = scratch / name
+        shutil.copytree(base / name, self.base)
+        self.folder = self.base / program["folder"]
+        self.words = (program["script"], *program.get("resumed", program["arguments"]))
+        self.record, self.run = scratch / f"{name}.record", scratch / f"{name}.run"
+        os.environ.update(program.get("environment", {}))
+
+    def command(self, *survive: str) -> tuple[str, ...]:
+        return (*OVERDRIVE, "run", "--no-plan", *survive, "--record", str(self.record), *self.words)
+
+    def recorded(self) -> Result:
+        """Of the last run."""
+        found: Result = json.loads(self.record.read_text())
+        return found
+
+    def surviving(self, *options: str) -> tuple[str, ...]:
+        return self.command(f"--survive={self.run}", _NEVER, *options)
+
+
+def cost(place: Place, rounds: int) -> Result:
+    walls: dict[str, list[float]] = {"plain": [], "survive": []}
+
+    def of_a_step(arm: str) -> Callable[[str, float], float]:
+        def measure(output: str, wall: float) -> float:
+            walls[arm].append(wall)
+            return float(place.recorded()["seconds_per_step"])
+
+        return measure
+
+    arms = {"plain": place.command(), "survive": place.surviving("--fresh")}
+    steps = alternate([Arm(name, arm, of_a_step(name)) for name, arm in arms.items()], rounds, place.folder)
+    step = statistics.median(steps["plain"])
+    told = place.record.with_suffix(".resumed")
+    words = ("verify", "--resume", "--kills", "4", "--seed", "1", "--copy", str(place.base), "--json", str(told))
+    subprocess.run([*OVERDRIVE, *words, *place.words], cwd=place.folder, stdout=subprocess.DEVNULL)
+    found = json.loads(told.read_text())
+    took = found["took"] or {}
+    recording = ratio(steps, "survive", "plain")  # how many times as long a step takes with --survive
+    share = recording.estimate - 1 + took.get("snapshot", float("nan")) / _EVERY
+    print(f"  {recording.estimate - 1:+.2%} to record, {share:+.2%} with snapshots every {_EVERY:.0f} s; took {took}")
+    return {
+        "seconds": walls,
+        "steps": steps,
+        "recording": to_json(recording),
+        "share": share,
+        "took": took,
+        "replay_of_a_step": took["replay"] / step if took else None,
+        "end": found["verdict"],
+        "gone_on": found["gone_on"],
+    }
+
+
+def signalled(place: Place, times: int, chance: random.Random) -> list[Result]:
+    """SIGTERM at a random moment; until the process is gone, its snapshot being on disk."""
+    began = time.monotonic()
+    subprocess.run(place.surviving("--fresh"), cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
+    whole = time.monotonic() - began
+    step = place.recorded()["seconds_per_step"]
+    rows = []
+    while len(rows) < times:
+        wait = chance.uniform(0.4, 0.8) * whole
+        process = subprocess.Popen(
+            place.surviving("--fresh"), cwd=place.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        time.sleep(wait)
+        if process.poll() is not None:  # it was faster than the first time
+            process.communicate()
+            whole *= 0.9
+            continue
+        process.send_signal(signal.SIGTERM)
+        sent = time.monotonic()
+        told = process.communicate()[1]
+        seconds = time.monotonic() - sent
+        kept = "the same command goes on after step" in told
+        notes = json.loads((place.run / "notes.json").read_text())
+        row = {"after": wait, "seconds": seconds, "step": step, "snapshot": notes.get(COST), "kept": kept}
+        rows.append(row)
+        print(f"  after {wait:.1f} s: {seconds:.2f} s, steps of {step:.3f} s, kept: {kept}", flush=True)
+    return rows
+
+
+def ranks_killed(ranks: int, kills: int, chance: random.Random) -> Result:
+    """One run, of which ranks are killed one after another; and the same run without kills."""
+    words = ["--ranks", str(ranks), WAITING, "--base", "0.02", "--steps", str(int(350 * (kills + 1)))]
+    whole = subprocess.run([*OVERDRIVE, "run", *words], capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory(prefix="survive-") as folder:
+        command = [*OVERDRIVE, "run", f"--survive={folder}/run", "--every=1s", *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None
+        printed, lost = [], []
+        killed_at, came_to, due = 0.0, 0, math.inf  # 0: all are there; lines by then; when the next is killed
+        for line in process.stdout:
+            now = time.monotonic()
+            if not line.startswith(_PRINTED):
+                continue
+            printed.append(line)
+            if killed_at and len(printed) > came_to:
+                lost.append(now - killed_at)
+                killed_at, due = 0.0, math.inf
+            if due == math.inf:
+                due = now + chance.uniform(2.5, 5.0)
+            if now >= due and len(lost) < kills:
+                os.kill(rank_of(process.pid, chance.randrange(ranks)), signal.SIGKILL)
+                killed_at, came_to, due = now, len(printed), now + 1e9
+        code = process.wait()
+    same = code == 0 and printed == [line for line in whole.stdout.splitlines(True) if line.startswith(_PRINTED)]
+    print(f"  {ranks} ranks, {len(lost)} kills: at most {max(lost):.1f} s lost, the same output: {same}", flush=True)
+    return {"kills": len(lost), "lost": lost, "same_output": same}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="cost,signal,ranks")
+    parser.add_argument("--programs", default="mnist,vae,word_lstm,gat")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--kills", type=int, default=25, help="of 2 ranks, and as many of 4")
+    parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
+    options = parser.parse_args()
+    found: Result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    about = {"machine": machine(), "versions": versions()}
+    del about["machine"]["available_bytes"]
+
+    def keep(part: str, name: str, result: Any) -> None:
+        row = {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0], "found": result}
+        found.setdefault(part, {})[name] = row
+        RESULTS.write_text(json.dumps({**found, **about}, indent=1) + "\n")
+
+    wanted = options.only.split(",")
+    with tempfile.TemporaryDirectory(prefix="survive-") as scratch:
+        for name in options.programs.split(",") if {"cost", "signal"} & set(wanted) else ():
+            print(f"== {name}", flush=True)
+            place = Place(name, options.base.resolve(), Path(scratch))
+            if "cost" in wanted:
+                keep("cost", name, cost(place, options.rounds))
+            if "signal" in wanted:
+                keep("signal", name, signalled(place, 3, random.Random(1)))
+    for ranks in (2, 4) if "ranks" in wanted else ():
+        keep("ranks", str(ranks), ranks_killed(ranks, options.kills, random.Random(ranks)))
+
+
+if __name__ == "__main__":
+    main()
