@@ -110,9 +110,7 @@ def test_a_library_that_looks_for_horovod_finds_none(
     del sys.modules["a_library"]
 
 
-def test_a_folder_of_that_name_is_no_horovod(
-    provided: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_that_name_is_no_horovod(provided: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a program, with scripts in it: Python takes it for a package."""
     (tmp_path / "horovod").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -35,9 +35,7 @@ class Store(dict[str, str]):
         ({"another train.py:": "bb"}, "another train.py: bb (rank 0 has aa)"),
     ],
 )
-def test_what_a_host_has_otherwise_is_named(
-    other: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_host_has_otherwise_is_named(other: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     monkeypatch.setattr(hosts, "_facts", lambda: FIRST)
     hosts.compare(store, 0)

@@ -1,4 +1,7 @@
-"""What the calls of a model took in a whole run: an observer for `Session`, in bounded memory."""
+"""What the calls of a model took in a whole run: an observer for `Session`, in bounded memory.
+
+NumPy is imported when the program is over: it may want to be the first to do so.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,7 @@ import time
 from array import array
 from typing import Any
 
-import numpy as np
-
 from overdrive.core.interval import Interval
-from overdrive.evidence.latency import FEWEST, HALF, MOST, percentiles
 from overdrive.seams.hub import Seams
 from overdrive.worker.call_timer import CallTimer
 
@@ -51,6 +51,10 @@ class CallTimes:
 
     def sentence(self) -> str:
         """p50 and, where there were enough calls to tell, p99; "" of too few calls."""
+        import numpy as np
+
+        from overdrive.evidence.latency import FEWEST, HALF, MOST
+
         self._close()
         if self._kept < 2:
             return ""
@@ -59,5 +63,7 @@ class CallTimes:
 
     def intervals(self) -> tuple[Interval | None, Interval | None]:
         """p50 and p99 in seconds, with 95 % intervals; None where there are too few."""
+        from overdrive.evidence.latency import percentiles
+
         self._close()
         return percentiles([(0, each) for each in self._blocks])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.core.installing import pip_install_extra
 from overdrive.engines.exported import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.targets.fpga import logic, rtl
@@ -93,7 +94,7 @@ def test_cycles_are_those_of_the_simulation_and_a_wrong_bit_is_seen(tmp_path: Pa
 
 def test_what_is_not_there_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtl, "find_spec", lambda name: None)
-    assert "overdrive[fpga]" in (rtl.missing() or "")
+    assert f"`{pip_install_extra('fpga')}` brings it" in (rtl.missing() or "")
     monkeypatch.setattr(rtl, "find_spec", lambda name: name)
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "verilator" else tool)
     assert rtl.missing() == "verilator is not installed: `apt-get install verilator` brings it"
