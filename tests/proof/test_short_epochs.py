@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.budget import ProofBudget, short_epoch
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.replays import events_in
+from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.runs import ProofRuns
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
@@ -117,3 +119,26 @@ def test_two_evaluations_and_their_ragged_batches_lie_in_a_log_of_a_hundred_step
     assert {48, 49, 96, 97} <= set(events_in(trace.digests))
     whole = untimed.run(TrialSpec(Program(str(written)), digests="bits"), 100)
     assert isinstance(whole, Trace) and whole.digests[:47] == trace.digests[:47]
+
+
+class Replays(Runs):
+    """A program of slow steps, whose states can be saved in epochs of any length, or in whole ones alone."""
+
+    def run(self, spec: TrialSpec, steps: int) -> Trace | ExitReason:
+        trace = super().run(spec, steps)
+        if isinstance(trace, ExitReason) or spec.replay is None:
+            return trace
+        row = {"kind": "gradient", "tensor": "weight", "error": 1e-7, "size": 1.0, "count": 10}
+        rows = [{**row, "step": step} for step in spec.replay.steps]
+        return replace(trace, replay={"states": list(spec.replay.steps), "rows": rows})
+
+
+@pytest.mark.parametrize(("minds", "cut"), [(False, {480}), (True, {480, 0})])
+def test_a_state_replay_settles_whether_epochs_are_cut(minds: bool, cut: set[int], tmp_path: Path) -> None:
+    runs = Replays(minds=minds)
+    untimed: Any = runs
+    runs.pool, runs.given_up = SimpleNamespace(scratch=tmp_path), {}  # type: ignore[attr-defined]
+    runs.forget = lambda word: None  # type: ignore[attr-defined]
+    shared = ProofRuns(untimed, FACTS, lambda stage: None, False, ProofBudget())
+    assert RoundingProof(shared).compare(PLAIN, PLAIN).level is not None
+    assert set(runs.cuts) == cut and runs.cuts[-1] == min(cut) and not shared.may_not_bear_cuts

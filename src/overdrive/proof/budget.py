@@ -62,8 +62,8 @@ def horizon(facts: Facts, seconds: float = math.inf) -> int:
     return steps
 
 
-def short_epoch(facts: Facts, steps: int, epochs: int = 2) -> int:
-    """Samples that an epoch is cut to, for so many of them within these steps; 0 where nothing is cut.
+def short_epoch(facts: Facts, steps: int) -> int:
+    """Samples that an epoch is cut to, for two of them within these steps; 0 where nothing is cut.
 
     MNIST has 938 steps in an epoch, of which a proof makes 100 to 400: without, it never saw one end. Where a tune has
     no time for FEWEST_STEPS, it has none for evaluations either.
@@ -71,7 +71,7 @@ def short_epoch(facts: Facts, steps: int, epochs: int = 2) -> int:
     length = _longest_epoch(facts)
     if facts.framework != "torch" or facts.inference or steps < FEWEST_STEPS or length + _PAST_THE_EPOCH <= steps:
         return 0
-    each = (steps - PAST_THE_END) // epochs
+    each = (steps - PAST_THE_END) // 2
     longest = max((each for each in facts.loaders if _epoch(each) == length), key=lambda each: each.batch_size or 0)
     return math.ceil(each * max(longest.batch_size or 1, facts.samples_per_step))  # a step may be made of some batches
 

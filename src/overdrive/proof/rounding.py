@@ -58,12 +58,14 @@ class RoundingProof:
         """
         self._runs.stage("proof: replayed steps against fp64")
         reference = self._made(plain)
-        if self._runs.may_not_bear_cuts and (refusal := reference.begin()):
-            if not reference.begun:  # there was no time for it
+        if self._runs.may_not_bear_cuts:
+            refusal = reference.begin()
+            if refusal and not reference.begun:  # there was no time for it
                 return Check(None, refusal)
-            self._runs.with_whole_epochs()
-            self._reference = None
-            reference = self._made(plain)
+            self._runs.settle_cuts(borne=not refusal)
+            if refusal:
+                self._reference = None
+                reference = self._made(plain)
         return self._compared(reference, new)
 
     def few_states(self, plain: TrialSpec, new: TrialSpec) -> Check:

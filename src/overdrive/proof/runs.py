@@ -69,9 +69,11 @@ class ProofRuns:
         """Whether epochs are cut, and no log of the program has shown yet that it bears it."""
         return self.epoch > 0 and not self._bears_it
 
-    def with_whole_epochs(self) -> None:
-        """Cut no epochs any more."""
-        self.epoch = 0
+    def settle_cuts(self, borne: bool) -> None:
+        """From now on all trials have the same epochs: those of these, or whole ones."""
+        self._bears_it = borne
+        if not borne:
+            self.epoch = 0
 
     def _cuts_otherwise(self, original: Trace | ExitReason) -> bool:
         """Whether its log is to be made again: it failed, perhaps since it counts its samples, or its few epochs came
@@ -81,9 +83,9 @@ class ProofRuns:
         if isinstance(original, ExitReason):
             if original.kind == "late":
                 return False
-            self.with_whole_epochs()
+            self.settle_cuts(borne=False)
             return True
-        self._bears_it = True
+        self.settle_cuts(borne=True)
         if not 0 < original.steps < self.steps:
             return False
         self.epoch = int(self.epoch * (self.steps - PAST_THE_END) / original.steps)
