@@ -47,9 +47,9 @@ def patched(holder, name, value):
 
 @defect("weight_penalty")
 def gradients_summed_and_a_penalty_counted_for_each_rank():
-    def put_back(self):
+    def put_back(self, bucket):
         size, self._group.size = self._group.size, 1
-        plain(self)
+        plain(self, bucket)
         self._group.size = size
 
     plain = gradients.Gradients._put_back
@@ -128,11 +128,11 @@ def a_stale_bucket():
     def begin(self, numbers):
         plain(self, numbers)
         key = tuple(numbers)
-        numbers, flat, work = self._begun.pop()
-        self._group.finish([work])
-        now, before = flat.clone(), held.get(key, flat)
+        bucket = self._begun[-1]
+        self._group.finish([bucket.work])
+        now, before = bucket.flat.clone(), held.get(key, bucket.flat)
         held[key] = now
-        self._begun.append((numbers, before.clone(), self._group.begin_sum(torch.zeros(1))))
+        bucket.flat, bucket.work = before.clone(), self._group.begin_sum(torch.zeros(1))
 
     held, plain = {}, gradients.Gradients._begin
     with patched(gradients.Gradients, "_begin", begin):
