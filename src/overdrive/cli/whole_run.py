@@ -93,10 +93,9 @@ def run(
     audits = _audits(recorder) if made_again_here else None
     sentinels = _sentinels(recorder, levels or {}) if made_again_here and not inference else None
     watching = Watching(wish or WatchWish(), program, lambda: recorder.clock.steps, say, rank, survivor)
-    ours = [rank.observe] if rank else []
-    calls = CallTimes() if inference else None
-    seen = (calls, survivor, recorder, audits, sentinels)  # the calls first: what others do at their end is not theirs
-    observers = [*ours, *(each for each in seen if each), *watching.observers]
+    calls = CallTimes() if inference else None  # before all that does something at a call's end
+    seen = (rank and rank.observe, calls, survivor, recorder, audits, sentinels)
+    observers = [*(each for each in seen if each), *watching.observers]
     session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
@@ -119,9 +118,7 @@ def run(
             _write_record(record, program, recorder, session, calls, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
         if not broke and not _refused(failure, recorder):
-            say(summary(recorder, session, plan_name, calls))
-            for told in answered(session):
-                say(told)
+            _sum_up(recorder, session, plan_name, calls)
         _say_what_was_made_again(audits, sentinels, broke)
         if failure and broke:
             _before_its_traceback(failure, session, rank)
@@ -135,6 +132,12 @@ def _agreed(code: int, failure: BaseException | None, rank: Rank | None, survivo
     if survivor and not code:
         survivor.done()
     return code
+
+
+def _sum_up(recorder: Recorder, session: Session, plan_name: str | None, calls: CallTimes | None) -> None:
+    say(summary(recorder, session, plan_name, calls))
+    for told in answered(session):
+        say(told)
 
 
 def _refused(failure: BaseException | None, recorder: Recorder) -> bool:
