@@ -1,4 +1,4 @@
-"""The loop of a tune: control, screening, what may gain one by one, then the plan as a whole."""
+"""The loop of a tune: control, screening, what may gain one by one, ranks, then the plan as a whole."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
-        if ranks:
-            _search(found, judge, prover, ranks)
-        if not (ranks and ranks.taken):
-            elsewhere = gains_elsewhere(found.facts, checkpoint)
+        elsewhere = gains_elsewhere(found.facts, checkpoint)
+        with schedule.kept_back(ranks.seconds() if ranks else 0.0):
             found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
             _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere))
+        if ranks:
+            _search(found, judge, prover, ranks)
         Finaliser(found, duels, prover, schedule).settle()
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:

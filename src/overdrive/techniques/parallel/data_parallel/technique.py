@@ -47,6 +47,7 @@ class DataParallel(Technique):
     name = "data_parallel"
     contract = Contract.ROUNDING
     targets = ("forward", "backward")
+    conflicts = ("affinity", "threads")  # the cores are shared out among the ranks
     order = 95  # outside of all others, which act on this rank's part
     knobs = (
         Knob("ranks", 2, "as how many processes the program runs", low=2),
