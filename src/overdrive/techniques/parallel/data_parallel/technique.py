@@ -55,7 +55,7 @@ class DataParallel(Technique):
     )
 
     def applies(self, facts: Facts) -> str | None:
-        return "it takes several processes: `overdrive tune --ranks auto` tries it, `overdrive run --ranks N` takes it"
+        return "it takes several processes: `overdrive tune --ranks auto` tries it on top of the plan that it finds"
 
     def ranks(self, settings: Settings) -> int:
         return int(settings["ranks"])
