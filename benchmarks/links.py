@@ -149,7 +149,9 @@ def main() -> None:
                 flush=True,
             )
     errors = sorted(abs(each["foretold"] / each["measured"] - 1) for each in rows)
-    print(f"off by {statistics.median(errors):.0%} in the median, {errors[-1]:.0%} at worst; netem: {refused or 'there'}")
+    print(
+        f"off by {statistics.median(errors):.0%} in the median, {errors[-1]:.0%} at worst; netem: {refused or 'there'}"
+    )
     here = {"machine": machine(), "versions": versions()}
     del here["machine"]["available_bytes"]
     found = {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0], "netem": refused, "rows": rows}

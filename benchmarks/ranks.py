@@ -57,7 +57,9 @@ def ran(way: str, name: str, steps: int, words: tuple[str, ...]) -> dict[str, ob
         done = subprocess.run(words_of, capture_output=True, text=True, env=environment, cwd=folder, timeout=600)
     told = [line for line in done.stdout.splitlines() if line.startswith("result ")]
     if done.returncode or len(told) != 1:
-        raise SystemExit(f"{' '.join(words_of)} ended with {done.returncode}:\n{done.stdout[-800:]}{done.stderr[-2500:]}")
+        raise SystemExit(
+            f"{' '.join(words_of)} ended with {done.returncode}:\n{done.stdout[-800:]}{done.stderr[-2500:]}"
+        )
     return json.loads(told[0].removeprefix("result "))
 
 

@@ -138,9 +138,7 @@ def stated_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_stated
 
 
-def asked(
-    ranks: tuple[int, int], memory: int | None, link: Link | Measured | None, stated: Stated
-) -> OnRanks | Sizes:
+def asked(ranks: tuple[int, int], memory: int | None, link: Link | Measured | None, stated: Stated) -> OnRanks | Sizes:
     """What does not go together ends the command."""
     first, last = ranks
     if first == last:

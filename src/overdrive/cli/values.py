@@ -13,8 +13,8 @@ from overdrive.core.metric import Metric, MetricError
 from overdrive.core.objective import Objective, ObjectiveError, bytes_in
 
 if TYPE_CHECKING:
-    from overdrive.machine.pool.curve import Measured
     from overdrive.core.tune_result import Price
+    from overdrive.machine.pool.curve import Measured
     from overdrive.search.domain import Wish
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"

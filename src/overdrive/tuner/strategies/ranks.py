@@ -1,4 +1,4 @@
-"""The strategy of `tune --ranks`: the plan that was found, in one process against 2, 4, ... ranks at the same batches."""
+"""The strategy of `tune --ranks`: the plan that was found, in one process against 2, 4, ... ranks."""
 
 from __future__ import annotations
 
