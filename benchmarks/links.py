@@ -5,8 +5,8 @@ python benchmarks/links.py [--only MODEL,...] [--rates 1,10]     writes benchmar
 Each rank is in a network namespace of its own, with one core; a pair of virtual interfaces connects them, of which the
 kernel's token bucket (`tc ... tbf`) lets so many Gbit/s pass. Latencies are what the kernel takes: a delay would need
 `netem`, which not every kernel has (it is tried, and what it says is kept). For each rate the pool is measured between
-the namespaces, a step is foretold from its file (`doctor --for --ranks 2 --link pool.json`, on one core), and then two
-ranks make such steps between the namespaces.
+the namespaces, a step is foretold from its file (as `doctor --for --ranks 2 --link pool.json` does, on one core), and
+before and after that two ranks make such steps between the namespaces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from overdrive.cli.layout import technique_of
+from overdrive.core.program import Program
+from overdrive.insight.requirements.ranks import foretold as planned
+from overdrive.insight.requirements.ranks import ranks_of
 from overdrive.machine.inventory import machine, versions
+from overdrive.machine.pool.curve import Measured
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "links.json"
@@ -101,19 +106,17 @@ def pool(folder: str) -> Path:
     return Path(folder) / "0" / "pool.json"
 
 
-def foretold(words: tuple[str, ...], steps: int, pool_of: Path, folder: str) -> float:
-    """Seconds a step, by `doctor`, on one core."""
+def foretold(words: tuple[str, ...], steps: int, curve: Path) -> float:
+    """Seconds a step, by the planner, on one core."""
     name, *others = words
-    asked = ["taskset", "-c", "0", sys.executable, "-m", "overdrive", "doctor", "--for", "--quick", "--ranks", "2"]
-    asked += ["--link", str(pool_of), "--json", "told.json", PORTED, name, "plain", str(steps * 20), *others]
-    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=400)
-    if done.returncode:
-        raise SystemExit(done.stdout[-500:] + done.stderr[-1500:])
-    layouts = json.loads((Path(folder) / "told.json").read_text())["layouts"]
-    row = next(each for each in layouts if each["layout"] == "data=2")
-    if row["seconds"] is None:
-        raise SystemExit(f"{name}: {row['why']}")
-    return float(row["seconds"])
+    program = Program(PORTED, arguments=(name, "plain", str(20 * steps), *others))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {0})  # and with it all that is started
+    try:
+        there = ranks_of(2, Measured.kept(curve.read_text(), curve.name), quick=True)
+        return planned(program, technique_of("data=2", 2), there).seconds
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def measured(words: tuple[str, ...], steps: int, folder: str) -> float:
@@ -131,23 +134,20 @@ def main() -> None:
     rows = []
     refused = ""
     for gigabits in map(float, options.rates.split(",")):
-        for name in options.only.split(","):
-            words, steps = MODELS[name]
-            with link(gigabits), tempfile.TemporaryDirectory(prefix="links-") as folder:
-                curve = pool(folder)
-                fit = json.loads(curve.read_text())["fits"]["all_reduce"]
-                took = measured(words, steps, folder)
-                told = foretold(words, steps, curve, folder)
-                again = measured(words, steps, folder)
-                refused = delay_says()
-            took = statistics.fmean([took, again])
+        with link(gigabits), tempfile.TemporaryDirectory(prefix="links-") as folder:
+            curve = pool(folder)
+            fit = json.loads(curve.read_text())["fits"]["all_reduce"]
             rate = fit["bytes_per_second"] and fit["bytes_per_second"] * 8e-9
-            rows.append({"gbit": gigabits, "model": name, "foretold": told, "measured": took, "fit": fit})
-            print(
-                f"{gigabits:g} Gbit/s (all-reduce: {rate or 0:.2f} Gbit/s, {fit['latency_seconds'] * 1e6:.0f} us) "
-                f"{name}: {told * 1e3:.1f} ms foretold, {took * 1e3:.1f} measured: {told / took - 1:+.0%}",
-                flush=True,
-            )
+            print(f"{gigabits:g} Gbit/s: all-reduce {rate or 0:.2f} Gbit/s, {fit['latency_seconds'] * 1e6:.0f} us")
+            for name in options.only.split(","):
+                words, steps = MODELS[name]
+                first = measured(words, steps, folder)
+                told = foretold(words, steps, curve)
+                took = statistics.fmean([first, measured(words, steps, folder)])
+                rows.append({"gbit": gigabits, "model": name, "foretold": told, "measured": took, "fit": fit})
+                print(f"{name}: {told * 1e3:.1f} ms foretold, {took * 1e3:.1f} measured: {told / took - 1:+.0%}")
+                sys.stdout.flush()
+            refused = delay_says()
     errors = sorted(abs(each["foretold"] / each["measured"] - 1) for each in rows)
     print(
         f"off by {statistics.median(errors):.0%} in the median, {errors[-1]:.0%} at worst; netem: {refused or 'there'}"

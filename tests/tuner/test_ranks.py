@@ -135,7 +135,7 @@ def test_ranks_join_the_plan_that_was_found_and_the_whole_is_proved_on_them(
     assert {"one", "other", NAME} in [set(each) for each in proved]
     assert found.proof and found.proof.level is Contract.ROUNDING
     assert found.confirmation and found.confirmation.new.techniques == found.best()
-    assert any("2 ranks, with one + other on each, make 1." in note for note in found.notes)
+    assert any("2 ranks, with one + other on each, make 1." in note for note in found.notes), found.notes
 
 
 def test_ranks_that_lose_against_the_plan_are_left_out_though_they_win_against_the_plain_program(

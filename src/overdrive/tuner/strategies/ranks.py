@@ -44,6 +44,8 @@ class Ranks:
         return min(needed, _SHARE_AT_MOST * self._schedule.seconds_left())
 
     def ask(self) -> Candidate | None:
+        if self._sizes and self._found.wanted() == "memory":
+            self._sizes, self._against = [], "ranks save no memory that is known"
         if self._sizes:
             out = names_of(self._out())
             candidate = Candidate(((catalogue()[_NAME], {"ranks": self._sizes.pop(0)}),), replaces=out)
@@ -104,7 +106,7 @@ class Ranks:
             return "ranks are for programs that train in PyTorch"
         if found.contract is Contract.EXACT:
             return "ranks sum in another order, which the level exact does not allow"
-        return "ranks save no memory that is known" if found.wanted() == "memory" else ""
+        return ""
 
     def _kind(self) -> str:
         return "GPU" if self._found.facts.device == "cuda" else "core"
@@ -129,7 +131,7 @@ def _efficiency(adopted: Adopted, plan: Sequence[Adopted]) -> str:
     share = f", {speedup.estimate / ranks:.0%} for each" if speedup else ""
     under = " under the plan that was found for it" if adopted.duel.old.techniques else ""
     beside = [each.name for each in plan if each is not adopted and each.name != adopted.name]
-    with_them = f", with {' + '.join(beside)} on each" if beside else ""
+    with_them = f", with {' + '.join(beside)} on each," if beside else ""
     return (
         f"{ranks} ranks{with_them} make {gain}{under} at the same batches{share}; the memory told is that of one of "
         "them."
