@@ -86,7 +86,7 @@ def test_a_plan_says_how_many_ranks_run(script: Write, warm_python: Run, overdri
     one = warm_python("train.py", *words, cwd=path.parent)
     many = overdrive("run", "train.py", *words, cwd=path.parent)
     assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-4), many.stderr
-    assert "train.overdrive.toml (sample_cache, fused_optimizer, data_parallel)" in many.stderr
+    assert "train.overdrive.toml (fused_optimizer, sample_cache, data_parallel)" in many.stderr
 
 
 def test_a_run_that_survives_takes_ranks_alone_of_such_a_plan(script: Write, warm_python: Run, overdrive: Run) -> None:

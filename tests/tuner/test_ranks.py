@@ -185,9 +185,8 @@ def test_time_is_kept_for_ranks_while_others_are_tried(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(**{f"number{each}": {"expected_saving": 0.3} for each in range(8)})
-    gains = {f"number{each}": 1.03 for each in range(8)}
+    gains = {f"number{each}": 1.06 for each in range(8)}
     made = program({**gains, NAME: 1.6}, jitter=0.05, spread=0.02, takes_time=True).enter(monkeypatch)
-    found = searched(tmp_path, budget=300.0, ranks=2)
-    assert any(NAME in dict(spec.techniques) for spec in made.started)
+    found = searched(tmp_path, budget=240.0, ranks=2)
     assert NAME in chosen(found)
-    assert made.spent < 330
+    assert made.spent < 260

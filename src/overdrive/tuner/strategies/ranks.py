@@ -16,7 +16,7 @@ from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
 _NAME = "data_parallel"
-_SHARE_AT_MOST = 1 / 3  # of the time that is left when the search begins
+_SHARE_AT_MOST = 1 / 2  # of the time that is left when the search begins
 
 
 class Ranks:
