@@ -34,7 +34,9 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         earlier=checkpoint.earlier_duels(),
     )
     duels = DuelRunner(pool, checkpoint, progress)
-    found.note(*neighbours())
+    found.note(*(others := neighbours()))
+    for sentence in others:
+        progress.outcome(sentence)  # at once: whoever may wait for a quieter hour need not wait for the end of this one
     pool.until = found.deadline()
     prover = Control(found, duels, request.metric, request.margin).run()
     pool.until = found.deadline()  # which the control may have found to be sooner
