@@ -39,9 +39,10 @@ class Ranks:
             self._against = f"this machine has one {self._kind()} for it"
 
     def seconds(self) -> float:
-        """That are to be kept for it while other techniques are looked for."""
-        needed = len(self._sizes) * self._schedule.seconds_to_adopt(catalogue()[_NAME].contract, 0.0)
-        return min(needed, _SHARE_AT_MOST * self._schedule.seconds_left())
+        """That are to be kept for it while other techniques are looked for; none where they would be too few for it."""
+        one = self._schedule.seconds_to_adopt(catalogue()[_NAME].contract, 0.0)
+        most = _SHARE_AT_MOST * self._schedule.seconds_left()
+        return min(len(self._sizes) * one, most) if one <= most else 0.0
 
     def ask(self) -> Candidate | None:
         if self._sizes and self._found.wanted() == "memory":
