@@ -39,11 +39,10 @@ class Finaliser:
         """The plan so far. It is called again when more has joined it: what was proved before stays, whatever comes."""
         found = self._found
         searched = list(found.adopted)
-        if found.proof is None or not self._plan_proof.proved(searched):
-            self._attribute()
-            self._plan_proof.run(searched)
-            if found.attribution is None and found.screened.choice:  # something was dropped
-                found.attribute(found.screened.attribution(found.best()))
+        self._attribute()
+        self._plan_proof.run(searched)
+        if found.attribution is None and found.screened.choice:  # something was dropped
+            found.attribute(found.screened.attribution(found.best()))
 
     def confirm(self) -> None:
         if any(not each.needed for each in self._found.adopted):

@@ -63,11 +63,6 @@ class PlanProof:
             self._drop(name, "there was no time left to prove the whole plan with it", None)
         self._go_back((*outcome.culprits, *outcome.left))
 
-    def proved(self, plan: Sequence[Adopted]) -> bool:
-        """Whether this very plan was proved as a whole."""
-        known = self._proved.get(frozenset(each.name for each in plan if not each.needed))
-        return known is not None and _chosen(known.members) == _chosen(plan)
-
     def _proved_before(self) -> list[str]:
         """The most of the plan that was proved when this was run before."""
         chosen = _chosen(self._plan)
@@ -98,7 +93,8 @@ class PlanProof:
         """Whether the plan of these is proved; None: there is no time to tell."""
         found, key = self._found, frozenset(names)
         members = tuple(each for each in self._plan if each.needed or each.name in key)
-        if self.proved(members):
+        known = self._proved.get(key)
+        if known and _chosen(known.members) == _chosen(members):
             return True
         while True:
             found.plan_is(members)
@@ -206,6 +202,7 @@ class PlanProof:
             return False
         self._progress.outcome("no time for another proof: the plan that was proved stays as it is")
         found.put_back(searched, check)
+        self._proved[frozenset(each.name for each in searched if not each.needed)] = _Proved(tuple(searched), check)
         return True
 
     def _loosened(self, each: Adopted, level: Contract) -> Adopted:

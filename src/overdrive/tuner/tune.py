@@ -55,8 +55,10 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             _search(found, judge, prover, ranks)
         finaliser.prove()
         while schedule.proved_sooner(found.proof) and greedy.has_time_now():
+            proved = found.best()
             _search(found, judge, prover, greedy)
-            finaliser.prove()
+            if found.best() != proved:
+                finaliser.prove()
         finaliser.confirm()
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:
