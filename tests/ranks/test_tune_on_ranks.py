@@ -136,7 +136,7 @@ def test_ranks_that_pay_come_into_a_plan_and_ranks_that_do_not_are_told(
     assert re.search(r"2 ranks.* make [12]\.\d\dx", told.stdout.replace("\n", " ")), told.stdout
     quick = path.with_name("quick.py")
     quick.write_text(SLOW.replace("sleep(len(x) * 2e-3)", "pass"))
-    words = ("--techniques", "fused_optimizer", "--budget", "1m")
+    words = ("--techniques", "fused_optimizer", "--budget", "3m")
     told = overdrive("tune", "--ranks", "2", *words, "quick.py", "9000", cwd=path.parent, timeout=400)
     assert "The plan is for one process: no number of ranks was seen to be faster." in told.stdout.replace("\n", " ")
     assert re.search(r"data_parallel +slower: 0\.\d+x \[", told.stdout)
