@@ -41,8 +41,10 @@ def command(way: str, name: str, steps: int, words: tuple[str, ...]) -> list[str
     ported = [PORTED, name, way if way in ("accelerate", "lightning") else "plain", str(steps), *words]
     python = [sys.executable]
     if way == "accelerate":
-        launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(RANKS), "--num_machines", "1"]
-        return [*python, *launch, "--mixed_precision", "no", "--dynamo_backend", "no", *ported]
+        # With --cpu it starts one process, or several by mpirun alone; the ported script says that it is for CPUs.
+        launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(RANKS)]
+        launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        return [*python, *launch, *ported]
     if way == "overdrive":
         return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *ported]
     return [*python, *ported]

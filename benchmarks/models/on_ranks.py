@@ -63,6 +63,7 @@ def accelerate(program, args, data, steps):
     from accelerate.utils import DataLoaderConfiguration
 
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(split_batches=True))
+    assert accelerator.num_processes == RANKS
     loader = DataLoader(data, args.batch_size, shuffle=True, drop_last=True)
     model = program.make_model(args)
     model, optimizer, loader = accelerator.prepare(model, program.make_optimizer(model), loader)
