@@ -50,7 +50,8 @@ def searched(program: Simulated, journal: Path, budget: float = 40.0, seed: int 
     try:
         metric, goal = Metric("Accuracy"), Goal(True)
         order = Search(PARAMETERS, domains, metric, goal, budget, engine, program.run, lambda text: None)
-        defaults = order.defaults()
+        with engine.sharing.turn("beginning"):
+            defaults = order.defaults()
         trials = order.trials(defaults)
         best = order.best(defaults, trials)
         comparison = order.comparison(defaults, best) if best else None

@@ -28,7 +28,7 @@ from overdrive.report import search as report
 from overdrive.report.search_page import page
 from overdrive.search.conduct import SearchRequest, conduct, curve_of
 from overdrive.search.domain import DomainError, Wish, sensible
-from overdrive.search.engine import Busy, Damaged, NoOptuna
+from overdrive.search.engine import Damaged, NoOptuna
 from overdrive.search.goal import Goal, GoalError
 from overdrive.search.listing import CannotList, listing
 from overdrive.search.parameters import UnknownParameter
@@ -105,6 +105,13 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     "regular expression with one group, or evaluate() for what a function returned. The training loss, if not given.",
 )
 @click.option(
+    "--judge-by",
+    "judge",
+    type=MetricName(),
+    help="The metric of the final comparison, of data that the search does not see: 'Test accuracy', where --metric is "
+    "that of the validation.",
+)
+@click.option(
     "--goal", default="best", show_default=True, help="best, or a value that the metric is to reach: '97 soonest'."
 )
 @click.option("--maximize", "direction", flag_value="maximize", help="More of the metric is better.")
@@ -123,6 +130,7 @@ def command(
     only_curve: bool,
     wishes: tuple[Wish, ...],
     metric: Metric | None,
+    judge: Metric | None,
     goal: str,
     direction: str | None,
     budget: float,
@@ -155,7 +163,9 @@ def command(
             if only_list:
                 sys.exit(show_list(program, json_path))
             aim = Goal.parse(goal, metric, direction or "")
-            request = SearchRequest(program, wishes, metric, aim, budget, plan_path)
+            if judge and (aim.target is not None or judge.is_loss or judge.function):
+                fail("--judge-by takes a number that the program prints, and no goal that is a time.")
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))
@@ -163,5 +173,5 @@ def command(
             fail(f"{error}.")
         except (CannotList, CannotSearch) as error:
             fail(why_it_fails(str(error)), 1)
-        except (NoOptuna, Busy, Damaged) as error:
+        except (NoOptuna, Damaged) as error:
             fail(str(error), 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +37,7 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
+_VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
 _WORTH_KNOWLEDGE = 15  # default runs in the budget
 
 
@@ -48,6 +51,7 @@ class SearchRequest:
     goal: Goal
     budget: float  # seconds
     plan: Path | None = None
+    judge: Metric | None = None  # of the comparison
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -59,7 +63,7 @@ class SearchRequest:
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
     """
     Raises:
-        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, Damaged, PlanError.
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
     check_optuna()  # first: what comes now takes a run of the program
@@ -77,6 +81,8 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         so_far = journal.with_suffix(".json")
         tell(f"how far it is: overdrive report {so_far}")
         order = Search(parameters, domains, request.metric, request.goal, request.budget, engine, runs.run, tell)
+        if request.judge:
+            order = replace(order, judge=request.judge.name, judged=replace(runs, metric=request.judge).run)
 
         def keep(found: SearchResult) -> SearchResult:
             found = replace(found, plan=str(request.plan or "") if techniques else "")
@@ -112,16 +118,18 @@ def _sizes(domain: Domain) -> list[int]:
 
 def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object]) -> SearchResult:
     """`keep`: told what it has come to after each run."""
-    defaults = order.defaults(lambda: _hint(runs.output))
-    runs.total = defaults.progress
     name = runs.program.command()
+    with order.engine.sharing.turn("beginning"):  # of several processes one makes it
+        defaults = order.defaults(lambda: _hint(runs.output))
+        runs.total = defaults.progress
+        _check_judge(order, runs)
+        notes = _begin_with_knowledge(order, runs, defaults)
 
     def so_far(made: Sequence[Tried]) -> None:
         keep(replace(order.result(name, defaults, made, None, order.best(defaults, made)), verdict=RUNNING))
 
     order = replace(order, keep=so_far)
     try:
-        notes = _begin_with_knowledge(order, runs, defaults)
         trials = order.trials(defaults)
     except KeyboardInterrupt:
         best = order.best(defaults, order.engine.runs())
@@ -216,16 +224,39 @@ def _techniques(plan: Path | None) -> tuple[Chosen, ...]:
 def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: Sequence[Chosen]) -> Path:
     """One for each search: its program, what is varied and for what; a longer budget goes on with it."""
     program = request.program
-    wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques))
+    judge = (request.judge.name,) if request.judge else ()
+    wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques, *judge))
     key = hashlib.sha256("\0".join((program.identity(), wanted, fingerprint())).encode()).hexdigest()[:24]
     return default_path().parent / "searches" / f"{program.stem[:40]}-{key}.journal"
 
 
-def _hint(output: str) -> str:
-    """Words of the program's output that stand before numbers."""
+def _words(output: str) -> list[str]:
+    """Of the program's output, that stand before numbers."""
     words = {template.split("#")[0].strip(" :=,|[(") for template in series(output)}
-    known = sorted(word for word in words if word and len(word) < 30)[:6]
+    return sorted(word for word in words if word and len(word) < 30)
+
+
+def _hint(output: str) -> str:
+    known = _words(output)[:6]
     return f" It prints numbers after: {', '.join(known)}." if known else ""
+
+
+def _check_judge(order: Search, runs: Runs) -> None:
+    """After the default run.
+
+    Raises:
+        CannotSearch: it has no such metric.
+    """
+    if not runs.output:  # it was made by another process
+        return
+    if order.judge:
+        if not math.isfinite(Metric(order.judge).value((), runs.output, None)):
+            raise CannotSearch(f"There is nothing to judge by: {Metric(order.judge).missing()}.{_hint(runs.output)}")
+    elif _VALIDATION.search(order.metric.name) and order.goal.target is None:
+        for word in _words(runs.output):
+            if _TEST.search(word):
+                order.tell(f"--judge-by {shlex.quote(word)} would compare on data that the selection does not see")
+                return
 
 
 def _command(program: Program, parameters: Sequence[Parameter], values: Values) -> tuple[str, tuple[str, ...]]:

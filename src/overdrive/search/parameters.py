@@ -6,7 +6,16 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import CONSTANT, ENVIRONMENT, INPUT, LITERAL, OPTION, WRITTEN, ValuePlace
+from overdrive.core.hyperparameters import (
+    CONSTANT,
+    ENVIRONMENT,
+    IMPORTED,
+    INPUT,
+    LITERAL,
+    OPTION,
+    WRITTEN,
+    ValuePlace,
+)
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
@@ -46,7 +55,7 @@ class Parameter:
         first = self.places[0]
         if first.kind == OPTION:
             return f"option {first.name}"
-        if first.kind == CONSTANT:
+        if first.kind in (CONSTANT, IMPORTED):
             return f"constant {first.name} ({first.where})"
         if first.kind == ENVIRONMENT:
             return f"variable {first.name} of the environment"
@@ -117,7 +126,7 @@ def parameters_of(
 
 def _is_told_by_what_it_moves(place: ValuePlace) -> bool:
     """Of what a program writes or asks for, that which may well be no hyperparameter."""
-    return place.kind == LITERAL or (place.kind == ENVIRONMENT and not means(place.name))
+    return place.kind == LITERAL or (place.kind in (ENVIRONMENT, IMPORTED) and not means(place.name))
 
 
 def _rank(parameter: Parameter) -> int:
@@ -154,7 +163,8 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
         for place in parameter.places:
             if place.kind == OPTION:
                 words = _without(words, place)
-                words += option_words(place, value)
+                at = words.index(place.before) if place.before in words else len(words)
+                words[at:at] = option_words(place, value)
             else:
                 keys[place.key] = value
     return Program(program.target, tuple(words), program.module), keys

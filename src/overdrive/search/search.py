@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from overdrive.core.interval import Interval
 from overdrive.core.metric import Metric
@@ -22,6 +25,8 @@ _SHARE_OF_COMPARISON = 0.4  # of the budget
 _FEWEST_PAIRS, _MOST_PAIRS = 3, 10
 _FEWEST_RUNS = 3  # of a search that is worth its name
 _SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
+_LATER = 1.25  # times the soonest time to the target: by so much a time of one run may be off
+_LOOK_AGAIN = 1.0  # seconds, for what another process is at
 _ALPHA = 0.025  # on either side
 _REPEATS = 20  # proposals that were tried already: the values are used up
 
@@ -46,6 +51,8 @@ class Search:
     run: RunOne
     tell: Callable[[str], None]
     keep: Callable[[list[Tried]], None] = lambda runs: None  # told of all runs so far, after each
+    judge: str = ""  # the metric of the comparison, where it is another one, ...
+    judged: RunOne | None = None  # ... and who makes its runs
 
     def defaults(self, hint: Callable[[], str] = str) -> Tried:
         """The program as it is, to its end.
@@ -81,37 +88,66 @@ class Search:
 
     def pairs(self, defaults: Tried) -> int:
         """How many pairs of runs the comparison is given: fixed before the search."""
-        each = 2 * defaults.seconds
+        each = 2 * self._span(defaults)
         return max(_FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
 
     def trials(self, defaults: Tried) -> list[Tried]:
-        """Configurations until the time for the comparison has come; those of before included."""
-        most = self.budget - 2 * defaults.seconds * self.pairs(defaults)
-        self.engine.expect(int(most / defaults.seconds))
-        done = {_key(run.values): run for run in self.engine.runs()}
-        if not self.engine.runs() and all(self.domains[each.name].holds(each.default) for each in self.parameters):
-            self.engine.enqueue({each.name: each.default for each in self.parameters})
-            done[_key({each.name: each.default for each in self.parameters})] = defaults
-        repeats = 0
-        while repeats < _REPEATS and self.engine.seconds_remembered() + defaults.seconds <= most:
-            number, values = self.engine.ask()
-            known = done.get(_key(values))
-            repeats = repeats + 1 if known else 0
-            run = known or self._one(number, values, defaults)
-            again = replace(run, number=number, values=values, seconds=0.0 if known else run.seconds)
-            self.engine.tell(again, self.goal.score(again, _SLOWER * defaults.seconds))
-            done[_key(values)] = again
-            self.keep(self.made())
-        return self.made()
+        """Configurations until the time for the comparison has come; those of before and of other processes included.
+
+        Returns when no process is at one any more, so that all see the same.
+        """
+        most = self.budget - 2 * self._span(defaults) * self.pairs(defaults)
+        self.engine.expect(int(most / self._span(defaults)))
+        own = {each.name: each.default for each in self.parameters}
+        if not self.engine.runs() and all(self.domains[name].holds(value) for name, value in own.items()):
+            self.engine.enqueue(own)
+        others = 0
+
+        def room(at_it: int) -> bool:
+            nonlocal others
+            others = at_it
+            left = most - self.engine.seconds_remembered() - at_it * self._span(defaults)
+            return self._repeats() < _REPEATS and self._span(defaults) <= left
+
+        while True:
+            if asked := self.engine.ask(room):
+                self._one(*asked, defaults, _key(own))
+                self.keep(self.made())
+            elif not others:
+                return self.made()
+            else:
+                time.sleep(_LOOK_AGAIN)
+
+    def _repeats(self) -> int:
+        """How many of the last proposals had been tried."""
+        return sum(1 for _ in takewhile(lambda run: not run.seconds, reversed(self.engine.runs())))
+
+    def _span(self, defaults: Tried) -> float:
+        """Seconds that a run takes: with a target no longer than until that is reached."""
+        return defaults.reached if defaults.reached is not None else defaults.seconds
 
     def made(self) -> list[Tried]:
         """The runs of the search so far."""
         return [run for run in self.engine.runs() if run.seconds]
 
-    def _one(self, number: int, values: Mapping[str, Value], defaults: Tried) -> Tried:
-        self.tell(f"{number}: {shown(values)}")
-        watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
-        return self.run(values, 0, _SLOWER * defaults.seconds + 5.0, watch)
+    def _one(self, number: int, values: Mapping[str, Value], defaults: Tried, own: str) -> None:
+        """Make this run, where it is none that was made before. `own`: the key of the defaults."""
+        key = _key(values)
+        while key in {_key(each) for other, each in self.engine.under_way().items() if other < number}:
+            time.sleep(_LOOK_AGAIN)
+        patience = _SLOWER * defaults.seconds
+        known = {own: defaults, **{_key(run.values): run for run in self.engine.runs()}}.get(key)
+        if known is None:
+            self.tell(f"{number}: {shown(values)}")
+            watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
+            run = self.run(values, 0, self._soon_enough(defaults), watch)
+        again = replace(known or run, number=number, values=values, seconds=0.0 if known else run.seconds)
+        self.engine.tell(again, self.goal.score(again, patience))
+
+    def _soon_enough(self, defaults: Tried) -> float:
+        """Seconds after which a run is given up: none that comes so late would be chosen."""
+        patience = _SLOWER * defaults.seconds + 5.0
+        return min([patience, *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached)])
 
     def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
         """The configuration with the best score, where that is better than the defaults'."""
@@ -123,14 +159,7 @@ class Search:
 
     def comparison(self, defaults: Tried, chosen: Tried) -> SeedComparison:
         """Both under the same seeds, none of which the search has seen."""
-        arms: list[tuple[Tried, Tried]] = []
-        most = self.pairs(defaults)
-        for seed in range(1, most + 1):
-            each = sum(run.seconds for run in arms[-1]) if arms else defaults.seconds + chosen.seconds
-            if len(arms) >= _FEWEST_PAIRS and self.engine.seconds_remembered() + each > self.budget:
-                break
-            self.tell(f"comparison on fresh seeds, pair {seed} of {most}")
-            arms.append((self._seeded({}, seed, defaults), self._seeded(chosen.values, seed, defaults)))
+        arms = self._arms(defaults, chosen)
         patience = _SLOWER * defaults.seconds
         apparent = (self.goal.score(defaults, patience) or 0.0) - (self.goal.score(chosen, patience) or 0.0)
         return SeedComparison(
@@ -140,6 +169,45 @@ class Search:
             self._gain(arms),
             apparent,
         )
+
+    def _arms(self, defaults: Tried, chosen: Tried) -> list[tuple[Tried, Tried]]:
+        """Pairs of runs. Each process takes the next one that nobody is at; in the end all have all of them."""
+        most = self.pairs(defaults)
+        others = 0
+        for seed in range(1, most + 1):
+            with self.engine.sharing.claim(_pair(seed, chosen)) as mine:
+                if not mine:
+                    others += 1
+                elif not self._pair_of(seed, most, defaults, chosen, others):
+                    break
+        arms: list[tuple[Tried, Tried]] = []
+        for seed in range(1, most + 1):
+            with self.engine.sharing.turn(_pair(seed, chosen)):
+                pair = self._pair_of(seed, most, defaults, chosen)
+            if pair is None:
+                break
+            arms.append(pair)
+        return arms
+
+    def _pair_of(
+        self, seed: int, most: int, defaults: Tried, chosen: Tried, others: int = 0
+    ) -> tuple[Tried, Tried] | None:
+        """As it was made, or made now; None where the budget does not hold another one.
+
+        Args:
+            others: pairs that other processes are at.
+        """
+        names = [_seeded(values, seed) for values in ({}, chosen.values)]
+        known = [self.engine.recall(name) for name in names]
+        if known[0] and known[1]:
+            return known[0], known[1]
+        before = [self.engine.recall(_seeded(values, seed - 1)) for values in ({}, chosen.values)]
+        each = sum(run.seconds for run in before if run) if all(before) else defaults.seconds + chosen.seconds
+        left = self.budget - self.engine.seconds_remembered() - others * each
+        if seed > _FEWEST_PAIRS and each > left:
+            return None
+        self.tell(f"comparison on fresh seeds, pair {seed} of {most}")
+        return self._run_seeded({}, seed, defaults), self._run_seeded(chosen.values, seed, defaults)
 
     def _gain(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval:
         """Endless where a run failed or has no metric.
@@ -161,11 +229,12 @@ class Search:
         table = np.array(scores, dtype=float)
         return paired(table[:, 1], table[:, 0], _ALPHA)
 
-    def _seeded(self, values: Mapping[str, Value], seed: int, defaults: Tried) -> Tried:
-        name = f"seed {seed}: {_key(values)}"
+    def _run_seeded(self, values: Mapping[str, Value], seed: int, defaults: Tried) -> Tried:
+        name = _seeded(values, seed)
         known = self.engine.recall(name)
         if known is None:
-            known = self.run(values, seed, _SLOWER * defaults.seconds + 5.0, None)
+            run = self.judged or self.run
+            known = run(values, seed, _SLOWER * defaults.seconds + 5.0, None)
             self.engine.remember(name, known)
         return known
 
@@ -195,6 +264,7 @@ class Search:
             chosen=dict(chosen.values) if chosen else {},
             comparison=comparison,
             importances=self.engine.importances(),
+            judge=self.judge,
         )
 
 
@@ -216,6 +286,16 @@ def shown(values: Mapping[str, Value]) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
+
+
+def _seeded(values: Mapping[str, Value], seed: int) -> str:
+    """By which a run of the comparison is remembered."""
+    return f"seed {seed}: {_key(values)}"
+
+
+def _pair(seed: int, chosen: Tried) -> str:
+    """By which it is claimed, as a file's name."""
+    return f"pair-{seed}-{zlib.crc32(_key(chosen.values).encode()):08x}"
 
 
 def _key(values: Mapping[str, Value]) -> str:
