@@ -118,7 +118,13 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 @click.option(
     "--minimize", "direction", flag_value="minimize", help="Less of it is. Its name decides, if neither is given."
 )
-@click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time to spend at most.")
+@click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time of all runs together, at most.")
+@click.option(
+    "--study",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder of the search, for processes on other machines or GPUs to share. The same command started again "
+    "joins a search in any case.",
+)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan that all runs are made under.")
 @click.option("--no-plan", is_flag=True, help="Make all runs under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
@@ -134,6 +140,7 @@ def command(
     goal: str,
     direction: str | None,
     budget: float,
+    study: Path | None,
     plan_path: Path | None,
     no_plan: bool,
     output: Path | None,
@@ -165,7 +172,7 @@ def command(
             aim = Goal.parse(goal, metric, direction or "")
             if judge and (aim.target is not None or judge.is_loss or judge.function):
                 fail("--judge-by takes a number that the program prints, and no goal that is a time.")
-            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge)
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))

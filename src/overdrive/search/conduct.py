@@ -52,6 +52,7 @@ class SearchRequest:
     budget: float  # seconds
     plan: Path | None = None
     judge: Metric | None = None  # of the comparison
+    study: Path | None = None  # the folder that processes share, be their machines or GPUs others
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -226,8 +227,10 @@ def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: 
     program = request.program
     judge = (request.judge.name,) if request.judge else ()
     wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques, *judge))
-    key = hashlib.sha256("\0".join((program.identity(), wanted, fingerprint())).encode()).hexdigest()[:24]
-    return default_path().parent / "searches" / f"{program.stem[:40]}-{key}.journal"
+    machine = "" if request.study else fingerprint()
+    key = hashlib.sha256("\0".join((program.identity(), wanted, machine)).encode()).hexdigest()[:24]
+    folder = request.study.absolute() if request.study else default_path().parent / "searches"
+    return folder / f"{program.stem[:40]}-{key}.journal"
 
 
 def _words(output: str) -> list[str]:

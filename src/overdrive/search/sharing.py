@@ -34,7 +34,7 @@ class Sharing:
     def alone(self) -> bool:
         """Whether no other process is at this search."""
         others = [each.name for each in self._folder.iterdir() if each.name != self.name and len(each.name) == 32]
-        return not any([self.lives(name) for name in others])
+        return not any(self.lives(name) for name in others)
 
     def lives(self, name: str) -> bool:
         """Whether the process of this name still is. What a dead one left is cleared away."""
