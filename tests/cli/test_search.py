@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -144,23 +145,26 @@ def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, warm
 
 @pytest.mark.fault(15)
 def test_two_at_once_share_the_search(project: Make, overdrive: Run) -> None:
-    body = "import os, time; time.sleep(0.2); print('made with', lr, os.environ.get('PLACE'))"
-    folder = project(body).parent
-    words = ("search", "--metric", "Accuracy", "--budget", "20s", "--study", "shared", "--vary", "lr=0.01..2", "train.py")
-    commands = [[sys.executable, "-m", "overdrive", *words, "--json", f"{number}.json"] for number in range(2)]
-    commands = [[*each[:-3], *each[-2:], each[-3]] for each in commands]  # the program comes last
+    folder = project("import time; time.sleep(0.2)").parent
+    words = ("search", "--metric", "Accuracy", "--budget", "60s", "--study", "shared", "--vary", VALUES)
     processes = [
-        subprocess.Popen(each, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": str(number + 1)}, stdout=subprocess.PIPE)
-        for number, each in enumerate(commands)
+        subprocess.Popen(
+            [sys.executable, "-m", "overdrive", *words, "--json", f"{number}.json", "train.py"],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": str(number + 1)},  # as if on other machines
+            stdout=subprocess.PIPE,
+        )
+        for number in range(2)
     ]
     told = [process.communicate(timeout=120)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], told
     results = [json.loads((folder / f"{number}.json").read_text()) for number in range(2)]
     assert results[0]["trials"] == results[1]["trials"] and results[0]["comparison"] == results[1]["comparison"]
     assert sum(text.count("the program as it is") for text in told) == 1
-    made = [line.split("] ", 1)[1] for text in told for line in text.splitlines() if ": lr " in line or "pair " in line]
-    assert len(made) == len(set(made)) and results[0]["spent"] <= 20.0
-    assert all("lr " in text for text in told)
+    lines = [line for text in told for line in text.splitlines() if line.startswith("[")]
+    made = [line for line in lines if re.search(r"\d: lr |, pair ", line)]
+    assert len(made) == len(results[0]["trials"]) + len(results[0]["comparison"]["seeds"])
+    assert results[0]["spent"] <= 60.0
     assert list((folder / "shared").glob("*.journal"))
 
 
@@ -169,12 +173,12 @@ def test_two_at_once_share_the_search(project: Make, overdrive: Run) -> None:
 def test_the_command_killed_20_times_repeats_no_finished_run(project: Make, overdrive: Run) -> None:
     """At any moment: as it starts, within a run, between two."""
     folder = project("import time; time.sleep(0.1)").parent
-    words = ("search", "--metric", "Accuracy", "--budget", "25s", "--study", "s", "--vary", "lr=0.01..2", "train.py")
+    words = ("search", "--metric", "Accuracy", "--budget", "150s", "--study", "s", "--vary", "lr=0.01..2", "train.py")
     chance, told, killed = random.Random(0), "", 0
     for _ in range(20):
         process = subprocess.Popen([sys.executable, "-m", "overdrive", *words], cwd=folder, stdout=subprocess.PIPE)
         try:
-            process.wait(timeout=chance.uniform(0.5, 5.0))
+            process.wait(timeout=chance.uniform(0.5, 12.0))
         except subprocess.TimeoutExpired:
             process.kill()
             killed += 1
@@ -184,9 +188,9 @@ def test_the_command_killed_20_times_repeats_no_finished_run(project: Make, over
     told += done.stdout
     result = json.loads((folder / "result.json").read_text())
     finished = [run["values"]["lr"] for run in result["trials"]]
-    assert len(finished) == len(set(finished)) and result["spent"] <= 25.0
+    assert len(finished) == len(set(finished)) and result["spent"] <= 150.0
     # What was begun anew is what a killed process was at: one run for each kill at most.
-    begun = [line for line in told.splitlines() if ": lr " in line]
+    begun = re.findall(r"\d: lr ", told)
     assert killed >= 5 and len(finished) <= len(begun) <= len(finished) + killed
 
 
