@@ -66,7 +66,8 @@ def test_a_module_with_a_mistake_fails_as_it_would(folder: Path) -> None:
 
 def test_a_constant_that_was_set_anew_may_be_a_word_of_the_command_line() -> None:
     place = ValuePlace(CONSTANT, "batch_size", 12, "train.py:3")
-    assert has_still(SimpleNamespace(batch_size=12), place, {}) and not as_word(SimpleNamespace(batch_size=12), place, {})
+    as_it_was = SimpleNamespace(batch_size=12)
+    assert has_still(as_it_was, place, {}) and not as_word(as_it_was, place, {})
     word = as_word(SimpleNamespace(batch_size=64), place, {})
     assert word and (word.kind, word.name, word.value) == ("word", "--batch_size", 64)
     assert as_word(SimpleNamespace(batch_size="many"), place, {}) is None
