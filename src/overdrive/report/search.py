@@ -160,11 +160,11 @@ def notes(result: SearchResult) -> list[str]:
     unit = " s" if result.target is not None else ""
     gain = found.gain
     if math.isfinite(gain.low):
-        lost = found.apparent - gain.estimate
-        by = f"of {result.judge} " if result.judge else ""
+        by = f" of {result.judge}" if result.judge else ""
+        selected = "" if by else f": {_selection(found.apparent, found.apparent - gain.estimate)}"
         said.append(
-            f"In the search its gain was {found.apparent:.4g}{unit}, on fresh seeds {gain.estimate:.4g}{unit} {by}"
-            f"[{gain.low:.4g}, {gain.high:.4g}]: {_selection(found.apparent, lost)}"
+            f"In the search its gain was {found.apparent:.4g}{unit}, on fresh seeds{by} {gain.estimate:.4g}{unit} "
+            f"[{gain.low:.4g}, {gain.high:.4g}]{selected or '.'}"
         )
     if result.target is not None:  # runs are over as they reach it
         return said

@@ -25,6 +25,7 @@ from overdrive.core.settings import Chosen, Value
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
 from overdrive.search.batch_curve import batch_curve
+from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
@@ -120,7 +121,8 @@ def _sizes(domain: Domain) -> list[int]:
 def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object]) -> SearchResult:
     """`keep`: told what it has come to after each run."""
     name = runs.program.command()
-    with order.engine.sharing.turn("beginning"):  # of several processes one makes it
+    waits = lambda: order.tell("another process begins this search: it is shared")  # noqa: E731
+    with order.engine.sharing.turn("beginning", waits):
         defaults = order.defaults(lambda: _hint(runs.output))
         runs.total = defaults.progress
         _check_judge(order, runs)
@@ -138,7 +140,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         order.tell(f"best so far, not compared on fresh seeds: {what}")
         raise
     best = order.best(defaults, trials)
-    comparison = order.comparison(defaults, best) if best else None
+    comparison = Comparison(order, defaults, best).made() if best else None
     result = replace(order.result(name, defaults, trials, comparison, best), notes=notes)
     if best is None:
         return result

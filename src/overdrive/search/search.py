@@ -1,19 +1,16 @@
-"""The search: the defaults first, then configurations until the time for the comparison has come, then that."""
+"""The search: the defaults first, then configurations until the time for the comparison has come (`comparison`)."""
 
 from __future__ import annotations
 
 import math
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from overdrive.core.interval import Interval
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
 from overdrive.core.settings import Value
-from overdrive.evidence.student import paired
 from overdrive.search.domain import Domain
 from overdrive.search.engine import Engine
 from overdrive.search.goal import Goal
@@ -22,12 +19,11 @@ from overdrive.search.runs import UNITS, OnProgress
 
 DEFAULTS = "defaults"
 _SHARE_OF_COMPARISON = 0.4  # of the budget
-_FEWEST_PAIRS, _MOST_PAIRS = 3, 10
+FEWEST_PAIRS, _MOST_PAIRS = 3, 10
 _FEWEST_RUNS = 3  # of a search that is worth its name
-_SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
+SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
 _LATER = 1.25  # times the soonest time to the target: by so much a time of one run may be off
 _LOOK_AGAIN = 1.0  # seconds, for what another process is at
-_ALPHA = 0.025  # on either side
 _REPEATS = 20  # proposals that were tried already: the values are used up
 
 # Runs a configuration under a seed for so many seconds at most.
@@ -77,11 +73,11 @@ class Search:
             if known.metric is None:
                 raise CannotSearch(f"There is nothing to compare: {self.metric.missing()}.{hint()}")
             self.engine.remember(DEFAULTS, known)
-        needed = known.seconds * (1 + _FEWEST_RUNS + 2 * _FEWEST_PAIRS)
+        needed = known.seconds * (1 + _FEWEST_RUNS + 2 * FEWEST_PAIRS)
         if needed > self.budget:
             raise CannotSearch(
                 f"A run takes {_seconds(known.seconds)}: {_FEWEST_RUNS} configurations and a comparison of "
-                f"{_FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or "
+                f"{FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or "
                 "have the program train for less."
             )
         return known
@@ -89,7 +85,7 @@ class Search:
     def pairs(self, defaults: Tried) -> int:
         """How many pairs of runs the comparison is given: fixed before the search."""
         each = 2 * self._span(defaults)
-        return max(_FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
+        return max(FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
 
     def trials(self, defaults: Tried) -> list[Tried]:
         """Configurations until the time for the comparison has come; those of before and of other processes included.
@@ -101,7 +97,7 @@ class Search:
         own = {each.name: each.default for each in self.parameters}
         if not self.engine.runs() and all(self.domains[name].holds(value) for name, value in own.items()):
             self.engine.enqueue(own)
-        others = 0
+        others, waiting = 0, False
 
         def room(at_it: int) -> bool:
             nonlocal others
@@ -111,11 +107,14 @@ class Search:
 
         while True:
             if asked := self.engine.ask(room):
-                self._one(*asked, defaults, _key(own))
+                self._one(*asked, defaults, key_of(own))
                 self.keep(self.made())
             elif not others:
                 return self.made()
             else:
+                if not waiting:
+                    self.tell("waiting for runs that other processes are at")
+                waiting = True
                 time.sleep(_LOOK_AGAIN)
 
     def _repeats(self) -> int:
@@ -132,11 +131,11 @@ class Search:
 
     def _one(self, number: int, values: Mapping[str, Value], defaults: Tried, own: str) -> None:
         """Make this run, where it is none that was made before. `own`: the key of the defaults."""
-        key = _key(values)
-        while key in {_key(each) for other, each in self.engine.under_way().items() if other < number}:
+        key = key_of(values)
+        while key in {key_of(each) for other, each in self.engine.under_way().items() if other < number}:
             time.sleep(_LOOK_AGAIN)
-        patience = _SLOWER * defaults.seconds
-        known = {own: defaults, **{_key(run.values): run for run in self.engine.runs()}}.get(key)
+        patience = SLOWER * defaults.seconds
+        known = {own: defaults, **{key_of(run.values): run for run in self.engine.runs()}}.get(key)
         if known is None:
             self.tell(f"{number}: {shown(values)}")
             watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
@@ -146,97 +145,16 @@ class Search:
 
     def _soon_enough(self, defaults: Tried) -> float:
         """Seconds after which a run is given up: none that comes so late would be chosen."""
-        patience = _SLOWER * defaults.seconds + 5.0
+        patience = SLOWER * defaults.seconds + 5.0
         return min([patience, *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached)])
 
     def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
         """The configuration with the best score, where that is better than the defaults'."""
-        patience = _SLOWER * defaults.seconds
+        patience = SLOWER * defaults.seconds
         scores = [(score, run) for run in trials if (score := self.goal.score(run, patience)) is not None]
         score, run = min(scores, key=lambda each: each[0], default=(math.inf, None))
         its = self.goal.score(defaults, patience)
         return run if run is not None and its is not None and score < its else None
-
-    def comparison(self, defaults: Tried, chosen: Tried) -> SeedComparison:
-        """Both under the same seeds, none of which the search has seen."""
-        arms = self._arms(defaults, chosen)
-        patience = _SLOWER * defaults.seconds
-        apparent = (self.goal.score(defaults, patience) or 0.0) - (self.goal.score(chosen, patience) or 0.0)
-        return SeedComparison(
-            tuple(range(1, len(arms) + 1)),
-            tuple(one for one, _ in arms),
-            tuple(other for _, other in arms),
-            self._gain(arms),
-            apparent,
-        )
-
-    def _arms(self, defaults: Tried, chosen: Tried) -> list[tuple[Tried, Tried]]:
-        """Pairs of runs. Each process takes the next one that nobody is at; in the end all have all of them."""
-        most = self.pairs(defaults)
-        others = 0
-        for seed in range(1, most + 1):
-            with self.engine.sharing.claim(_pair(seed, chosen)) as mine:
-                if not mine:
-                    others += 1
-                elif not self._pair_of(seed, most, defaults, chosen, others):
-                    break
-        arms: list[tuple[Tried, Tried]] = []
-        for seed in range(1, most + 1):
-            with self.engine.sharing.turn(_pair(seed, chosen)):
-                pair = self._pair_of(seed, most, defaults, chosen)
-            if pair is None:
-                break
-            arms.append(pair)
-        return arms
-
-    def _pair_of(
-        self, seed: int, most: int, defaults: Tried, chosen: Tried, others: int = 0
-    ) -> tuple[Tried, Tried] | None:
-        """As it was made, or made now; None where the budget does not hold another one.
-
-        Args:
-            others: pairs that other processes are at.
-        """
-        names = [_seeded(values, seed) for values in ({}, chosen.values)]
-        known = [self.engine.recall(name) for name in names]
-        if known[0] and known[1]:
-            return known[0], known[1]
-        before = [self.engine.recall(_seeded(values, seed - 1)) for values in ({}, chosen.values)]
-        each = sum(run.seconds for run in before if run) if all(before) else defaults.seconds + chosen.seconds
-        left = self.budget - self.engine.seconds_remembered() - others * each
-        if seed > _FEWEST_PAIRS and each > left:
-            return None
-        self.tell(f"comparison on fresh seeds, pair {seed} of {most}")
-        return self._run_seeded({}, seed, defaults), self._run_seeded(chosen.values, seed, defaults)
-
-    def _gain(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval:
-        """Endless where a run failed or has no metric.
-
-        A default that never reached the target counts with the time that it ran, which favours the defaults; a chosen
-        one that never did establishes nothing.
-        """
-        import numpy as np
-
-        if any(run.state != "complete" for pair in arms for run in pair):
-            return Interval(-math.inf, math.nan, math.inf)
-        scores: list[tuple[float | None, float | None]]
-        if self.goal.target is not None:
-            scores = [(one.reached or one.seconds, other.reached) for one, other in arms]
-        else:
-            scores = [(self.goal.score(one, 0.0), self.goal.score(other, 0.0)) for one, other in arms]
-        if any(each is None or not math.isfinite(each) for pair in scores for each in pair):
-            return Interval(-math.inf, math.nan, math.inf)
-        table = np.array(scores, dtype=float)
-        return paired(table[:, 1], table[:, 0], _ALPHA)
-
-    def _run_seeded(self, values: Mapping[str, Value], seed: int, defaults: Tried) -> Tried:
-        name = _seeded(values, seed)
-        known = self.engine.recall(name)
-        if known is None:
-            run = self.judged or self.run
-            known = run(values, seed, _SLOWER * defaults.seconds + 5.0, None)
-            self.engine.remember(name, known)
-        return known
 
     def result(
         self,
@@ -288,15 +206,5 @@ def _seconds(value: float) -> str:
     return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
 
 
-def _seeded(values: Mapping[str, Value], seed: int) -> str:
-    """By which a run of the comparison is remembered."""
-    return f"seed {seed}: {_key(values)}"
-
-
-def _pair(seed: int, chosen: Tried) -> str:
-    """By which it is claimed, as a file's name."""
-    return f"pair-{seed}-{zlib.crc32(_key(chosen.values).encode()):08x}"
-
-
-def _key(values: Mapping[str, Value]) -> str:
+def key_of(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))

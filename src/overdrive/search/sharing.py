@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,11 +28,12 @@ class Sharing:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.name = uuid.uuid4().hex
         self.writing = Writing(self._folder / "writing")
-        self._life = _opened(self._folder / self.name)
-        fcntl.flock(self._life, fcntl.LOCK_EX)
+        with self.writing:  # no other one looks before it is locked
+            self._life = _opened(self._folder / self.name)
+            fcntl.flock(self._life, fcntl.LOCK_EX)
 
     def alone(self) -> bool:
-        """Whether no other process is at this search."""
+        """Whether no other process is at this search. For who holds `writing`."""
         others = [each.name for each in self._folder.iterdir() if each.name != self.name and len(each.name) == 32]
         return not any(self.lives(name) for name in others)
 
@@ -45,9 +46,8 @@ class Sharing:
         except OSError:
             return False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            if not _taken(handle):
+                return True
         finally:
             os.close(handle)
         with suppress(OSError):
@@ -55,26 +55,25 @@ class Sharing:
         return False
 
     @contextmanager
-    def turn(self, what: str) -> Iterator[None]:
-        """For this process only, meanwhile; waits for the one before."""
-        handle = _opened(self._folder / what)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    def turn(self, what: str, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """For this process only, meanwhile. `waits`: called where it has to wait for another one."""
+        with self._held(what) as (handle, mine):
+            if not mine:
+                waits()
+                fcntl.flock(handle, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(handle)
 
     @contextmanager
     def claim(self, what: str) -> Iterator[bool]:
         """As `turn`, but false where another process is at it."""
+        with self._held(what) as (_, mine):
+            yield mine
+
+    @contextmanager
+    def _held(self, what: str) -> Iterator[tuple[int, bool]]:
         handle = _opened(self._folder / what)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            yield handle, _taken(handle)
         finally:
             os.close(handle)
 
@@ -114,6 +113,14 @@ class Writing:
 
     def close(self) -> None:
         os.close(self._handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _opened(path: Path) -> int:
