@@ -101,6 +101,10 @@ def test_with_a_target_a_run_is_over_as_it_is_there_or_too_late(
     there = runs.run({}, 0, 60.0)
     assert there.state == "complete" and there.reached is not None and there.progress < 864
     assert there.seconds < default.seconds
+    seen: list[int] = []
+    runs.length = 1e6  # seconds of the default run: by these its progress is counted
+    runs.run({}, 0, 60.0, lambda unit, score: bool(seen.append(unit)))
+    assert not seen
     slow = runs.run({"lr": 1e-5}, 0, there.reached, lambda unit, score: False)
     assert slow.state == "pruned" and not slow.why and slow.reached is None
 

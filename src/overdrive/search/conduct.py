@@ -125,6 +125,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     with order.engine.sharing.turn("beginning", waits):
         defaults = order.defaults(lambda: _hint(runs.output))
         runs.total = defaults.progress
+        runs.length = defaults.seconds if order.goal.target is not None else 0.0
         _check_judge(order, runs)
         notes = _begin_with_knowledge(order, runs, defaults)
 

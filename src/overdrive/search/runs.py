@@ -39,6 +39,7 @@ class Runs:
     """
     Attributes:
         total: the default run's progress (samples; steps where no loader tells); 0: not known yet.
+        length: the default run's seconds, by which progress is counted where the goal is a time; 0: not known yet.
         techniques: of the program's speed plan.
     """
 
@@ -49,6 +50,7 @@ class Runs:
     goal: Goal
     techniques: tuple[Chosen, ...] = ()
     total: float = 0.0
+    length: float = 0.0
     output: str = field(default="", init=False)  # of the last run
 
     def run(self, values: Values, seed: int, seconds: float, watch: OnProgress | None = None) -> Tried:
@@ -134,7 +136,7 @@ class _RunUnderWay:
         timed = self._runs.goal.target is not None and not self._runs.metric.is_loss  # a loss is a mean of what it sees
         seconds = _CHUNK_SECONDS / 4 if timed else _CHUNK_SECONDS
         steps = max(1, round(seconds * block.steps / max(block.seconds, 1e-6))) if self._steps > 1 else 1
-        if self._runs.total and self._watch:  # as far as the next unit
+        if self._runs.total and self._watch and not self._runs.length:  # as far as the next unit
             left = (self._unit + 1) * self._runs.total / UNITS - self._progress
             steps = min(steps, max(1, math.ceil(left * self._steps / self._progress)))
         return min(steps, 2 * self._steps)
@@ -148,14 +150,22 @@ class _RunUnderWay:
         elif not metric.function:
             self._metric = metric.value((), self._trial.output_tail(_MOST_OUTPUT), None)
         self._note()
-        total = self._runs.total
-        if total and self._reached is not None:
+        if self._runs.total and self._reached is not None:
             return "complete"
-        unit = int(UNITS * self._progress / total) if total else 0
+        unit = int(UNITS * self._done())
         if not self._watch or unit <= self._unit or not math.isfinite(self._metric):
             return ""
         self._unit = unit
         return "pruned" if unit < UNITS and self._watch(unit, self._runs.goal.signed(self._metric)) else ""
+
+    def _done(self) -> float:
+        """How much of what the default run takes: of its samples, or of its seconds where these are what counts.
+
+        A larger batch that is behind at equal samples may be ahead at equal time.
+        """
+        if self._runs.length:
+            return (time.monotonic() - self._began) / self._runs.length
+        return self._progress / self._runs.total if self._runs.total else 0.0
 
     def _note(self) -> None:
         if self._reached is None and self._runs.goal.met(self._metric):
