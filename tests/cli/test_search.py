@@ -164,7 +164,8 @@ def test_two_at_once_share_the_search(project: Make, overdrive: Run) -> None:
     made = [line for line in lines if re.search(r"\d: lr |, pair ", line)]
     assert len(made) == len(results[0]["trials"]) + len(results[0]["comparison"]["seeds"])
     assert results[0]["spent"] <= 60.0
-    assert list((folder / "shared").glob("*.journal"))
+    told_again = overdrive("report", "shared", cwd=folder)
+    assert told_again.returncode == 0 and "fresh seeds" in told_again.stdout, told_again.stderr
 
 
 @pytest.mark.long
