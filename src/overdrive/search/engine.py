@@ -221,13 +221,13 @@ def _opened(optuna: Any, path: Path, lock: Writing) -> Any:
     """The study in this journal, whose last line may be half written: what Optuna adds would stand behind it."""
     from optuna.storages.journal import JournalFileBackend
 
-    class Backend(JournalFileBackend):  # type: ignore[misc]
+    class Backend(JournalFileBackend):
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
             with lock:
                 _end_with_a_whole_line(path)
                 super().append_logs(logs)
 
-    known = optuna.storages.JournalStorage(Backend(str(path), lock))
+    known = optuna.storages.JournalStorage(Backend(str(path), lock))  # type: ignore[arg-type]
     return optuna.create_study(storage=known, study_name="search", load_if_exists=True, direction="minimize")
 
 
