@@ -125,7 +125,7 @@ def main():
     model = nn.Sequential(nn.Linear(5, own_settings.HIDDEN), nn.Linear(own_settings.HIDDEN, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=Config.lr)
     {LOOP.replace(chr(10), chr(10) + "    ")}
-    print("at the end", model[0].out_features)
+    print("at the end", model[0].out_features, own_settings.OTHER)
 main()
 """
 COMMANDS = f"""
@@ -183,7 +183,7 @@ def pool() -> Iterator[TrialPool]:
 
 
 def listed(pool: TrialPool, path: Path, *words: str) -> dict[str, Parameter]:
-    return {each.name: each for each in listing(pool, Program(str(path), words)).parameters}
+    return {each.name: each for each in listing(pool, Program(str(path), words)).parameters if each.told}
 
 
 def test_values_that_stand_nowhere_by_name_are_found_at_the_seams(
@@ -274,8 +274,8 @@ def test_constants_of_a_module_that_the_program_imports(pool: TrialPool, script:
     assert found["batch-size"].place == "constant BATCH (own_settings.py:1)"
     assert found["width"].place == "constant HIDDEN (own_settings.py:2)"
     assert not any(each.places[0].name == "OTHER" for each in found.values())  # it may be anything
-    told = output(pool, path, {"batch-size": 32, "width": 24})
-    assert "given 32" in told and "at the end 24" in told
+    told = output(pool, path, {"batch-size": 32, "width": 24, "other": 5})  # but it is set where it is asked for
+    assert "given 32" in told and "at the end 24 5" in told
     assert own.read_text().startswith("BATCH = 16")
 
 

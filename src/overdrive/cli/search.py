@@ -43,7 +43,8 @@ def show_list(program: Program, json_path: Path | None) -> int:
     """
     with TrialPool() as pool:
         found = listing(pool, program)
-    rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in found.parameters]
+    told = [each for each in found.parameters if each.told]
+    rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in told]
     report.parameters(rows, program.command(), console_beside(json_path))
     fields = ("name", "default", "place", "moves", "range")
     listed = [dict(zip(fields, row, strict=True)) for row in rows]
