@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.core.own_lock import OwnLock
+from overdrive.techniques.kernels.compared import Compared
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
-_CHECKED_SHAPES = 16
 _NO_POOL = "no max pool of 2 x 2 elements in steps of 2 was called"
 
 
@@ -85,32 +84,27 @@ class FastMaxPool(Technique):
             building = Building("max_pool/max_pool.c")
         except CannotBuild as error:
             raise CannotInstall(str(error)) from None
-        made: list[MaxPool] = []
-        checked: set[Any] = set()
-        first = OwnLock()  # a program may call its model from several threads
+
+        def load() -> MaxPool:
+            from overdrive.kernels.max_pool.operator import MaxPool
+
+            return MaxPool(building)
+
+        kernel = Compared(load)
 
         def answer(plain: Any, args: Any, kwargs: Any) -> Any:
-            from overdrive.kernels.max_pool.operator import MaxPool, fits
+            from overdrive.kernels.max_pool.operator import fits
 
-            with first:
-                if not made:
-                    made.append(MaxPool(building))
-                    if wrong := made[0].differs(plain):
-                        raise CannotInstall(wrong)
-            pool = made[0]
+            pool = kernel.get(plain)
             if not fits(args, kwargs):
                 return None
             x = args[0]
-            kind = x.dtype, x.shape, x.stride()
-            if kind not in checked and len(checked) < _CHECKED_SHAPES:
-                if wrong := pool.differs_on(plain, x):
-                    raise CannotInstall(wrong)
-                checked.add(kind)
+            kernel.check((x.dtype, x.shape, x.stride()), lambda: pool.differs_on(plain, x))
             return pool(x)
 
         def first_step(optimizer: Any) -> None:
             seams.step_ends.unsubscribe(first_step)
-            if not checked:
+            if not kernel.checked:
                 raise CannotInstall(_NO_POOL)
 
         seams.operator_called("max_pool2d").subscribe(answer)

@@ -1,0 +1,1 @@
+"""Batch normalisation on a CPU while training: the C source and the operator."""
