@@ -184,10 +184,12 @@ def prepare(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from overdrive.techniques.host import affinity
 
         monkeypatch.setattr(affinity, "one_a_core", lambda cores: frozenset(sorted(cores)[:1]))
-    if name == "fast_batch_norm":
-        from overdrive.kernels.batch_norm import operator
+    if name in ("fast_batch_norm", "fast_dropout"):
+        from overdrive.kernels.batch_norm import operator as norms
+        from overdrive.kernels.dropout import operator as drops
 
-        monkeypatch.setattr(operator, "LEAST", 1)
+        monkeypatch.setattr(norms, "LEAST", 1)
+        monkeypatch.setattr(drops, "LEAST", 1)
     if name == "fft_convolution":
         from overdrive.techniques.layout import fft_convolution
 

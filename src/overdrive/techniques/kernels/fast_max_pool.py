@@ -20,7 +20,7 @@ _NO_POOL = "no max pool of 2 x 2 elements in steps of 2, or of 3 x 3 in steps of
 
 
 class FastMaxPool(Technique):
-    """Max pooling of 2 x 2 or 3 x 3 elements on a CPU by kernels of Overdrive's own, compiled when the program starts.
+    """Max pooling of 2 x 2 or 3 x 3 elements on a CPU by kernels of Overdrive, compiled when the program starts.
 
     What it does: `max_pool2d` of 2 x 2 elements in steps of 2 (`nn.MaxPool2d(2)`), which torch computes element by
     element, is done in vector registers, 16 windows at a time, in 32 bits and in bf16; what the backward pass needs
