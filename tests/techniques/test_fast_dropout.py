@@ -133,6 +133,18 @@ def test_where_another_thread_draws_torch_does(kernel: Dropout, monkeypatch: pyt
     assert plain[:2] == ours[:2]
 
 
+def test_where_there_is_no_memory_for_the_product_torch_draws_the_same(kernel: Dropout) -> None:
+    class Full(torch.Tensor):
+        def __mul__(self, other: Any) -> Any:
+            raise MemoryError
+
+    torch.manual_seed(0)
+    before = torch.default_generator.get_state()
+    with pytest.raises(MemoryError):
+        kernel("dropout", torch.ones(50).as_subclass(Full), 0.3)
+    assert torch.equal(torch.default_generator.get_state(), before)
+
+
 def test_gradients_can_be_differentiated_again_and_graphs_are_torchs(kernel: Dropout) -> None:
     found = []
     for way in (lambda x: torch.dropout(x, 0.3, True), lambda x: kernel("dropout", x, 0.3)):

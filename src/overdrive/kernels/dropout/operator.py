@@ -47,9 +47,14 @@ class Dropout:
         Args:
             name: `dropout`, or `dropout_` where `x` is changed.
         """
-        with torch.no_grad():
-            noise = torch.ops.overdrive.dropout_noise(x, p)
-        return x.mul_(noise) if name == "dropout_" else x * noise
+        before = torch.default_generator.get_state()
+        try:
+            with torch.no_grad():
+                noise = torch.ops.overdrive.dropout_noise(x, p)
+            return x.mul_(noise) if name == "dropout_" else x * noise
+        except Exception:  # out of memory, say: torch is to draw the same numbers then
+            torch.default_generator.set_state(before)
+            raise
 
     def differs(self, plain: Any) -> str | None:
         """In what it differs from torch's `plain`, where it does. The generator's state is put back."""

@@ -20,7 +20,7 @@ _NAMES = ("dropout", "dropout_")
 
 
 class FastDropout(Technique):
-    """Dropout on a CPU from torch's own random numbers, by a kernel of Overdrive's own, compiled as the program starts.
+    """Dropout on a CPU from torch's own random numbers, by a kernel of Overdrive, compiled as the program starts.
 
     What it does: torch asks its generator for two words of 32 bits for each number that may be dropped, one after
     another and on one core, whatever the number of cores. The kernel makes the same words (the generator is a
