@@ -89,6 +89,7 @@ def test_it_is_an_operator_like_torchs(kernel: Dropout) -> None:
     assert set(told.values()) == {"SUCCESS"}
 
 
+@pytest.mark.filterwarnings("error::torch.jit.TracerWarning")
 @pytest.mark.parametrize(
     ("drop", "dtype"),
     [
@@ -98,6 +99,7 @@ def test_it_is_an_operator_like_torchs(kernel: Dropout) -> None:
         (nn.Dropout(0.3).eval(), torch.float32),
         (nn.AlphaDropout(0.3), torch.float32),
         (lambda x: F.dropout(x.t(), 0.3).t(), torch.float32),
+        (lambda x: torch.jit.trace(F.dropout, x, check_trace=False)(x), torch.float32),
         (lambda x: torch.func.vmap(F.dropout, randomness="different")(x), torch.float32),
     ],
 )

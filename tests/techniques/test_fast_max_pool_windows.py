@@ -80,7 +80,14 @@ def test_all_sizes_come_to_the_same_bits(threads: int, kernel: Windows) -> None:
                 torch.randn(2, channels, height, width, generator=generator),
                 torch.randint(-1, 2, (2, channels, height, width), generator=generator).float(),  # many equal ones
             ):
-                for step, pad, up in ((1, 0, False), (1, 1, True), (2, 0, False), (2, 0, True), (2, 1, False), (2, 1, True)):
+                for step, pad, up in (
+                    (1, 0, False),
+                    (1, 1, True),
+                    (2, 0, False),
+                    (2, 0, True),
+                    (2, 1, False),
+                    (2, 1, True),
+                ):
                     if min(height, width) + 2 * pad >= 3:
                         assert kernel.differs_on(torch.max_pool2d, x, step, pad, up) is None
     finally:

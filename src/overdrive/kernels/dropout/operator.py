@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from overdrive.kernels.build import Building
+from overdrive.kernels.plain import of_floats
 
 LEAST = 8192  # numbers: torch needs 8 ns for each, this 0.7 and 25 us of Python
 _STATE = 5056  # bytes of a generator's state, as `dropout.c` reads it
 _CASES = ((1, 0.5), (311, 0.25), (312, 0.1), (313, 1 / 3), (2000, 0.9), (20000, 0.2))  # numbers, and the share dropped
-_KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, float] | None:
@@ -19,11 +19,9 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tens
     not one that is done here."""
     given = dict(zip(("input", "p", "train"), args, strict=False)) | kwargs
     x, p = given.get("input"), given.get("p")
-    if given.get("train") is not True or type(p) is not float or not 0 < p < 1 or type(x) not in _KINDS:
+    if given.get("train") is not True or type(p) is not float or not 0 < p < 1 or not of_floats(x):
         return None
-    if x.dtype is not torch.float32 or x.device.type != "cpu" or x.layout is not torch.strided or x.numel() < LEAST:
-        return None
-    return (x, p) if x.is_contiguous() and not x.is_neg() else None
+    return (x, p) if x.is_contiguous() and x.numel() >= LEAST else None
 
 
 class Dropout:

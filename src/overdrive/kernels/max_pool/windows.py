@@ -11,6 +11,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from overdrive.kernels.build import Building
+from overdrive.kernels.plain import of_floats
 
 LEAST = 2048  # numbers of the result: torch needs 30 to 75 ns for each, and Python 50 us for a call
 _NAMES = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
@@ -24,11 +25,11 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tens
     given = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
     given |= dict(zip(_NAMES, args, strict=False)) | kwargs
     x, step, pad = given.get("input"), _one(given["stride"]), _one(given["padding"])
-    if x is None or x.dim() != 4 or x.dtype is not torch.float32 or x.device.type != "cpu" or x.layout is not torch.strided:
+    if not of_floats(x) or x.dim() != 4:
         return None
     if _one(given.get("kernel_size")) != 3 or step not in (1, 2) or pad not in (0, 1) or _one(given["dilation"]) != 1:
         return None
-    if not x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) or x.is_neg():
+    if not x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last):
         return None  # with one channel it is in both orders
     if min(x.shape[2:]) + 2 * pad < 3 or x.numel() < LEAST * step * step:
         return None

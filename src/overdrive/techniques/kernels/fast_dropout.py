@@ -71,8 +71,9 @@ class FastDropout(Technique):
 
         def look(name: str, plain: Any, args: Any, kwargs: Any) -> None:
             from overdrive.kernels.dropout.operator import arguments
+            from overdrive.seams.torch.tracing import traced
 
-            if name in _NAMES and True not in seen:
+            if name in _NAMES and True not in seen and not traced():
                 seen.add(arguments(args, kwargs) is not None)
 
         seams.random_drawn.subscribe(look)
@@ -97,7 +98,7 @@ class FastDropout(Technique):
             from overdrive.kernels.dropout.operator import arguments
             from overdrive.seams.torch.tracing import traced
 
-            if name not in _NAMES or (given := arguments(args, kwargs)) is None or traced():
+            if name not in _NAMES or traced() or (given := arguments(args, kwargs)) is None:
                 return None
             return kernel.get(plain if name == "dropout" else _copied(plain))(name, *given)
 
