@@ -28,7 +28,6 @@ CASES = [
     Case("compile"),
     Case("cuda_graphs"),
     Case("deferred_scalars"),
-    Case("fast_batch_norm", last=True),
     Case("fast_dropout", last=True),
     Case("fast_max_pool"),
     Case("fft_convolution", {"least": 2}),
@@ -82,12 +81,10 @@ def prepare(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(technique, "DEVICE", "cpu")
         monkeypatch.setattr(host, "Streams", host.NoStreams)
-    if case.name in ("fast_batch_norm", "fast_dropout"):
-        from overdrive.kernels.batch_norm import operator as norms
-        from overdrive.kernels.dropout import operator as drops
+    if case.name == "fast_dropout":
+        from overdrive.kernels.dropout import operator
 
-        monkeypatch.setattr(norms, "LEAST", 1)
-        monkeypatch.setattr(drops, "LEAST", 1)
+        monkeypatch.setattr(operator, "LEAST", 1)
     if case.name == "fft_convolution":
         from overdrive.techniques.layout import fft_convolution
 

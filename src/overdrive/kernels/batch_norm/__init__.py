@@ -1,1 +1,0 @@
-"""Batch normalisation on a CPU while training: the C source and the operator."""
