@@ -33,7 +33,7 @@ class FastMaxPool(Technique):
     When it helps: convolutional networks on a CPU. Forward, at batch 64 with 16 channels of 32 x 32, two cores with
     AVX-512: 2.2 ms to 0.07 in torch's usual memory order, 0.22 to 0.06 with channels last, 0.23 to 0.12 in bf16;
     backward 0.27 to 0.08, 0.13 to 0.06 and 0.26 to 0.04. Less memory, too: the pool's input is not kept for it.
-    MEASURED3
+    3 x 3 in steps of 2, one thread: 24 ms to 2.8 for 4 images of 64 x 112 x 112; a ResNet-18's step 1.03 times as fast.
 
     When it hurts: tiny images, where 25 us of Python a call are more than they save. Other windows, dilated ones,
     3 x 3 with channels last, and pools that return indices, are torch's as before; so is what is compiled or traced.
