@@ -132,7 +132,7 @@ class Case:
     workers: int = 0
     besides: tuple[Any, ...] = ()  # other techniques
     backward: bool = True  # whether faults are raised in the backward pass as well
-    last: bool = False  # what its answers change of the program (a generator) they change last, or put back: none fails after it
+    last: bool = False  # what its answers change of the program they change last, or put back: none fails after it
 
     def __str__(self) -> str:
         return "-".join((self.name, *map(str, self.settings.values())))

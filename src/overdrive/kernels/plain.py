@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
-def of_floats(x: Any) -> bool:
+def of_floats(x: Any) -> TypeGuard[torch.Tensor]:
     """Whether it is a tensor of 32-bit floats on the CPU, no subclass, with strides, and not negated lazily."""
     return (
         type(x) in _KINDS

@@ -80,7 +80,7 @@ class Disturbed(Exception):
 
 
 _compiled: dict[str, Any] = {}
-_library = torch.library.Library("overdrive", "FRAGMENT")
+_library: Any = torch.library.Library("overdrive", "FRAGMENT")  # type: ignore[no-untyped-call]
 _library.define("dropout_noise(Tensor x, float p) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
 
 

@@ -22,9 +22,10 @@ _STRANGE = (0.0, -0.0, 1.0, 1.0, float("nan"), -1.0, float("-inf"), float("inf")
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, int, int, bool] | None:
     """Of a call of `torch.max_pool2d`: the input, steps, padding and whether sizes are rounded up. None if the call is
     not one that is done here."""
-    given = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
+    given: dict[str, Any] = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
     given |= dict(zip(_NAMES, args, strict=False)) | kwargs
-    x, step, pad = given.get("input"), _one(given["stride"]), _one(given["padding"])
+    x: Any = given.get("input")
+    step, pad = _one(given["stride"]), _one(given["padding"])
     if not of_floats(x) or x.dim() != 4:
         return None
     if _one(given.get("kernel_size")) != 3 or step not in (1, 2) or pad not in (0, 1) or _one(given["dilation"]) != 1:
@@ -105,7 +106,7 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _compiled: dict[int, Any] = {}  # by steps
-_library = torch.library.Library("overdrive", "FRAGMENT")
+_library: Any = torch.library.Library("overdrive", "FRAGMENT")  # type: ignore[no-untyped-call]
 _library.define("max_pool(Tensor x, int step, int pad, bool up) -> (Tensor, Tensor)")
 
 

@@ -86,7 +86,12 @@ class FastMaxPool(Technique):
         from overdrive.kernels.build import Building, CannotBuild
 
         buildings: list[Building] = []
-        seams.on_undo(lambda: [each.forget() for each in buildings])
+
+        def forget() -> None:
+            for each in buildings:
+                each.forget()
+
+        seams.on_undo(forget)
         try:
             buildings += [Building("max_pool/max_pool.c")]
             buildings += [Building("max_pool/windows.c")]
