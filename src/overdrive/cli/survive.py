@@ -112,11 +112,11 @@ def survivor_of(
 
     listener = listen(wish.notices) if wish.notices else None
 
-    def anew(reason: str) -> NoReturn:
+    def anew(reason: str, sentence: str) -> NoReturn:
         if listener:
             listener.terminate()
             listener.wait()  # the program would find it among its own
-        say(f"the run begins from its start: {reason}")
+        say(sentence)
         os.environ[SEED] = folder.manifest["seed"]
         start_again([word for word in words if word != "--fresh"])
 

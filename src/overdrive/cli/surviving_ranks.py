@@ -149,7 +149,7 @@ def survivor_in_group(
         rank.leave()
         fail(f"{path} is not what rank 0 has there: name a folder that all machines share with --survive=FOLDER.")
 
-    def anew(reason: str) -> NoReturn:
+    def anew(reason: str, sentence: str) -> NoReturn:
         write_atomically(path / _ANEW, reason)
         if launched:
             rank.output.say(f"the run begins from its start when it is started again: {reason}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive import answers
+from overdrive.survive.batches import Batches
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.journal import Diverged
 from overdrive.survive.ours import asked_by_technique
@@ -25,13 +27,17 @@ class JournaledRun(Protocol):
     Attributes:
         steps: made so far.
         keeps_samples: its plan does.
+        is_alone: there are no other ranks, which fetch other samples.
         inside: a call that is skipped as a whole: what is asked in it is not told.
+        skips_fetches: they may be left out when it is made again.
     """
 
     journal: Journal
     steps: int
     inside: bool
     keeps_samples: bool
+    is_alone: bool
+    skips_fetches: bool
 
     @property
     def replaying(self) -> bool: ...
@@ -62,6 +68,7 @@ class Calls:
         optimizers: that the program made.
         with_gradients: which of their parameters had a gradient, when that was noted last.
         states: what they keep; from PyTorch's arrival on.
+        batches: None where fetches are always made.
     """
 
     def __init__(self, run: JournaledRun) -> None:
@@ -71,7 +78,8 @@ class Calls:
         self.with_gradients = ""
         self.states: OptimizerStates
         self._set: SetInCalls
-        self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
+        self.batches = Batches(run, self.passed_through) if run.is_alone and not run.keeps_samples else None
+        self._fetched = FetchQuestions(run.journal) if run.keeps_samples else self.batches
 
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.optimizer_states import OptimizerStates
@@ -88,8 +96,34 @@ class Calls:
         seams.value_asked.subscribe(guarded(self._value_asked))
         seams.shape_asked.subscribe(guarded(self._shape_asked))
         seams.state_asked.subscribe(guarded(self._state_asked))
+        if self.batches is not None:
+            seams.samples_fetched.subscribe(self.batches.fetched)
         if self._run.replaying:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
+
+    def fetching(self, folder: Path) -> list[Any]:
+        """What fetches left behind in this process, as JSON; the first is None where that cannot be told."""
+        from overdrive.survive import data_sets
+
+        found = self.batches.data_sets() if self.batches is not None else []
+        return [data_sets.digest_of(found), data_sets.reading(folder)]
+
+    def compare_fetching(self, folder: Path, then: list[Any]) -> None:
+        """
+        Raises:
+            OtherState: fetches left something else behind than they did.
+        """
+        from overdrive.survive.state import OtherState
+
+        (held, places), (held_then, places_then) = self.fetching(folder), then
+        if held != held_then:
+            raise OtherState("a data set holds something else")
+        if other := [each for each in [*places, *places_then] if each not in places or each not in places_then]:
+            raise OtherState(f"{other[0][0]} is read at another place")
+
+    @property
+    def skipped_fetches(self) -> bool:
+        return self.batches is not None and self.batches.skipped > 0
 
     def _next(self, kind: str, told: str) -> Any:
         try:
@@ -100,7 +134,10 @@ class Calls:
     def _answer(self, kind: str, told: str) -> Any:
         """The entry that answers this question; None where the thing itself is to."""
         if self._fetched is not None:
-            within, entry = self._fetched.answer(kind)
+            try:
+                within, entry = self._fetched.answer(kind)
+            except Diverged as error:
+                self._run.begin_anew(str(error))
             if within:
                 return entry
         return self._next(kind, told)

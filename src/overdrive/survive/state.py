@@ -218,6 +218,11 @@ def host_state() -> Any:
     return states.python, states.numpy
 
 
+def torch_state() -> bytes:
+    """Of PyTorch's generator on the CPU."""
+    return bytes(torch.get_rng_state().numpy())
+
+
 def host_told() -> list[Any]:
     """As JSON."""
     saved = States.now(with_cuda=False).plain()

@@ -28,6 +28,19 @@ def told(result: Any, given: Any) -> Any:
     return _Telling(tensors).tell(result)
 
 
+def told_alone(result: Any) -> Any:
+    """The same of what shares nothing with anything else: each tensor has all of its memory.
+
+    Raises:
+        CannotTell: likewise.
+    """
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            if leaf.requires_grad or leaf.untyped_storage().nbytes() != leaf.nbytes:
+                raise CannotTell("a part of another tensor")
+    return _Telling([]).tell(result)
+
+
 class _Telling:
     def __init__(self, given: list[torch.Tensor]) -> None:
         self._given = {id(tensor): place for place, tensor in reversed(list(enumerate(given)))}

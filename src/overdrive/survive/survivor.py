@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from overdrive.survive.under_plan import UnderPlan
 
 
+FETCHES = "fetches are made"  # a note: why those of skipped steps are not left out
+
+
 class Survivor:
     """An observer for `Session`."""
 
@@ -50,13 +53,13 @@ class Survivor:
         interval: SnapshotInterval,
         ending: Ending,
         say: Callable[[str], None],
-        start_again: Callable[[str], NoReturn],
+        start_again: Callable[[str, str], NoReturn],
         plan: UnderPlan,
         group: InGroup | None = None,
     ) -> None:
         """
         Args:
-            start_again: begins the run from its start, in this process's place; given the reason.
+            start_again: begins this process anew; given the reason, and a sentence for people.
             plan: that it runs under.
             group: of ranks that this process is one of.
         """
@@ -66,11 +69,12 @@ class Survivor:
         self.plan = plan
         self._group = group
         self._follows = group is not None and group.rank > 0
-        self.keeps_samples = plan.keeps_samples
+        self.keeps_samples, self.is_alone = plan.keeps_samples, group is None
         self.journal = Journal(folder.journal)
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get("from the start", "")  # why a run that ends here begins from its start
+        self._fetches = FETCHES in folder.notes
         self._target: Snapshot | None = None
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.files = Files(folder.path)
@@ -86,6 +90,10 @@ class Survivor:
     @property
     def replaying(self) -> bool:
         return self._target is not None
+
+    @property
+    def skips_fetches(self) -> bool:
+        return self._target is not None and self._target.header["fetching"][0] is not None and not self._fetches
 
     @property
     def warming(self) -> bool:
@@ -161,12 +169,15 @@ class Survivor:
 
     def begin_anew(self, reason: str) -> NoReturn:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
+        note, sentence = "from the start", f"the run begins from its start: {reason}"
+        if self.calls.skipped_fetches:
+            note, sentence = FETCHES, f"made again with all samples fetched, since without that {reason}"
         try:
             if not self._follows:
-                self.folder.note(**{"from the start": reason})
+                self.folder.note(**{note: reason})
             self.output.mute(False)
             end_children()
-            self._start_again(reason)
+            self._start_again(reason, sentence)
         except BaseException as error:  # the disk is full, say
             told = f"overdrive: the run cannot go on: {reason}; nor begin from its start: {reason_of(error)}\n"
             os.write(2, told.encode(errors="replace"))
@@ -278,6 +289,8 @@ class Survivor:
         if not self.journal.is_over:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
+            if self.calls.skipped_fetches:
+                self.calls.compare_fetching(self.folder.path, target.header["fetching"])
             with self.reading_alone():
                 state.make_states(heap.Heap(sys._getframe()), self.calls.states, target.header)
                 found = heap.Heap(sys._getframe())
