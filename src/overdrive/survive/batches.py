@@ -104,11 +104,13 @@ class Batches:
 
     def fetched(self, subject: Any, call: Callable[[], Any]) -> Any:
         """Around a fetch; an error in it is the program's."""
+        from overdrive.seams.torch.fetchers import in_worker
         from overdrive.seams.torch.fetches import samples_of
+        from overdrive.survive.deliveries import hand_over
 
         data_set = samples_of(subject[0])
         if data_set is None or self._run.aside():
-            return call()
+            return hand_over(data_set, call) if data_set is not None and in_worker() else call()
         replaying = self._run.replaying
         entry = (self._again if replaying else self._noted)(data_set, subject[1])
         if replaying and (made := self._skipped(entry)) is not None:
@@ -126,7 +128,7 @@ class Batches:
 
         number = self._number_of(data_set)
         self._before = state.host_state(), state.torch_state(), self._run.journal.count
-        return self._run.journal.add(BATCH, _key(indices), [], number, None, None)
+        return self._run.journal.add(BATCH, key_of(indices), [], number, None, None)
 
     def _note_batch(self, entry: Entry, batch: Any) -> None:
         from overdrive.survive import state
@@ -141,9 +143,9 @@ class Batches:
             entry[5] = words.between(host, after)
             if entry[5] is None:
                 return
-        entry[4] = self._structure(entry[3], batch)
+        entry[4] = self.structure_of(entry[3], batch)
 
-    def _structure(self, number: int, batch: Any) -> Any:
+    def structure_of(self, number: int, batch: Any) -> Any:
         """None where the batch cannot be made again without a fetch."""
         from overdrive.survive import structure
 
@@ -179,35 +181,39 @@ class Batches:
             entry = self._run.journal.next(BATCH, "a batch")
         except Diverged as error:
             self._run.begin_anew(str(error))
-        if entry[1] != _key(indices) or entry[3] != self._number_of(data_set):
+        if entry[1] != key_of(indices) or entry[3] != self._number_of(data_set):
             self._run.begin_anew("it fetches another batch than it did")
         self._to_come[entry[3]] -= 1
         return entry
 
     def _skipped(self, entry: Entry) -> tuple[Any] | None:
         """The batch of zeros; None where it is to be fetched."""
-        from overdrive.survive import structure
-
         number, told, drawn = entry[3:]
-        if told == _SAME:
-            told = self._structures[number]
-        elif told is not None:
+        if told is not None and told != _SAME:
             self._structures[number] = told
         assert self._to_come is not None
         first, last = number not in self._seen, self._to_come[number] < _LAST
         self._seen.add(number)
         if told is None or first or last or self._run.warming or not self._run.skips_fetches:
             return None
-        self.skipped += 1
         if drawn is not None:
             words.draw(drawn)
-        return (structure.made(told, (), self._passed_through),)
+        return (self.made(number, told),)
+
+    def made(self, number: int, told: Any) -> Any:
+        """A batch of zeros. `number`: of where it is from, as it was given when this was told."""
+        from overdrive.survive import structure
+
+        self.skipped += 1
+        if told != _SAME:
+            self._structures[number] = told
+        return structure.made(self._structures[number], (), self._passed_through)
 
     def _all_asked(self, entry: Entry, batch: Any) -> None:
         if self._asked:
             self._run.begin_anew("a fetch of samples asks for less than it did")
 
 
-def _key(indices: Any) -> str:
+def key_of(indices: Any) -> str:
     """Of a batch, which may be of thousands."""
     return hashlib.sha256(repr(indices).encode(errors="replace")).hexdigest()[:12]

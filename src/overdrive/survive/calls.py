@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive import answers
 from overdrive.survive.batches import Batches
+from overdrive.survive.deliveries import Deliveries
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.journal import Diverged
 from overdrive.survive.ours import asked_by_technique
@@ -79,6 +80,7 @@ class Calls:
         self.states: OptimizerStates
         self._set: SetInCalls
         self.batches = Batches(run, self.passed_through) if run.is_alone and not run.keeps_samples else None
+        self.deliveries = Deliveries(run, self.batches) if self.batches is not None else None
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else self.batches
 
     def follow(self, seams: Seams) -> None:
@@ -98,15 +100,18 @@ class Calls:
         seams.state_asked.subscribe(guarded(self._state_asked))
         if self.batches is not None:
             seams.samples_fetched.subscribe(self.batches.fetched)
+            seams.loader_opens.subscribe(guarded(self.deliveries.opened))
         if self._run.replaying:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
 
     def fetching(self, folder: Path) -> list[Any]:
-        """What fetches left behind in this process, as JSON; the first is None where that cannot be told."""
+        """What fetches left behind in this process, as JSON; the first is None where that cannot be told. And the epochs
+        with workers that are under way."""
         from overdrive.survive import data_sets
 
         found = self.batches.data_sets() if self.batches is not None else []
-        return [data_sets.digest_of(found), data_sets.reading(folder)]
+        going = self.deliveries.told() if self.deliveries is not None else {}
+        return [data_sets.digest_of(found), data_sets.reading(folder), going]
 
     def compare_fetching(self, folder: Path, then: list[Any]) -> None:
         """
@@ -115,7 +120,7 @@ class Calls:
         """
         from overdrive.survive.state import OtherState
 
-        (held, places), (held_then, places_then) = self.fetching(folder), then
+        (held, places, _), (held_then, places_then, _) = self.fetching(folder), then
         if held != held_then:
             raise OtherState("a data set holds something else")
         if other := [each for each in [*places, *places_then] if each not in places or each not in places_then]:

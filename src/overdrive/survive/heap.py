@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
+from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -83,7 +84,7 @@ class Heap:
             return
         if isinstance(thing, (types.FunctionType, types.MethodType)) and is_redirected(thing):
             return
-        if isinstance(thing, _OPAQUE) or is_of_workers(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+        if isinstance(thing, _OPAQUE) or is_of_workers(thing) or is_stand_in(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
             return
         if isinstance(thing, type) and (belongs_to_library(thing.__module__) or thing.__module__ == "builtins"):
             return

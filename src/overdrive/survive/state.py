@@ -223,6 +223,11 @@ def torch_state() -> bytes:
     return bytes(torch.get_rng_state().numpy())
 
 
+def set_states(python: Any, numpy: Any, of_torch: bytes) -> None:
+    """All three at once."""
+    States(python, numpy, torch.frombuffer(bytearray(of_torch), dtype=torch.uint8), []).restore()
+
+
 def host_told() -> list[Any]:
     """As JSON."""
     saved = States.now(with_cuda=False).plain()

@@ -138,6 +138,8 @@ class Survivor:
                 self.say(f"{told}; an older snapshot is taken")
                 continue
             self._target = found
+            if self.calls.deliveries is not None:
+                self.calls.deliveries.going = found.header["fetching"][2]
             return
 
     def __call__(self, seams: Seams) -> None:
@@ -296,6 +298,8 @@ class Survivor:
                 found = heap.Heap(sys._getframe())
                 state.put_back(found, target.header, target.block)
                 watch_graphs(found, self.calls.passed_through)
+                if self.calls.deliveries is not None:
+                    self.calls.deliveries.go_on(target.header["fetching"][2])
             assert self._rehearsed is not None
             self.output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
