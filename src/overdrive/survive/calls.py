@@ -28,7 +28,6 @@ class JournaledRun(Protocol):
     Attributes:
         steps: made so far.
         keeps_samples: its plan does.
-        is_alone: there are no other ranks, which fetch other samples.
         inside: a call that is skipped as a whole: what is asked in it is not told.
         skips_fetches: they may be left out when it is made again.
     """
@@ -37,7 +36,6 @@ class JournaledRun(Protocol):
     steps: int
     inside: bool
     keeps_samples: bool
-    is_alone: bool
     skips_fetches: bool
 
     @property
@@ -79,7 +77,7 @@ class Calls:
         self.with_gradients = ""
         self.states: OptimizerStates
         self._set: SetInCalls
-        self.batches = Batches(run, self.passed_through) if run.is_alone and not run.keeps_samples else None
+        self.batches = None if run.keeps_samples else Batches(run, self.passed_through)
         self.deliveries = Deliveries(run, self.batches) if self.batches is not None else None
         self._fetched = FetchQuestions(run.journal) if run.keeps_samples else self.batches
 

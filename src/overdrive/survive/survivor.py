@@ -24,6 +24,7 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
+from overdrive.survive.folder import FETCHES, FROM_START
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Damaged, Journal
 from overdrive.survive.recording import Recording
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.snapshot import Snapshot
     from overdrive.survive.under_plan import UnderPlan
-
-
-FETCHES = "fetches are made"  # a note: why those of skipped steps are not left out
 
 
 class Survivor:
@@ -59,7 +57,7 @@ class Survivor:
     ) -> None:
         """
         Args:
-            start_again: begins this process anew; given the reason, and a sentence for people.
+            start_again: begins this process anew; given the note that is to be taken, and the reason.
             plan: that it runs under.
             group: of ranks that this process is one of.
         """
@@ -69,11 +67,11 @@ class Survivor:
         self.plan = plan
         self._group = group
         self._follows = group is not None and group.rank > 0
-        self.keeps_samples, self.is_alone = plan.keeps_samples, group is None
+        self.keeps_samples = plan.keeps_samples
         self.journal = Journal(folder.journal)
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
-        self.why_not: str = folder.notes.get("from the start", "")  # why a run that ends here begins from its start
+        self.why_not: str = folder.notes.get(FROM_START, "")  # why a run that ends here begins from its start
         self._fetches = FETCHES in folder.notes
         self._target: Snapshot | None = None
         self._process, self._thread = os.getpid(), threading.get_ident()
@@ -171,15 +169,13 @@ class Survivor:
 
     def begin_anew(self, reason: str) -> NoReturn:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
-        note, sentence = "from the start", f"the run begins from its start: {reason}"
-        if self.calls.skipped_fetches:
-            note, sentence = FETCHES, f"made again with all samples fetched, since without that {reason}"
+        note = FETCHES if self.calls.skipped_fetches else FROM_START
         try:
             if not self._follows:
                 self.folder.note(**{note: reason})
             self.output.mute(False)
             end_children()
-            self._start_again(reason, sentence)
+            self._start_again(note, reason)
         except BaseException as error:  # the disk is full, say
             told = f"overdrive: the run cannot go on: {reason}; nor begin from its start: {reason_of(error)}\n"
             os.write(2, told.encode(errors="replace"))
@@ -190,7 +186,7 @@ class Survivor:
         if not self.why_not and not self._follows:
             self.why_not = reason
             with contextlib.suppress(OSError):  # no room there: then it is found out again
-                self.folder.note(**{"from the start": reason})
+                self.folder.note(**{FROM_START: reason})
             self.say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
 
     def _lost(self, error: OSError) -> None:
