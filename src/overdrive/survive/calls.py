@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive import answers
-from overdrive.survive.batches import Batches
-from overdrive.survive.deliveries import Deliveries
 from overdrive.survive.fetched import FetchQuestions
+from overdrive.survive.fetching import Fetching
 from overdrive.survive.journal import Diverged
 from overdrive.survive.ours import asked_by_technique
 
@@ -67,7 +65,7 @@ class Calls:
         optimizers: that the program made.
         with_gradients: which of their parameters had a gradient, when that was noted last.
         states: what they keep; from PyTorch's arrival on.
-        batches: None where fetches are always made.
+        fetching: None where fetches are always made.
     """
 
     def __init__(self, run: JournaledRun) -> None:
@@ -77,9 +75,8 @@ class Calls:
         self.with_gradients = ""
         self.states: OptimizerStates
         self._set: SetInCalls
-        self.batches = None if run.keeps_samples else Batches(run, self.passed_through)
-        self.deliveries = Deliveries(run, self.batches) if self.batches is not None else None
-        self._fetched = FetchQuestions(run.journal) if run.keeps_samples else self.batches
+        self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
+        self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
 
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.optimizer_states import OptimizerStates
@@ -96,37 +93,10 @@ class Calls:
         seams.value_asked.subscribe(guarded(self._value_asked))
         seams.shape_asked.subscribe(guarded(self._shape_asked))
         seams.state_asked.subscribe(guarded(self._state_asked))
-        if self.batches is not None:
-            seams.samples_fetched.subscribe(self.batches.fetched)
-            seams.loader_opens.subscribe(guarded(self.deliveries.opened))
+        if self.fetching is not None:
+            self.fetching.follow(seams)
         if self._run.replaying:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
-
-    def fetching(self, folder: Path) -> list[Any]:
-        """What fetches left behind in this process, as JSON; the first is None where that cannot be told. And the epochs
-        with workers that are under way."""
-        from overdrive.survive import data_sets
-
-        found = self.batches.data_sets() if self.batches is not None else []
-        going = self.deliveries.told() if self.deliveries is not None else {}
-        return [data_sets.digest_of(found), data_sets.reading(folder), going]
-
-    def compare_fetching(self, folder: Path, then: list[Any]) -> None:
-        """
-        Raises:
-            OtherState: fetches left something else behind than they did.
-        """
-        from overdrive.survive.state import OtherState
-
-        (held, places, _), (held_then, places_then, _) = self.fetching(folder), then
-        if held != held_then:
-            raise OtherState("a data set holds something else")
-        if other := [each for each in [*places, *places_then] if each not in places or each not in places_then]:
-            raise OtherState(f"{other[0][0]} is read at another place")
-
-    @property
-    def skipped_fetches(self) -> bool:
-        return self.batches is not None and self.batches.skipped > 0
 
     def _next(self, kind: str, told: str) -> Any:
         try:
@@ -136,17 +106,16 @@ class Calls:
 
     def _answer(self, kind: str, told: str) -> Any:
         """The entry that answers this question; None where the thing itself is to."""
-        if self._fetched is not None:
-            try:
-                within, entry = self._fetched.answer(kind)
-            except Diverged as error:
-                self._run.begin_anew(str(error))
-            if within:
-                return entry
+        try:
+            within, entry = self._fetched.answer(kind)
+        except Diverged as error:
+            self._run.begin_anew(str(error))
+        if within:
+            return entry
         return self._next(kind, told)
 
     def _note(self, *entry: Any) -> None:
-        if self._fetched is None or not self._fetched.note(*entry):
+        if not self._fetched.note(*entry):
             self._run.journal.add(*entry)
 
     def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:

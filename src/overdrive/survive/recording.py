@@ -141,6 +141,7 @@ class Recording:
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()
+            fetching = self._run.calls.fetching
             header: dict[str, Any] = {
                 "format": 3,
                 "step": self._run.steps,
@@ -149,7 +150,7 @@ class Recording:
                 "printed": self._run.output.at,
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),
-                "fetching": self._run.calls.fetching(self._run.folder.path),
+                "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program()):

@@ -26,7 +26,7 @@ from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
 from overdrive.survive.folder import FETCHES, FROM_START
 from overdrive.survive.inputs import Inputs
-from overdrive.survive.journal import Damaged, Journal
+from overdrive.survive.journal import Journal
 from overdrive.survive.recording import Recording
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import watch_graphs
@@ -127,18 +127,10 @@ class Survivor:
     def _find(self) -> None:
         from overdrive.survive import snapshot
 
-        for path in snapshot.found(self.folder.path) if not self.why_not else ():
-            try:
-                found = snapshot.read(path)
-                self.journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
-            except (Damaged, LookupError, TypeError) as error:
-                told = str(error) if isinstance(error, Damaged) else f"{path.name} is no snapshot"
-                self.say(f"{told}; an older snapshot is taken")
-                continue
-            self._target = found
-            if self.calls.deliveries is not None:
-                self.calls.deliveries.going = found.header["fetching"][2]
-            return
+        if not self.why_not:
+            self._target = snapshot.newest_whole(self.folder.path, self.journal, self.say)
+        if self._target is not None and self.calls.fetching is not None:
+            self.calls.fetching.goes_to(self._target.header["fetching"])
 
     def __call__(self, seams: Seams) -> None:
         self.plan.follow(seams)
@@ -169,7 +161,8 @@ class Survivor:
 
     def begin_anew(self, reason: str) -> NoReturn:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
-        note = FETCHES if self.calls.skipped_fetches else FROM_START
+        left_out = self.calls.fetching is not None and self.calls.fetching.batches.skipped
+        note = FETCHES if left_out else FROM_START
         try:
             if not self._follows:
                 self.folder.note(**{note: reason})
@@ -287,15 +280,15 @@ class Survivor:
         if not self.journal.is_over:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
-            if self.calls.skipped_fetches:
-                self.calls.compare_fetching(self.folder.path, target.header["fetching"])
+            if fetching := self.calls.fetching:
+                fetching.compare(self.folder.path, target.header["fetching"], self._follows)
             with self.reading_alone():
                 state.make_states(heap.Heap(sys._getframe()), self.calls.states, target.header)
                 found = heap.Heap(sys._getframe())
                 state.put_back(found, target.header, target.block)
                 watch_graphs(found, self.calls.passed_through)
-                if self.calls.deliveries is not None:
-                    self.calls.deliveries.go_on(target.header["fetching"][2])
+                if fetching:
+                    fetching.go_on(target.header["fetching"])
             assert self._rehearsed is not None
             self.output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
