@@ -67,6 +67,7 @@ class Batches:
         self._data_sets: dict[int, Any] = {}  # by number: a weak reference to each
         self._numbers: dict[int, int] = {}  # of these, by id
         self._structures: dict[int, Any] = {}  # the last one, by the data set's number
+        self._signatures: dict[int, Any] = {}  # of the same batches
         self._left = _ALL
         self._to_come: Counter[int] | None = None
         self._seen: set[int] = set()
@@ -149,17 +150,22 @@ class Batches:
         """None where the batch cannot be made again without a fetch."""
         from overdrive.survive import structure
 
+        signature = structure.signature(batch)
+        if signature is not None and self._signatures.get(number) == signature:
+            return _SAME
+        self._signatures.pop(number, None)
         try:
             told = structure.told_alone(batch)
         except structure.CannotTell:
             return None
         if self._structures.get(number) == told:
+            self._signatures[number] = signature
             return _SAME
         size = len(json.dumps(told))
         if size > min(_MOST, self._left):
             return None
         self._left -= size
-        self._structures[number] = told
+        self._structures[number], self._signatures[number] = told, signature
         return told
 
     def _number_of(self, data_set: Any) -> int:

@@ -31,8 +31,8 @@ _SKIPPED = (
 )  # fmt: skip
 # Of these libraries' C types each takes samples by their number, or keeps no place.
 _BY_NUMBER = (
-    "_thread", "array", "builtins", "collections", "datetime", "decimal", "functools", "h5py", "lmdb", "numpy", "pandas",
-    "PIL", "pyarrow", "re", "scipy", "sqlite3", "tokenizers", "torch", "zlib",
+    "_thread", "array", "builtins", "collections", "datetime", "decimal", "functools", "h5py", "lmdb", "numpy",
+    "pandas", "PIL", "pyarrow", "re", "scipy", "sqlite3", "tokenizers", "torch", "zlib",
 )  # fmt: skip
 _ENDS = 100  # elements of a long list that are looked at from each end
 _MOST = 20_000  # things in all

@@ -2,8 +2,8 @@
 
 There no worker is started: an iterator without workers stands in, and draws the same indices at the same time. At the
 snapshot's step those that are amid their epoch get their workers, each in the state in which the one before it was when
-it had made its last batch. So a worker hands the states of its generators over with each batch, if it draws at all;
-and whether it leaves its data set as it found it, looked at after 1, 2, 4, 8 ... batches. If not, it is started as ever.
+it had made its last batch. So a worker hands the states of its generators over with each batch, if it draws at all; and
+whether it leaves its data set as it found it, looked at after 1, 2, 4, 8 ... batches. If not, it is started as ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run that survives does about its data: batches of this process and of workers, and what fetches left behind."""
+"""What a run that survives does about its data: batches of this process and of workers; what fetches left behind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Fetching:
         (held, places, _), (held_then, places_then, _) = self.told(folder), then
         if held != held_then:
             raise OtherState("a data set holds something else")
-        if not follows and (other := [each for each in [*places, *places_then] if (each in places) != (each in places_then)]):
+        other = [each for each in [*places, *places_then] if (each in places) != (each in places_then)]
+        if other and not follows:
             raise OtherState(f"{other[0][0]} is read at another place")
 
     def go_on(self, then: Told) -> None:

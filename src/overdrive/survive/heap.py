@@ -84,7 +84,9 @@ class Heap:
             return
         if isinstance(thing, (types.FunctionType, types.MethodType)) and is_redirected(thing):
             return
-        if isinstance(thing, _OPAQUE) or is_of_workers(thing) or is_stand_in(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+        if isinstance(thing, _OPAQUE) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+            return
+        if is_of_workers(thing) or is_stand_in(thing):
             return
         if isinstance(thing, type) and (belongs_to_library(thing.__module__) or thing.__module__ == "builtins"):
             return

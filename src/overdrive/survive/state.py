@@ -220,7 +220,7 @@ def host_state() -> Any:
 
 def torch_state() -> bytes:
     """Of PyTorch's generator on the CPU."""
-    return bytes(torch.get_rng_state().numpy())
+    return bytes(torch.default_generator.get_state().numpy().tobytes())
 
 
 def set_states(python: Any, numpy: Any, of_torch: bytes) -> None:

@@ -142,7 +142,11 @@ def become_workers(
     noting = Noting(sampler)  # for the epochs after this one, if its workers live on
     noting.drawn = rest.drawn
     vars(iterator).update(
-        _base_seed=seed, _index_sampler=noting, _num_yielded=delivered, overdrive_drawn=rest.drawn, overdrive_passed=passed
+        _base_seed=seed,
+        _index_sampler=noting,
+        _num_yielded=delivered,
+        overdrive_drawn=rest.drawn,
+        overdrive_passed=passed,
     )
     for _ in range(delivered % iterator._num_workers):
         next(iterator._worker_queue_idx_cycle)
