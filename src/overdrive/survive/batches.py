@@ -31,14 +31,13 @@ _READ = ("value", "shapes")  # what a data set asks its own tensors
 
 
 class FetchingRun(Protocol):
-    """What is asked of the run that they belong to.
-
-    Attributes:
-        skips_fetches: they may be left out when it is made again.
-    """
+    """What is asked of the run that they belong to."""
 
     journal: Journal
-    skips_fetches: bool
+
+    @property
+    def skips_fetches(self) -> bool:
+        """Whether they may be left out when it is made again."""
 
     @property
     def replaying(self) -> bool: ...

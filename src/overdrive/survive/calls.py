@@ -27,14 +27,16 @@ class JournaledRun(Protocol):
         steps: made so far.
         keeps_samples: its plan does.
         inside: a call that is skipped as a whole: what is asked in it is not told.
-        skips_fetches: they may be left out when it is made again.
     """
 
     journal: Journal
     steps: int
     inside: bool
     keeps_samples: bool
-    skips_fetches: bool
+
+    @property
+    def skips_fetches(self) -> bool:
+        """Whether they may be left out when it is made again."""
 
     @property
     def replaying(self) -> bool: ...

@@ -224,7 +224,7 @@ def _states_told(states: Any) -> Any:
 
 
 def _of_told(told: dict[str, Any]) -> dict[int, Any]:
-    found = {}
+    found: dict[int, Any] = {}
     for worker, each in told.items():
         if each is None:
             found[int(worker)] = None

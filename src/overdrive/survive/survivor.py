@@ -72,7 +72,6 @@ class Survivor:
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why a run that ends here begins from its start
-        self._fetches = FETCHES in folder.notes
         self._target: Snapshot | None = None
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.files = Files(folder.path)
@@ -91,7 +90,8 @@ class Survivor:
 
     @property
     def skips_fetches(self) -> bool:
-        return self._target is not None and self._target.header["fetching"][0] is not None and not self._fetches
+        target = self._target
+        return target is not None and target.header["fetching"][0] is not None and FETCHES not in self.folder.notes
 
     @property
     def warming(self) -> bool:
@@ -161,8 +161,7 @@ class Survivor:
 
     def begin_anew(self, reason: str) -> NoReturn:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
-        left_out = self.calls.fetching is not None and self.calls.fetching.batches.skipped
-        note = FETCHES if left_out else FROM_START
+        note = FETCHES if (fetching := self.calls.fetching) and fetching.batches.skipped else FROM_START
         try:
             if not self._follows:
                 self.folder.note(**{note: reason})

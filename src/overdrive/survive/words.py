@@ -32,7 +32,7 @@ def between(before: Any, after: Any) -> Words | None:
 
 def draw(words: Words) -> None:
     count, spare, *of_numpy = words
-    generator: Any = random._inst  # type: ignore[attr-defined]
+    generator: Any = random._inst
     if count:
         generator.getrandbits(32 * count)
     generator.gauss_next = spare

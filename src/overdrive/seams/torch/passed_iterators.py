@@ -31,7 +31,8 @@ def open_passed(loader: Any, call: Callable[[], Any], passed: Passed) -> Any:
         iterator = call()
     else:
         iterator, drawn = opened_noting(loader, call)
-        iterator.__class__ = _passed_class(type(iterator))
+        kind: Any = type(iterator)
+        iterator.__class__ = _passed_class(kind)
         iterator.overdrive_drawn = drawn
     iterator.overdrive_passed = passed
     return iterator
@@ -164,6 +165,6 @@ def _of_seed(seed: int) -> Any:
     """PyTorch's iterator, whose workers' seeds come from this one, whatever it draws as it is made."""
 
     class Seeded(_MultiProcessingDataLoaderIter):
-        _base_seed = property(lambda self: seed, lambda self, value: None)  # type: ignore[assignment]
+        _base_seed = property(lambda self: seed, lambda self, value: None)
 
     return Seeded
