@@ -92,10 +92,10 @@ class _Walk:
             self._waiting += _content(thing)
         elif isinstance(thing, functools.partial):
             self._waiting += [thing.func, thing.args, thing.keywords]
+        elif hasattr(kind, "tell"):  # files are iterators, too
+            return self._file(thing)
         elif hasattr(kind, "__next__"):
             return self._iterator(thing)
-        elif hasattr(kind, "tell"):
-            return self._file(thing)
         else:
             return self._instance(thing)
         return True
