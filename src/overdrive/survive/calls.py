@@ -280,12 +280,13 @@ class Calls:
         return result
 
     def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
+        losses: list[Any] = []  # one of which it mostly returns: then it is the very same tensor
         if self._run.replaying and not self._run.warming:
             while self._run.journal.peek("closure"):
                 self._run.journal.next("closure", "")
                 with sys.modules["torch"].enable_grad():
-                    closure()
-            return self._skipped("step", "an optimizer's step", (), lambda: None)
+                    losses.append(closure())
+            return self._skipped("step", "an optimizer's step", losses, lambda: None)
 
         def counted() -> Any:
             if self._run.replaying:
@@ -294,11 +295,12 @@ class Calls:
                 self._run.journal.add("closure")
             self._run.inside = False
             try:
-                return closure()
+                losses.append(closure())
+                return losses[-1]
             finally:
                 self._run.inside = True
 
-        return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
+        return self._skipped("step", "an optimizer's step", losses, lambda: call(counted))
 
 
 def _same(one: Any, other: Any) -> bool:

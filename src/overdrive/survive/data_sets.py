@@ -14,6 +14,7 @@ import operator
 import os
 import posix
 import random
+import re
 import types
 import weakref
 from collections import deque
@@ -163,13 +164,17 @@ def _variables(thing: Any) -> list[tuple[str, Any]]:
 
 
 def reading(apart: Path) -> list[list[Any]]:
-    """Path and position of each file that this process has open to read, but for those in a folder."""
+    """Path and position of each file that this process has open to read, but for those of the run's folder. What it has
+    written itself lies there while it is made again."""
     found = []
+    copies = re.compile(rf"{re.escape(str(apart))}/replay[^/]*/files(?=/)")
     for name in posix.listdir("/proc/self/fd"):
         try:
             path = posix.readlink(f"/proc/self/fd/{name}")
+            real = os.path.isfile(path)
+            path = copies.sub("", path, count=1)
             reads = fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-            if reads and not path.startswith((f"{apart}/", "/proc/", "/sys/", "/dev/")) and os.path.isfile(path):
+            if reads and not path.startswith((f"{apart}/", "/proc/", "/sys/", "/dev/")) and real:
                 found.append([path, os.lseek(int(name), 0, os.SEEK_CUR)])
         except OSError:
             continue
