@@ -235,8 +235,11 @@ def _of_function(path: str, function: Any, own: bool) -> Iterator[tuple[str, Any
     own = own and not belongs_to_library(function.__module__ or "")
     for number, cell in enumerate(function.__closure__ or ()):
         yield f"{path}.{function.__code__.co_freevars[number]}", cell, own
-    for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+    for name in ("__defaults__", "__kwdefaults__"):
         if value := getattr(function, name, None):
+            yield f"{path}.{name}", value, own
+    for name, value in vars(function).items():
+        if not name.startswith("_torchdynamo"):  # an address, say
             yield f"{path}.{name}", value, own
 
 
