@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from overdrive.changes.generators import state_of
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SKIPPED = (
     types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.BuiltinMethodType, weakref.ref, type,
     types.WrapperDescriptorType, types.MethodDescriptorType, torch.Tensor, torch.dtype, torch.device,
-    random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator, torch.Generator,
 )  # fmt: skip
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 # Of these libraries' C types each takes samples by their number, or keeps no place.
 _BY_NUMBER = (
     "_thread", "array", "builtins", "collections", "datetime", "decimal", "functools", "h5py", "lmdb", "numpy",
@@ -40,16 +42,21 @@ _MOST = 20_000  # things in all
 _MOST_HASHED = 1 << 20
 
 
-def digest_of(data_sets: list[Any]) -> str | None:
-    """None where one holds something whose place in its samples nobody can tell: a stream, say."""
-    walk = _Walk()
+def digest_of(data_sets: list[Any], with_generators: bool = False) -> str | None:
+    """None where one holds something whose place in its samples nobody can tell: a stream, say.
+
+    Args:
+        with_generators: their states count as well: nobody puts them back.
+    """
+    walk = _Walk(with_generators)
     for each in data_sets:
         walk.add(each)
     return walk.run()
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, with_generators: bool) -> None:
+        self._with_generators = with_generators
         self._digest = hashlib.sha256()
         self._waiting: list[Any] = []
         self._kept: dict[int, Any] = {}
@@ -76,6 +83,10 @@ class _Walk:
             return True
         self._kept[id(thing)] = thing
         if isinstance(thing, _SKIPPED):
+            return True
+        if isinstance(thing, _GENERATORS):
+            if self._with_generators:
+                self._fact(_told(state_of(thing)))
             return True
         self._fact(kind.__qualname__)
         if isinstance(thing, (np.ndarray, np.generic)):
@@ -139,6 +150,17 @@ class _Walk:
     def _some(self, items: Any) -> None:
         chosen = items if len(items) <= 2 * _ENDS else [*itertools.islice(items, _ENDS), *list(items)[-_ENDS:]]
         self._waiting += chosen
+
+
+def _told(state: Any) -> Any:
+    """A generator's state, all of it."""
+    if isinstance(state, torch.Tensor):
+        return state.numpy().tobytes()
+    if isinstance(state, np.ndarray):
+        return state.tobytes()
+    if isinstance(state, dict):
+        return [(key, _told(value)) for key, value in state.items()]
+    return [_told(each) for each in state] if isinstance(state, tuple) else state
 
 
 def _content(cell: types.CellType) -> list[Any]:

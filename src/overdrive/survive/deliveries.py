@@ -68,7 +68,7 @@ def hand_over(data_set: Any, call: Callable[[], Any]) -> Any:
     batch = call()
     _Worker.fetches += 1
     if _Worker.clear and _Worker.fetches & (_Worker.fetches - 1) == 0:
-        held = data_sets.digest_of([data_set])
+        held = data_sets.digest_of([data_set], with_generators=True)
         _Worker.clear = held is not None and _Worker.held in (None, held)
         _Worker.held = held
     now = (*state.host_state(), state.torch_state())
