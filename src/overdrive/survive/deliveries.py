@@ -29,7 +29,7 @@ class _Epoch:
 
     Attributes:
         states: of each worker's generators, as they were after its last batch; None where they are as seeded.
-        clear: whether workers leave the data set as it was.
+        clear: whether each worker leaves the data set as it was.
         stands_in: whether it has no workers now.
     """
 
@@ -38,7 +38,7 @@ class _Epoch:
     iterator: Any = lambda: None  # a weak reference
     delivered: int = 0
     states: dict[int, Any] = field(default_factory=dict)
-    clear: bool = True
+    clear: dict[int, bool] = field(default_factory=dict)
     stands_in: bool = False
     held: str | None = None  # what the data set held in this process when it was opened
     seed: int = 0
@@ -73,7 +73,8 @@ def hand_over(data_set: Any, call: Callable[[], Any]) -> Any:
         _Worker.held = held
     now = (*state.host_state(), state.torch_state())
     drew = now[0] is not _Worker.began[0] or now[1] is not _Worker.began[1] or now[2] != _Worker.began[2]
-    return [batch, _MARK, worker.id, _Worker.clear, now if drew else None]
+    clear = _Worker.clear and _Worker.fetches > 1  # after the first one nobody knows yet
+    return [batch, _MARK, worker.id, clear, now if drew else None]
 
 
 class Deliveries:
@@ -122,10 +123,9 @@ class Deliveries:
     def _passing(self, epoch: _Epoch) -> Callable[[Any, Any], Any]:
         def passing(indices: Any, data: Any) -> Any:
             if type(data) is not list or len(data) != 5 or data[1] != _MARK:
-                epoch.clear, batch = False, data  # of a worker that was not forked
+                epoch.clear[-1], batch = False, data  # of a worker that was not forked
             else:
-                batch, _, worker, clear, epoch.states[worker] = data
-                epoch.clear = epoch.clear and clear
+                batch, _, worker, epoch.clear[worker], epoch.states[worker] = data
             epoch.delivered += 1
             if not self._run.aside():
                 if self._run.replaying:
@@ -212,7 +212,7 @@ def _begin(number: int, programs: Callable[[int], Any] | None, states: Any) -> N
 
 def _told(epoch: _Epoch) -> Told:
     states = {str(worker): _states_told(each) for worker, each in epoch.states.items()}
-    return {"delivered": epoch.delivered, "seed": epoch.seed, "clear": epoch.clear, "states": states}
+    return {"delivered": epoch.delivered, "seed": epoch.seed, "clear": all(epoch.clear.values()), "states": states}
 
 
 def _states_told(states: Any) -> Any:
