@@ -83,7 +83,7 @@ if __name__ == "__main__":
             except StopIteration:
                 break
             except OSError as error:
-                print(epoch, error)
+                print(epoch, str(error).splitlines()[-1])  # a worker's has the folder in it
                 continue
             x, y = (batch["x"], batch["y"]) if isinstance(batch, dict) else batch
             if isinstance(batch, dict):
