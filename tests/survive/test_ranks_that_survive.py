@@ -84,11 +84,41 @@ def test_ranks_of_a_launcher_go_on_where_it_starts_them_again(tmp_path: Path) ->
 
 @pytest.mark.survive
 @pytest.mark.fault("lost rank")
-def test_a_rank_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> None:
+def test_where_a_rank_is_lost_again_and_again_one_less_goes_on(
+    whole: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
     got = survive(tmp_path, "killed", ON_RANKS, "--ranks", "2", dies=2, every="10m", variables={"ON_RANK": "1"})
+    assert got.returncode == 0, got.stderr
+    assert got.stderr.count("rank 1 is lost (SIGKILL)") == 3, got.stderr
+    assert "no snapshot was taken in between: all go on as 1" in got.stderr, got.stderr
+    assert len(got.stdout.splitlines()) == len(whole[0].splitlines())
+
+
+@pytest.mark.survive
+@pytest.mark.fault("lost rank")
+def test_a_rank_that_is_lost_again_and_again_ends_a_run_whose_layout_needs_it(tmp_path: Path) -> None:
+    options = ("--ranks", "2", "--layout", "zero1=2")
+    got = survive(tmp_path, "killed", ON_RANKS, *options, dies=2, every="10m", variables={"ON_RANK": "1"})
     assert got.returncode == 128 + signal.SIGKILL
     assert got.stderr.count("rank 1 is lost (SIGKILL)") == 3, got.stderr
     assert "no snapshot was taken in between: the run ends here" in got.stderr
+
+
+@pytest.mark.survive
+@pytest.mark.fault("lost rank")
+def test_another_number_of_ranks_goes_on_from_the_snapshot(whole: tuple[str, dict[str, bytes]], tmp_path: Path) -> None:
+    """With the numbers of the run, but for the last bits: losses, and what depends on no sum."""
+    variables = {"ON_RANK": "0"}
+    first = survive(tmp_path, "killed", ON_RANKS, "--ranks", "2", dies=17, by=signal.SIGTERM, variables=variables)
+    second = survive(tmp_path, "killed", ON_RANKS)
+    assert second.returncode == 0 and "ranks: 1, where this run began with 2" in second.stderr, second.stderr
+    assert "gone on after step" in second.stderr and "from its start" not in second.stderr, second.stderr
+    lines = (first.stdout + second.stdout).splitlines()
+    assert len(lines) == len(whole[0].splitlines())
+    for one, other in zip(lines[:-1], whole[0].splitlines()[:-1], strict=True):
+        if not one.startswith("accuracy"):
+            (step, loss, drawn, _), (step_then, loss_then, drawn_then, _) = one.split(), other.split()
+            assert (step, drawn) == (step_then, drawn_then) and abs(float(loss) - float(loss_then)) < 1e-3
 
 
 @pytest.mark.survive

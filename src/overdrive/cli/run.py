@@ -267,7 +267,8 @@ def command(
         refuse_ranks(technique, layout)
     if ranks and ranks > 1 and membership is None:
         alone = partial(start_ranks, ranks, on=on)
-        raise Later(partial(start_surviving_ranks, program, ranks, [technique], survives, say) if survives else alone)
+        surviving = partial(start_surviving_ranks, program, ranks, [technique], may_be_fewer=layout is None)
+        raise Later(partial(surviving, wish=survives, say=say) if survives else alone)
     techniques, name = (_chosen(plan), plan_path.name) if plan and plan_path else ([], None)
     if survives is not None and membership is None:
         raise Later(_surviving(program, record, techniques, name, survives, watch))

@@ -49,7 +49,7 @@ def open_folder(
 ) -> RunFolder:
     """The run's; what cannot be gone on with is told, and ends this command."""
     from overdrive.survive.folder import RunFolder, Unusable
-    from overdrive.survive.identity import changed_module, identity_of
+    from overdrive.survive.identity import RANKS, changed_module, identity_of
     from overdrive.survive.inputs import changed_input
 
     path = folder_of(program, wish)
@@ -64,6 +64,8 @@ def open_folder(
     if folder.notes.get("finished"):
         say(f"this run is over already; --fresh makes it again ({path})")
         sys.exit(0)
+    if (then := folder.manifest[RANKS]) != ranks:
+        say(f"ranks: {ranks}, where this run began with {then}; sums in another order have other last bits")
     return folder
 
 
@@ -103,6 +105,7 @@ def survivor_of(
     """
     from overdrive.ranks.entropy import Entropy, share
     from overdrive.survive.ending import Ending
+    from overdrive.survive.folder import sentence_of
     from overdrive.survive.notices import listen
     from overdrive.survive.output import SavedOutput
     from overdrive.survive.survivor import Survivor
@@ -112,11 +115,11 @@ def survivor_of(
 
     listener = listen(wish.notices) if wish.notices else None
 
-    def anew(reason: str) -> NoReturn:
+    def anew(note: str, reason: str) -> NoReturn:
         if listener:
             listener.terminate()
             listener.wait()  # the program would find it among its own
-        say(f"the run begins from its start: {reason}")
+        say(sentence_of(note, reason))
         os.environ[SEED] = folder.manifest["seed"]
         start_again([word for word in words if word != "--fresh"])
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.cli.line import fail
-from overdrive.cli.started_again import words_of_ranks
+from overdrive.cli.started_again import start_again, words_of_ranks
 from overdrive.cli.survive import Wish, folder_of, interval_of, open_folder, under
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
@@ -42,17 +42,21 @@ def start_surviving_ranks(
     wish: Wish,
     say: Callable[[str], None],
     by_plan: bool = False,
+    may_be_fewer: bool = False,
 ) -> int:
     """The exit code of the run, of which ranks may have been lost and started again.
 
     Args:
         by_plan: see `words_of_ranks`.
+        may_be_fewer: where one is lost again and again.
     """
     from overdrive.ranks.agent import start_ranks
+    from overdrive.survive.folder import FROM_START
     from overdrive.survive.interval import MOST_LOST
     from overdrive.survive.notices import listen
     from overdrive.survive.snapshot import steps_of
 
+    environment = dict(os.environ)
     folder = open_folder(program, techniques, wish, say, ranks)
     os.environ[RUN] = str(folder.path)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -67,19 +71,34 @@ def start_surviving_ranks(
             if end.stopped_by == signal.SIGTERM and wish.requeue_code is not None:
                 return wish.requeue_code
             return end.code
-        if reason := _why_anew(folder):
-            say(f"the run begins from its start: {reason}")
+        if sentence := _why_anew(folder):
+            say(sentence)
         elif end.lost is None:
             return end.code
         else:
             lost = 1 if steps and steps[0] > newest else lost + 1
             newest = steps[0] if steps else -1
             if lost > MOST_LOST:
-                say(f"{lost} times a rank was lost, and no snapshot was taken in between: the run ends here")
-                return 128 + end.signal
-            why_not = folder.read_notes().get("from the start") or ("" if steps else "there is no snapshot yet")
+                told = f"{lost} times a rank was lost, and no snapshot was taken in between"
+                if not may_be_fewer:
+                    say(f"{told}: the run ends here")
+                    return 128 + end.signal
+                ranks, lost = ranks - 1, 0
+                say(f"{told}: all go on as {ranks}; sums in another order have other last bits")
+                if ranks == 1:
+                    _go_on_alone(folder, environment)
+            why_not = folder.read_notes().get(FROM_START) or ("" if steps else "there is no snapshot yet")
             where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
+
+
+def _go_on_alone(folder: RunFolder, environment: Mapping[str, str]) -> NoReturn:
+    """In this process's place."""
+    folder.close()
+    os.environ.clear()  # what its ranks were given would make it another run
+    os.environ.update(environment)
+    words, _ = words_of_ranks()
+    start_again({}, [word for word in words[1:] if word != "--fresh"])
 
 
 def open_launched(
@@ -93,8 +112,8 @@ def open_launched(
     path = folder_of(program, wish)
     if membership.rank == 0:
         folder = open_folder(program, techniques, wish, say, membership.size)
-        if reason := _why_anew(folder):
-            say(f"the run begins from its start: {reason}")
+        if sentence := _why_anew(folder):
+            say(sentence)
         if wish.notices:
             listen(wish.notices)
         return path, folder.manifest["seed"]
@@ -108,15 +127,17 @@ def open_launched(
 
 
 def _why_anew(folder: RunFolder) -> str:
-    """Noted, for all ranks; "" where none has asked for it."""
+    """Noted, for all ranks, and told; "" where none has asked for it."""
+    from overdrive.survive.folder import sentence_of
+
     told = folder.path / _ANEW
     if not told.exists():
         return ""
-    reason = told.read_text(errors="replace")
+    note, _, reason = told.read_text(errors="replace").partition("\n")
     folder.notes = folder.read_notes()
-    folder.note(**{"from the start": reason})
+    folder.note(**{note: reason})
     told.unlink()
-    return reason
+    return sentence_of(note, reason)
 
 
 def _pass_on(number: int, frame: Any) -> None:
@@ -138,7 +159,7 @@ def survivor_in_group(
     """
     from overdrive.core.atomic_file import write_atomically
     from overdrive.survive.ending import Ending
-    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.folder import RunFolder, sentence_of
     from overdrive.survive.in_group import InGroup
     from overdrive.survive.output import SavedOutput, UnsavedOutput
     from overdrive.survive.survivor import Survivor
@@ -149,10 +170,10 @@ def survivor_in_group(
         rank.leave()
         fail(f"{path} is not what rank 0 has there: name a folder that all machines share with --survive=FOLDER.")
 
-    def anew(reason: str) -> NoReturn:
-        write_atomically(path / _ANEW, reason)
+    def anew(note: str, reason: str) -> NoReturn:
+        write_atomically(path / _ANEW, f"{note}\n{reason}")
         if launched:
-            rank.output.say(f"the run begins from its start when it is started again: {reason}")
+            rank.output.say(f"when it is started again, {sentence_of(note, reason)}")
         rank.leave()
         os._exit(_AGAIN)
 

@@ -121,6 +121,7 @@ class Seams:
         self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
         self.value_asked = Around(self)  # (name, tensor) Python asks for what a tensor holds; call() tells it
         self.attribute_set = Event(self)  # (module, name) a module's attribute has another value
+        self.samples_fetched = Around(self)  # (fetcher, indices) PyTorch's own fetch of a batch, in any thread; call()
         self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)

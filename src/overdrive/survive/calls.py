@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
+from overdrive.survive.fetching import Fetching
 from overdrive.survive.journal import Diverged
 from overdrive.survive.ours import asked_by_technique
 
@@ -32,6 +33,10 @@ class JournaledRun(Protocol):
     steps: int
     inside: bool
     keeps_samples: bool
+
+    @property
+    def skips_fetches(self) -> bool:
+        """Whether they may be left out when it is made again."""
 
     @property
     def replaying(self) -> bool: ...
@@ -62,6 +67,7 @@ class Calls:
         optimizers: that the program made.
         with_gradients: which of their parameters had a gradient, when that was noted last.
         states: what they keep; from PyTorch's arrival on.
+        fetching: None where fetches are always made.
     """
 
     def __init__(self, run: JournaledRun) -> None:
@@ -71,7 +77,8 @@ class Calls:
         self.with_gradients = ""
         self.states: OptimizerStates
         self._set: SetInCalls
-        self._fetched = FetchQuestions(run.journal) if run.keeps_samples else None
+        self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
+        self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
 
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.optimizer_states import OptimizerStates
@@ -88,6 +95,8 @@ class Calls:
         seams.value_asked.subscribe(guarded(self._value_asked))
         seams.shape_asked.subscribe(guarded(self._shape_asked))
         seams.state_asked.subscribe(guarded(self._state_asked))
+        if self.fetching is not None:
+            self.fetching.follow(seams)
         if self._run.replaying:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
 
@@ -99,14 +108,16 @@ class Calls:
 
     def _answer(self, kind: str, told: str) -> Any:
         """The entry that answers this question; None where the thing itself is to."""
-        if self._fetched is not None:
+        try:
             within, entry = self._fetched.answer(kind)
-            if within:
-                return entry
+        except Diverged as error:
+            self._run.begin_anew(str(error))
+        if within:
+            return entry
         return self._next(kind, told)
 
     def _note(self, *entry: Any) -> None:
-        if self._fetched is None or not self._fetched.note(*entry):
+        if not self._fetched.note(*entry):
             self._run.journal.add(*entry)
 
     def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
@@ -269,12 +280,13 @@ class Calls:
         return result
 
     def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
+        losses: list[Any] = []  # one of which it mostly returns: then it is the very same tensor
         if self._run.replaying and not self._run.warming:
             while self._run.journal.peek("closure"):
                 self._run.journal.next("closure", "")
                 with sys.modules["torch"].enable_grad():
-                    closure()
-            return self._skipped("step", "an optimizer's step", (), lambda: None)
+                    losses.append(closure())
+            return self._skipped("step", "an optimizer's step", losses, lambda: None)
 
         def counted() -> Any:
             if self._run.replaying:
@@ -283,11 +295,12 @@ class Calls:
                 self._run.journal.add("closure")
             self._run.inside = False
             try:
-                return closure()
+                losses.append(closure())
+                return losses[-1]
             finally:
                 self._run.inside = True
 
-        return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
+        return self._skipped("step", "an optimizer's step", losses, lambda: call(counted))
 
 
 def _same(one: Any, other: Any) -> bool:

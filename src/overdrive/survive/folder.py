@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.core.atomic_file import write_atomically
+from overdrive.survive.identity import RANKS
 
 FORMAT = 1
+# Notes why a run that is made again begins from its start, or fetches the samples of all steps.
+FROM_START, FETCHES = "from the start", "fetches are made"
 COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (time.monotonic())
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 
 
 class Unusable(Exception):
     """The folder cannot be gone on with; the message is one sentence for people."""
+
+
+def sentence_of(note: str, reason: str) -> str:
+    """For people: what comes of such a note."""
+    if note == FETCHES:
+        return f"made again with the samples of all steps fetched, since without that {reason}"
+    return f"the run begins from its start: {reason}"
 
 
 class RunFolder:
@@ -150,7 +160,7 @@ class RunFolder:
             raise Unusable(f"{self.path} is of another version of Overdrive; --fresh begins the run anew")
         for name, value in identity.items():
             then = self.manifest.get(name)
-            if then != value:
+            if then != value and name != RANKS:
                 raise Unusable(f"{_other(name, then, value)}: --fresh begins the run anew")
 
 

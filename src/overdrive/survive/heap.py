@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
+from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -83,7 +84,9 @@ class Heap:
             return
         if isinstance(thing, (types.FunctionType, types.MethodType)) and is_redirected(thing):
             return
-        if isinstance(thing, _OPAQUE) or is_of_workers(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+        if isinstance(thing, _OPAQUE) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+            return
+        if is_of_workers(thing) or is_stand_in(thing):
             return
         if isinstance(thing, type) and (belongs_to_library(thing.__module__) or thing.__module__ == "builtins"):
             return
@@ -232,8 +235,11 @@ def _of_function(path: str, function: Any, own: bool) -> Iterator[tuple[str, Any
     own = own and not belongs_to_library(function.__module__ or "")
     for number, cell in enumerate(function.__closure__ or ()):
         yield f"{path}.{function.__code__.co_freevars[number]}", cell, own
-    for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+    for name in ("__defaults__", "__kwdefaults__"):
         if value := getattr(function, name, None):
+            yield f"{path}.{name}", value, own
+    for name, value in vars(function).items():
+        if not name.startswith("_torchdynamo"):  # an address, say
             yield f"{path}.{name}", value, own
 
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,22 @@ _PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "acce
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
 
 
+RANKS = "number of ranks"
+
+
+def divides_batches(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a technique has ranks that divide nothing else."""
+    return name == "data_parallel" and settings.get("shards", "nothing") == "nothing"
+
+
 def identity_of(program: Program, techniques: Sequence[Chosen] = (), ranks: int = 1) -> dict[str, Any]:
-    """As JSON."""
+    """As JSON. Ranks that divide batches alone may be more or fewer the next time: each has all of the state."""
     return {
         "program": [*(["-m"] if program.module else []), program.target],
         "arguments": list(program.arguments),
         "folder": os.getcwd(),
-        "plan": [[name, dict(settings)] for name, settings in techniques],
-        "number of ranks": ranks,
+        "plan": [[name, dict(settings)] for name, settings in techniques if not divides_batches(name, settings)],
+        RANKS: ranks,
         "script": "" if program.module else _digest(Path(program.target)),
         "versions": {"overdrive": __version__, "python": platform.python_version(), **_versions()},
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},

@@ -39,8 +39,15 @@ class Journal:
         self.written = 0
         self._sum = hashlib.sha256()
 
-    def add(self, *entry: Any) -> None:
+    def add(self, *entry: Any) -> Entry:
+        """Returns it as it will be written: it may be added to until then."""
         self._new.append(list(entry))
+        return self._new[-1]
+
+    @property
+    def count(self) -> int:
+        """Of entries that are not on disk yet."""
+        return len(self._new)
 
     def next(self, kind: str, told: str) -> Entry:
         """The next entry, which must be of this kind.

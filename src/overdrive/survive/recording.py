@@ -141,14 +141,16 @@ class Recording:
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()
+            fetching = self._run.calls.fetching
             header: dict[str, Any] = {
-                "format": 2,
+                "format": 3,
                 "step": self._run.steps,
                 "journal": {"bytes": length, "sha256": digest},
                 "gradients there": self._run.calls.with_gradients,
                 "printed": self._run.output.at,
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),
+                "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program()):

@@ -13,13 +13,13 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from overdrive.core.atomic_file import sync_folder
-from overdrive.survive.journal import Damaged
+from overdrive.survive.journal import Damaged, Journal
 
 MAGIC = b"ODSNAP1\n"
 _LENGTH = struct.Struct("<Q")
@@ -111,3 +111,16 @@ def keep(candidate: Path, folder: Path, step: int) -> None:
     for path in found(folder)[_KEPT:]:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def newest_whole(folder: Path, journal: Journal, say: Callable[[str], None]) -> Snapshot | None:
+    """The newest that can be gone on from, whose part of the journal was read; others are told of."""
+    for path in found(folder):
+        try:
+            snapshot = read(path)
+            journal.read(snapshot.header["journal"]["bytes"], snapshot.header["journal"]["sha256"])
+            return snapshot
+        except (Damaged, LookupError, TypeError) as error:
+            told = str(error) if isinstance(error, Damaged) else f"{path.name} is no snapshot"
+            say(f"{told}; an older snapshot is taken")
+    return None

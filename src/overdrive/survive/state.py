@@ -218,6 +218,16 @@ def host_state() -> Any:
     return states.python, states.numpy
 
 
+def torch_state() -> bytes:
+    """Of PyTorch's generator on the CPU."""
+    return bytes(torch.default_generator.get_state().numpy().tobytes())
+
+
+def set_states(python: Any, numpy: Any, of_torch: bytes) -> None:
+    """All three at once."""
+    States(python, numpy, torch.frombuffer(bytearray(of_torch), dtype=torch.uint8), []).restore()
+
+
 def host_told() -> list[Any]:
     """As JSON."""
     saved = States.now(with_cuda=False).plain()

@@ -28,6 +28,33 @@ def told(result: Any, given: Any) -> Any:
     return _Telling(tensors).tell(result)
 
 
+def signature(result: Any) -> Any:
+    """Equal for results that are told alike, and found in a tenth of the time; None where it takes a closer look."""
+    if type(result) is torch.Tensor:
+        whole = result.untyped_storage().nbytes() == result.nbytes and not result.requires_grad
+        return (result.shape, result.stride(), result.dtype, result.device) if whole else None
+    if type(result) in (list, tuple):
+        found = [signature(each) for each in result]
+        return None if None in found else (type(result), found)
+    if type(result) is dict:
+        found = [(key, signature(each)) for key, each in result.items()]
+        return None if any(each is None for _, each in found) else found
+    return None
+
+
+def told_alone(result: Any) -> Any:
+    """The same of what shares nothing with anything else: each tensor has all of its memory.
+
+    Raises:
+        CannotTell: likewise.
+    """
+    for leaf in tree_leaves(result):
+        strided = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+        if strided and (leaf.requires_grad or leaf.untyped_storage().nbytes() != leaf.nbytes):
+            raise CannotTell("a part of another tensor")
+    return _Telling([]).tell(result)
+
+
 class _Telling:
     def __init__(self, given: list[torch.Tensor]) -> None:
         self._given = {id(tensor): place for place, tensor in reversed(list(enumerate(given)))}
@@ -119,6 +146,12 @@ class _Making:
         if kind == "view":
             return self._view(self._given[structure[1]].detach(), *structure[2:])
         _, number, size, *about = structure
+        shape, strides, offset, kind, device, graph = about
+        if number not in self._memories and not (graph or offset):  # as most are, and in a tenth of the time
+            tensor = torch.zeros(shape, dtype=getattr(torch, kind), device=device)
+            if tensor.nbytes == size and list(tensor.stride()) == strides:
+                self._memories[number] = tensor.detach().view(-1)
+                return tensor
         if number not in self._memories:
             dtype = getattr(torch, about[3])
             count = -(-size // dtype.itemsize)

@@ -24,8 +24,9 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
+from overdrive.survive.folder import FETCHES, FROM_START
 from overdrive.survive.inputs import Inputs
-from overdrive.survive.journal import Damaged, Journal
+from overdrive.survive.journal import Journal
 from overdrive.survive.recording import Recording
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import watch_graphs
@@ -50,13 +51,13 @@ class Survivor:
         interval: SnapshotInterval,
         ending: Ending,
         say: Callable[[str], None],
-        start_again: Callable[[str], NoReturn],
+        start_again: Callable[[str, str], NoReturn],
         plan: UnderPlan,
         group: InGroup | None = None,
     ) -> None:
         """
         Args:
-            start_again: begins the run from its start, in this process's place; given the reason.
+            start_again: begins this process anew; given the note that is to be taken, and the reason.
             plan: that it runs under.
             group: of ranks that this process is one of.
         """
@@ -70,7 +71,7 @@ class Survivor:
         self.journal = Journal(folder.journal)
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
-        self.why_not: str = folder.notes.get("from the start", "")  # why a run that ends here begins from its start
+        self.why_not: str = folder.notes.get(FROM_START, "")  # why a run that ends here begins from its start
         self._target: Snapshot | None = None
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.files = Files(folder.path)
@@ -86,6 +87,11 @@ class Survivor:
     @property
     def replaying(self) -> bool:
         return self._target is not None
+
+    @property
+    def skips_fetches(self) -> bool:
+        target = self._target
+        return target is not None and target.header["fetching"][0] is not None and FETCHES not in self.folder.notes
 
     @property
     def warming(self) -> bool:
@@ -121,16 +127,10 @@ class Survivor:
     def _find(self) -> None:
         from overdrive.survive import snapshot
 
-        for path in snapshot.found(self.folder.path) if not self.why_not else ():
-            try:
-                found = snapshot.read(path)
-                self.journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
-            except (Damaged, LookupError, TypeError) as error:
-                told = str(error) if isinstance(error, Damaged) else f"{path.name} is no snapshot"
-                self.say(f"{told}; an older snapshot is taken")
-                continue
-            self._target = found
-            return
+        if not self.why_not:
+            self._target = snapshot.newest_whole(self.folder.path, self.journal, self.say)
+        if self._target is not None and self.calls.fetching is not None:
+            self.calls.fetching.goes_to(self._target.header["fetching"])
 
     def __call__(self, seams: Seams) -> None:
         self.plan.follow(seams)
@@ -161,12 +161,13 @@ class Survivor:
 
     def begin_anew(self, reason: str) -> NoReturn:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
+        note = FETCHES if (fetching := self.calls.fetching) and fetching.batches.skipped else FROM_START
         try:
             if not self._follows:
-                self.folder.note(**{"from the start": reason})
+                self.folder.note(**{note: reason})
             self.output.mute(False)
             end_children()
-            self._start_again(reason)
+            self._start_again(note, reason)
         except BaseException as error:  # the disk is full, say
             told = f"overdrive: the run cannot go on: {reason}; nor begin from its start: {reason_of(error)}\n"
             os.write(2, told.encode(errors="replace"))
@@ -177,7 +178,7 @@ class Survivor:
         if not self.why_not and not self._follows:
             self.why_not = reason
             with contextlib.suppress(OSError):  # no room there: then it is found out again
-                self.folder.note(**{"from the start": reason})
+                self.folder.note(**{FROM_START: reason})
             self.say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
 
     def _lost(self, error: OSError) -> None:
@@ -278,11 +279,15 @@ class Survivor:
         if not self.journal.is_over:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
+            if fetching := self.calls.fetching:
+                fetching.compare(self.folder.path, target.header["fetching"], self._follows)
             with self.reading_alone():
                 state.make_states(heap.Heap(sys._getframe()), self.calls.states, target.header)
                 found = heap.Heap(sys._getframe())
                 state.put_back(found, target.header, target.block)
                 watch_graphs(found, self.calls.passed_through)
+                if fetching:
+                    fetching.go_on(target.header["fetching"])
             assert self._rehearsed is not None
             self.output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])

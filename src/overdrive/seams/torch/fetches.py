@@ -1,4 +1,5 @@
-"""Whether a data set is at work in this thread. Its transforms are often modules, and no models of the program's."""
+"""Seam *samples fetched*, and whether a data set is at work in this thread: its transforms are often modules, and no
+models of the program's."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Any
 
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
+from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import Around
 from overdrive.seams.torch.fetchers import in_worker
 
 
@@ -49,19 +52,28 @@ def _begin(indices: Any) -> None:
     _thread.depth += 1
 
 
-def enter(patches: Patches) -> None:
+def enter(hub: Seams, patches: Patches) -> None:
     """Note what PyTorch's own fetchers do, whoever has them fetch."""
     for kind in (_MapDatasetFetcher, _IterableDatasetFetcher):
-        patches.replace(kind, "fetch", _noting(kind.fetch))
+        patches.replace(kind, "fetch", _noting(hub.samples_fetched, kind.fetch))
 
 
-def _noting(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _noting(point: Around, fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def noting(self: Any, possibly_batched_index: Any) -> Any:
+        asks = point.subscribers and not _thread.depth  # not of a fetch within another one
         _begin(possibly_batched_index)  # `noted` takes 1 us more
         try:
+            if asks:
+                call = functools.partial(fetch, self, possibly_batched_index)
+                return point.run((self, possibly_batched_index), call)
             return fetch(self, possibly_batched_index)
         finally:
             _thread.depth -= 1
 
     return noting
+
+
+def samples_of(fetcher: Any) -> Any:
+    """The data set that a fetcher takes its samples from by their numbers; None of a stream."""
+    return fetcher.dataset if isinstance(fetcher, _MapDatasetFetcher) else None

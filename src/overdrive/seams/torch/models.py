@@ -94,7 +94,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             answers.ended(step)
         return result
 
-    fetches.enter(patches)
+    fetches.enter(hub, patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
     _patched.add(hub)
     return [lambda: _patched.discard(hub)]

@@ -1,0 +1,224 @@
+"""Batches that are fetched in this process: noted without their numbers, and made of zeros when the run is made again.
+
+No number of a tensor counts there, so that nothing need be read, decoded and transformed; samplers draw as ever. What a
+fetch changes besides is changed as well: words that it drew from Python's and NumPy's generators are drawn. Whether it
+left the data set as it found it shows at the snapshot's step: if not, the run is made again with its fetches.
+
+The first fetch of a data set is made, which opens its files, and so are the last: they leave them where they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from overdrive.survive import words
+from overdrive.survive.journal import Diverged, Entry
+
+if TYPE_CHECKING:
+    from overdrive.survive.journal import Journal
+
+BATCH = "batch"  # the kind of an entry: key, what was asked in it, number of the data set, structure, words drawn
+_SAME = 0  # in the place of a structure: that of the batch before, from the same data set
+_LAST = 2  # fetches of each data set that are made
+_MOST = 1 << 16  # bytes of a structure that is noted: a batch may hold texts
+_ALL = 1 << 27  # of all of them in one process
+_READ = ("value", "shapes")  # what a data set asks its own tensors
+
+
+class FetchingRun(Protocol):
+    """What is asked of the run that they belong to."""
+
+    journal: Journal
+
+    @property
+    def skips_fetches(self) -> bool:
+        """Whether they may be left out when it is made again."""
+
+    @property
+    def replaying(self) -> bool: ...
+
+    @property
+    def warming(self) -> bool: ...
+
+    def aside(self) -> bool: ...
+
+    def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
+
+    def begin_anew(self, reason: str) -> NoReturn: ...
+
+
+class Batches:
+    """
+    Attributes:
+        skipped: fetches that were left out.
+    """
+
+    def __init__(self, run: FetchingRun, passed_through: Callable[[], None]) -> None:
+        self._run, self._passed_through = run, passed_through
+        self.skipped = 0
+        self._asked: list[Entry] | None = None  # in the fetch that is under way, or still to be asked in it
+        self._within = False
+        self._data_sets: dict[int, Any] = {}  # by number: a weak reference to each
+        self._numbers: dict[int, int] = {}  # of these, by id
+        self._structures: dict[int, Any] = {}  # the last one, by the data set's number
+        self._signatures: dict[int, Any] = {}  # of the same batches
+        self._left = _ALL
+        self._to_come: Counter[int] | None = None
+        self._seen: set[int] = set()
+        self._noted, self._again = run.guarded(self._note_fetch), run.guarded(self._answer_fetch)
+        self._told, self._over = run.guarded(self._note_batch), run.guarded(self._all_asked)
+
+    def data_sets(self) -> list[Any]:
+        """Those that live, in the order of their first fetch."""
+        return [each for each in (found() for found in self._data_sets.values()) if each is not None]
+
+    # -- what a fetch asks ------------------------------------------------------------------------
+
+    def note(self, *entry: Any) -> bool:
+        """Whether a fetch is under way, to which it now belongs."""
+        if self._within:
+            assert self._asked is not None
+            self._asked.append(list(entry))
+        return self._within
+
+    def answer(self, kind: str) -> tuple[bool, Entry | None]:
+        """Whether a fetch is under way, and what it was told then; None where its own tensors tell it.
+
+        Raises:
+            Diverged: it asked for something else.
+        """
+        if not self._within:
+            return False, None
+        if self._asked is None:
+            return True, None
+        if not self._asked or self._asked[0][0] != kind:
+            raise Diverged("a fetch of samples asks for something else than it did")
+        return True, self._asked.pop(0)
+
+    # -- the fetch --------------------------------------------------------------------------------
+
+    def fetched(self, subject: Any, call: Callable[[], Any]) -> Any:
+        """Around a fetch; an error in it is the program's."""
+        from overdrive.seams.torch.fetchers import in_worker
+        from overdrive.seams.torch.fetches import samples_of
+        from overdrive.survive.deliveries import hand_over
+
+        data_set = samples_of(subject[0])
+        if data_set is None or self._run.aside():
+            return hand_over(data_set, call) if data_set is not None and in_worker() else call()
+        replaying = self._run.replaying
+        entry = (self._again if replaying else self._noted)(data_set, subject[1])
+        if replaying and (made := self._skipped(entry)) is not None:
+            return made[0]
+        self._within, self._asked = True, entry[2]
+        try:
+            result = call()
+        finally:
+            self._within = False
+        (self._over if replaying else self._told)(entry, result)
+        return result
+
+    def _note_fetch(self, data_set: Any, indices: Any) -> Entry:
+        from overdrive.survive import state
+
+        number = self._number_of(data_set)
+        self._before = state.host_state(), state.torch_state(), self._run.journal.count
+        return self._run.journal.add(BATCH, key_of(indices), [], number, None, None)
+
+    def _note_batch(self, entry: Entry, batch: Any) -> None:
+        from overdrive.survive import state
+
+        host, drawn, count = self._before
+        if self._run.journal.count != count + 1:  # it called a model
+            return
+        if state.torch_state() == drawn and all(each[0] in _READ for each in entry[2]):
+            entry[2] = None  # it just read: its own tensors hold the right numbers the next time, too
+        after = state.host_state()
+        if after[0] is not host[0] or after[1] is not host[1]:
+            entry[5] = words.between(host, after)
+            if entry[5] is None:
+                return
+        entry[4] = self.structure_of(entry[3], batch)
+
+    def structure_of(self, number: int, batch: Any) -> Any:
+        """None where the batch cannot be made again without a fetch."""
+        from overdrive.survive import structure
+
+        signature = structure.signature(batch)
+        if signature is not None and self._signatures.get(number) == signature:
+            return _SAME
+        self._signatures.pop(number, None)
+        try:
+            told = structure.told_alone(batch)
+        except structure.CannotTell:
+            return None
+        if self._structures.get(number) == told:
+            self._signatures[number] = signature
+            return _SAME
+        size = len(json.dumps(told))
+        if size > min(_MOST, self._left):
+            return None
+        self._left -= size
+        self._structures[number], self._signatures[number] = told, signature
+        return told
+
+    def _number_of(self, data_set: Any) -> int:
+        number = self._numbers.get(id(data_set))
+        if number is not None and self._data_sets[number]() is data_set:
+            return number
+        try:
+            found = weakref.ref(data_set)
+        except TypeError:  # a list or the like, which keeps no place
+            return -1
+        number = self._numbers[id(data_set)] = len(self._data_sets)
+        self._data_sets[number] = found
+        return number
+
+    def _answer_fetch(self, data_set: Any, indices: Any) -> Entry:
+        if self._to_come is None:
+            self._to_come = Counter(each[3] for each in self._run.journal.to_come if each[0] == BATCH)
+        try:
+            entry = self._run.journal.next(BATCH, "a batch")
+        except Diverged as error:
+            self._run.begin_anew(str(error))
+        if entry[1] != key_of(indices) or entry[3] != self._number_of(data_set):
+            self._run.begin_anew("it fetches another batch than it did")
+        self._to_come[entry[3]] -= 1
+        return entry
+
+    def _skipped(self, entry: Entry) -> tuple[Any] | None:
+        """The batch of zeros; None where it is to be fetched."""
+        number, told, drawn = entry[3:]
+        if told is not None and told != _SAME:
+            self._structures[number] = told
+        assert self._to_come is not None
+        first, last = number not in self._seen, self._to_come[number] < _LAST
+        self._seen.add(number)
+        if told is None or first or last or self._run.warming or not self._run.skips_fetches:
+            return None
+        if drawn is not None:
+            words.draw(drawn)
+        return (self.made(number, told),)
+
+    def made(self, number: int, told: Any) -> Any:
+        """A batch of zeros. `number`: of where it is from, as it was given when this was told."""
+        from overdrive.survive import structure
+
+        self.skipped += 1
+        if told != _SAME:
+            self._structures[number] = told
+        return structure.made(self._structures[number], (), self._passed_through)
+
+    def _all_asked(self, entry: Entry, batch: Any) -> None:
+        if self._asked:
+            self._run.begin_anew("a fetch of samples asks for less than it did")
+
+
+def key_of(indices: Any) -> str:
+    """Of a batch, which may be of thousands."""
+    return hashlib.sha256(repr(indices).encode(errors="replace")).hexdigest()[:12]
