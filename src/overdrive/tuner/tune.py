@@ -1,4 +1,4 @@
-"""The loop of a tune: control, screening, what may gain one by one, then the plan as a whole."""
+"""The loop of a tune: control, what goes before a screening, that, what may gain one by one, the plan as a whole."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             _search(found, judge, prover, ranks)
         if not (ranks and ranks.taken):
             elsewhere = gains_elsewhere(found.facts, checkpoint)
+            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
+            _search(found, judge, prover, first)
             found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
-            _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere))
+            _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere, before=first))
         Finaliser(found, duels, prover, schedule).settle()
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:

@@ -55,7 +55,14 @@ class Worth:
 
     def in_time(self, each: Candidate) -> bool:
         """Whether it can be tried, proved and confirmed in what is left of the budget."""
+        if self._schedule.cannot_prove(each.contract):
+            return False
         return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
+
+    def leaves_time_for_what_won(self, other: Candidate) -> bool:
+        """Whether another setting can be tried, and what has won by then be confirmed."""
+        in_time = self._schedule.time_for_another(level=other.contract)
+        return in_time and (self._found.wanted() != "time" or self._schedule.time_for_all(self.seconds(other)))
 
     def per_second(self, candidate: Candidate) -> float:
         """What it is expected to gain, on the logarithm of speed, for each second that it takes."""
@@ -116,6 +123,8 @@ class Worth:
     def lacks(self, candidate: Candidate) -> str:
         """Why it is not tried."""
         start, contract = candidate.usual_start, candidate.contract
+        if in_vain := self._schedule.cannot_prove(contract):
+            return in_vain
         if not self.pays(candidate):
             return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
         if not self._schedule.time_for_another(start):
