@@ -41,7 +41,8 @@ TECHNIQUES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def model_of(*words: str) -> Any:
     """What a script of this folder builds, before it answers anything."""
-    argv, sys.argv = sys.argv, [*words, "--pictures" if words[0] in OF_PICTURES else "--requests", "0"]
+    none = ("--pictures", "0", "--size", "64") if words[0] in OF_PICTURES else ("--requests", "0")
+    argv, sys.argv = sys.argv, [*words, *none]
     space: dict[str, Any] = {"__name__": "__main__"}
     try:
         exec(compile((HERE / words[0]).read_text(), words[0], "exec"), space)

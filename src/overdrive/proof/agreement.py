@@ -103,8 +103,8 @@ class AgreementProof:
         if not asked or samples >= needed or len(asked) > len(trace.replay["states"]) / 2:
             return ""
         return (
-            f"its calls are given the same again and again, {samples:,.0f} samples in all, and it takes {needed:,} that "
-            "differ to tell how many are answered otherwise"
+            f"its calls are given the same again and again, {samples:,.0f} samples in all, and it takes {needed:,} "
+            "that differ to tell how many are answered otherwise"
         )
 
     def _run(self, spec: TrialSpec, role: str, steps: tuple[int, ...]) -> Trace | ExitReason:

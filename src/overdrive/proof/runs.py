@@ -118,7 +118,8 @@ class ProofRuns:
         """
         self._perturbed_spec = of = self._perturbed_spec or old
         one, other = (
-            replace(each, steps=min(each.steps, self.steps), digests=each.digests[: self.steps]) for each in (one, other)
+            replace(each, steps=min(each.steps, self.steps), digests=each.digests[: self.steps])
+            for each in (one, other)
         )  # what tells what the model made itself is no longer
         return self.compared(one, other, Contract.STATISTICAL, lambda: self.digests(of, "shaken"))
 

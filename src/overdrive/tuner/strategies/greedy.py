@@ -254,7 +254,7 @@ class Greedy:
                     yield candidate, rating
                     continue
                 lost = self._second_chances.get(candidate.label)
-                if lost and found.gain() > _OTHER_PROGRAM * lost.gain:
+                if lost and not excluded and found.gain() > _OTHER_PROGRAM * lost.gain:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
                     yield candidate, (rating + lost.candidate.promise) / 2
 
