@@ -61,6 +61,8 @@ class EngineAnswers:
         if self.answered or self.left.total() < _TELLING:
             return ""
         reasons = [each.refused for each in self._models.values()]
+        if not reasons and len(self.left) == 1:  # no call was of a kind that is looked at more closely
+            return next(iter(self.left))
         return reasons[0] if reasons and all(reasons) else ""
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -96,7 +96,24 @@ class Drawing(Convolutions):
         return super().forward(x + torch.rand(()))
 
 
-@pytest.mark.parametrize(("kind", "calls", "why"), [(Drawing, 8, "it draws random numbers"), (Convolutions, 30, "")])
+class Remembering(Convolutions):
+    """Takes an object of a class of its own beside its input, as models with a cache of keys and values do."""
+
+    def forward(self, x: torch.Tensor, memory: Any = None) -> Any:
+        return super().forward(x)
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return super().__call__(x, Facts())
+
+
+@pytest.mark.parametrize(
+    ("kind", "calls", "why"),
+    [
+        (Drawing, 8, "it draws random numbers"),
+        (Remembering, 8, "an input of a kind that no engine takes"),
+        (Convolutions, 30, ""),
+    ],
+)
 def test_it_leaves_itself_out_where_it_will_never_answer(kind: Any, calls: int, why: str) -> None:
     """So its duel ends after some calls; another engine would answer as little."""
     model, x = kind().eval(), torch.randn(4, 3, 16, 16)
