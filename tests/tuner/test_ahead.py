@@ -65,6 +65,20 @@ def test_what_gains_nothing_ahead_is_not_tried_again(
     assert [line.split(":")[0].split(" against")[0] for line in begun] == ["engine", "screening"]
 
 
+@pytest.mark.parametrize("step", [0.02, 1.3])
+def test_what_leaves_itself_out_is_not_measured(
+    step: float, offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Though its duel is to be its confirmation, too, where steps are slow."""
+    offer(engine=ENGINE)
+    program = answering(step=step, left_out=lambda names: {"engine": "it draws"} if "engine" in names else {})
+    program.enter(monkeypatch)
+    found = searched(tmp_path, budget=5 * MINUTES)
+    (rejected,) = found.rejected
+    assert rejected.reason == "it draws" and rejected.duel is not None and not rejected.duel.pairs
+    assert sum("engine" in each.name() for each in program.started) == 1
+
+
 def test_what_is_seldom_waited_for_stays_after_the_screening(
     offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
