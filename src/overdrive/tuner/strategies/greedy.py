@@ -23,6 +23,7 @@ from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
+from overdrive.tuner.strategies.untried import tell_untried
 from overdrive.tuner.strategies.worth import LEAST_OF_SWAP, Worth, beyond, gained_by
 from overdrive.tuner.switchable import goes_ahead
 
@@ -94,19 +95,7 @@ class Greedy:
             if each.label not in self._tried:
                 self._tried.add(each.label)
                 untried.setdefault(each.names[0], each)  # with its first settings, which were screened
-        for each in untried.values():
-            measured = self._screened.speedup(each.chosen[0])
-            said = "measured by the screening alone" if measured else "not tried"
-            reason = f"{said}: {self._worth.lacks(each)}"
-            self._found.reject(Rejected(*each.chosen[0], reason, kind="time", measured=measured))
-        if untried:
-            worth = [name for name, each in untried.items() if self._worth.pays(each)]
-            if late := [name for name in worth if not self._schedule.cannot_prove(untried[name].contract)]:
-                self._progress.outcome(f"no time is left for a duel of {', '.join(late)}")
-            if len(worth) < len(untried):
-                self._progress.outcome(
-                    f"another minute is expected to bring less than it costs over {self._found.runs} runs (--runs)"
-                )
+        tell_untried(untried, self._found, self._worth, self._progress)
         again = self._once_more()
         return self._begun(again) if again else None
 

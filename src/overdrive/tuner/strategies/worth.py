@@ -55,9 +55,13 @@ class Worth:
 
     def in_time(self, each: Candidate) -> bool:
         """Whether it can be tried, proved and confirmed in what is left of the budget."""
-        if self._schedule.cannot_prove(each.contract):
+        if self.is_in_vain(each):
             return False
         return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
+
+    def is_in_vain(self, each: Candidate) -> str:
+        """Why its duel would be in vain, whatever the time; empty where it would not."""
+        return self._schedule.cannot_prove(each.contract)
 
     def leaves_time_for_what_won(self, other: Candidate) -> bool:
         """Whether another setting can be tried, and what has won by then be confirmed."""
@@ -123,8 +127,8 @@ class Worth:
     def lacks(self, candidate: Candidate) -> str:
         """Why it is not tried."""
         start, contract = candidate.usual_start, candidate.contract
-        if in_vain := self._schedule.cannot_prove(contract):
-            return in_vain
+        if why := self.is_in_vain(candidate):
+            return why
         if not self.pays(candidate):
             return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
         if not self._schedule.time_for_another(start):
