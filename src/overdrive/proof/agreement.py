@@ -19,7 +19,7 @@ from overdrive.proof.runs import ProofRuns, broke_off
 _OTHERS = 30  # that the margin allows among the samples that are wanted: half as many are told from it
 _MOST_CALLS, _FEWEST_CALLS = 6000, 4
 _BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program an eighth ...
-_BEGUN_AT_LEAST = 12  # ... but so many: of large batches eight give an engine its ranges, and two are compared
+_BEGUN_AT_LEAST = 12  # ... but so many, where enough are left: of large batches eight give an engine its ranges
 _RECORDING = 1.5  # times as long as the call, with what is written
 _SHARE = 0.6  # of the time for a proof to its first look that recording may take: candidates answer sooner, as a rule
 _ENOUGH = 2  # times the samples that tell if none differs: these are recorded all the same, where there is time at all
@@ -113,7 +113,8 @@ class AgreementProof:
 
     def _chosen(self, last: int) -> tuple[int, ...]:
         """Calls up to the last one, evenly spaced."""
-        first = max(1, min(_BEGUN, max(_BEGUN_AT_LEAST, last // 8), last - _FEWEST_CALLS) + 1)
+        spare = last - self._enough_calls()
+        first = min(_BEGUN, max(min(_BEGUN_AT_LEAST, spare), last // 8)) + 1
         count = min(self._wanted(), last - first + 1)
         return tuple(sorted({first + round(place * (last - first) / max(1, count - 1)) for place in range(count)}))
 
@@ -122,13 +123,16 @@ class AgreementProof:
         calls = math.ceil(_OTHERS / self._margin / self._samples_a_call())
         return min(_MOST_CALLS, max(_FEWEST_CALLS, calls))
 
+    def _enough_calls(self) -> int:
+        return math.ceil(_ENOUGH * samples_needed(self._margin) / self._samples_a_call())
+
     def _last_call(self) -> int:
         runs = self._runs
         wanted = max(min(runs.steps, runs.budget.length or runs.steps), _BEGUN + self._wanted())
         left = runs.untimed.until - time.monotonic() - runs.budget.start
         if self.step_seconds and math.isfinite(left):
             each = _RECORDING * self.step_seconds
-            fewest = _BEGUN_AT_LEAST + _ENOUGH * samples_needed(self._margin) / self._samples_a_call()
+            fewest = _BEGUN_AT_LEAST + self._enough_calls()
             seconds = min(max(0.0, left) / 3, max(_SHARE * runs.budget.seconds, fewest * each))
             wanted = min(wanted, int(seconds / each))
         return max(_BEGUN + _FEWEST_CALLS, min(wanted, runs.budget.length or wanted))
