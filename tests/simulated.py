@@ -57,6 +57,7 @@ class Simulated:
     error: Callable[[Names], float] = lambda names: 1e-7  # of a gradient, against fp64
     loss: Callable[[Names], float] = lambda names: 1.0  # what it comes down to
     rate: Callable[[Names], float] = lambda names: 0.1
+    paired: bool = False  # seeds bring the same luck, whatever the result: five of them tell
     exit_reason: Callable[[Names], ExitReason | None] = lambda names: None  # before its first step
     left_out: Callable[[Names], Mapping[str, str]] = lambda names: {}
     jitter: float = 0.01  # of a block's time
@@ -181,7 +182,8 @@ class _Trial:
         if program.restless and not self.spec.deterministic:
             result += f" {len(program.started)} {id(self)}"
         # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
-        luck = random.Random(f"{self.spec.seed} {result}").gauss(0, 0.01 if self.spec.seed else 0)
+        whose = "" if program.paired else result
+        luck = random.Random(f"{self.spec.seed} {whose}").gauss(0, 0.01 if self.spec.seed else 0)
         slope = [math.exp(-step / 100) for step in range(self.step)]
         losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
         if program.inference:

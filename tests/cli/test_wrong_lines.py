@@ -32,6 +32,7 @@ LINES = {
     "run --on-hang stop --hang-after 0s train.py": "a time must be longer than nothing.",
     "tune --techniques , train.py": "names no technique",
     "tune --json nowhere/x.json train.py": "there is no folder nowhere",
+    "tune --json train.py --epochs 3": "--json takes a value, and train.py stands in its place.",
     "tune --json folder train.py": "folder is a folder; name a file",
     "tune -o nowhere/x.toml train.py": "choose another place with -o.",
     "tune book.ipynb": "book.ipynb is a notebook: `jupyter nbconvert --to script book.ipynb` makes a script of it.",

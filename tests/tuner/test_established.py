@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,7 +240,7 @@ def test_what_the_search_and_too_few_fresh_processes_say_alike_is_established() 
         return Duel(plain, best, pairs=pairs, interval=Interval(1.05, 1.08, 1.1))
 
     def standing(found: Findings, confirmation: Duel) -> Standing | None:
-        unused: Any = None
+        unused: Any = SimpleNamespace(progress=None)
         return Finaliser(found, unused, unused, unused)._standing(confirmation)
 
     check = Check(Contract.EXACT, "the same")
@@ -269,7 +270,7 @@ def test_a_whole_confirmation_that_says_too_little_counts_together_with_the_sear
         check = Check(Contract.EXACT, "the same")
         found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, searched, check)], proof=check)
         found.confirmation = confirmed
-        unused: Any = None
+        unused: Any = SimpleNamespace(progress=None)
         Finaliser(found, unused, unused, unused)._weigh(confirmed)
         return found
 

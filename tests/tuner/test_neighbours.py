@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
 
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials.duel import Duel
+from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.neighbours import disturbed, untold
 from overdrive.tuner.reasons import no_faster
+from tests.simulated import Offer, Simulated, offer, searched
+
+__all__ = ["offer"]  # a fixture
 
 SPEC = TrialSpec(Program("script.py"))
 
@@ -42,3 +50,21 @@ def test_where_nobody_tells_it_is_said_once_and_only_of_what_was_measured() -> N
 def test_a_candidate_is_left_out_with_that_reason() -> None:
     assert "others held the cores in 52% of its pairs" in (no_faster(duel(19, 21)) or "")
     assert Duel(SPEC, SPEC).verdict is Verdict.INCONCLUSIVE
+
+
+def test_who_uses_the_machine_is_said_before_anything_is_measured(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(Progress):
+        said: ClassVar[list[str]] = []
+
+        def stage(self, text: str) -> None:
+            self.said.append(text)
+
+        outcome = stage
+
+    offer(idle={})
+    Simulated().enter(monkeypatch)
+    monkeypatch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.9)
+    found = searched(tmp_path, progress=Told())
+    assert Told.said[0].startswith("Other programs were using 90% of the cores") and Told.said[0] in found.notes

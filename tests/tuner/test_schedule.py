@@ -27,7 +27,7 @@ def _standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def schedule(left: float, adopted: int) -> Schedule:
     """So many seconds before the proof begins; every duel's process started in one second."""
-    found = Findings(Program("script.py", ()), Contract.EXACT)
+    found = Findings(Program("script.py", ()), Contract.EXACT, started=NOW)  # not the seconds that this machine runs
     spec = TrialSpec(found.program, ())
     duel = Duel(spec, spec, old_side=Side(setup_seconds=1.0), new_side=Side(setup_seconds=1.0))
     found.control = duel

@@ -570,6 +570,17 @@ def test_a_program_that_is_soon_over_is_measured_all_the_same(
     assert "and about 200 are needed" in found.refusal and "times as many" in found.refusal  # the next step
 
 
+@pytest.mark.parametrize(("step", "little"), [(0.001, True), (0.1, False)])
+def test_a_program_that_hardly_does_more_than_start_is_told_so(
+    step: float, little: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(lambda active: step, steps=10, takes_time=True).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is not None and ("its start takes 2.0 s" in found.refusal) is little
+    assert ("nothing to be gained by faster steps" in found.refusal) is little
+
+
 @pytest.mark.fault(1)
 def test_a_program_that_fails_by_itself_is_refused(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

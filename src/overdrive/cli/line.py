@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,6 +47,8 @@ class ProgramCommand(click.Command):
                 raise click.UsageError(f"There is no option {rest[0]}. Did you mean -{rest[0]}?", context)
             if rest[0].startswith("-") and rest[0] != "-":
                 size = 2 if rest[0] in valued else 1
+                if size == 2 and is_script("".join(rest[1:2])) and _is_unknown(rest[2:3], options):
+                    raise click.UsageError(f"{rest[0]} takes a value, and {rest[1]} stands in its place.", context)
                 before += rest[:size]
                 del rest[:size]
             elif self.takes_plan and not plan and not is_script(rest[0]):
@@ -60,6 +62,11 @@ class ProgramCommand(click.Command):
             tell(found)
         args = [*before, *(["--"] if plan or rest else []), *plan, *rest]
         return super().parse_args(context, args)
+
+
+def _is_unknown(word: Sequence[str], options: Mapping[str, Any]) -> bool:
+    """Whether it is an option that this command has not: one of the script's, then."""
+    return any(each.startswith("-") and each.partition("=")[0] not in options for each in word)
 
 
 class _PlanAndProgramCommand(ProgramCommand):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import size
@@ -27,6 +29,7 @@ _MANY_FILES = (
 )
 _PROOF_SHARE = 0.25  # of the budget, until a statistical proof's first look: its runs are made that short
 _SHORTEST = 90.0  # seconds of a tune, however short the program
+_OF_THE_START = 0.25  # what all steps of a program take, below which there is nothing to be gained by faster ones
 _MOST_TURNS = 2  # times that a program turns out to be of the other kind
 _DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of which most candidates need one
 
@@ -56,7 +59,9 @@ class Control:
             sentence, failed = _refusal(failure, seen=bool(duel.old_side.setup_seconds or duel.new_side.setup_seconds))
             run = duel.old_trace or duel.new_trace
             if failure.kind == "ended" and run and run.steps:
-                sentence = f"The program is too short to be measured. {too_short(found, run.steps)}"
+                sentence = _all_start(duel, run.steps) or (
+                    f"The program is too short to be measured. {too_short(found, run.steps)}"
+                )
             found.refuse(sentence, failed)
             return None
         if duel.sequential:
@@ -189,6 +194,21 @@ class Control:
             f"The program runs out of memory by itself ({failure.detail}), and {recovery.in_vain()}.", failed=True
         )
         return None
+
+
+def _all_start(duel: Duel, steps: int) -> str:
+    """That the program hardly does more than start; "" where it does.
+
+    Public linear regression, a beginner's first program: 60 steps of less than 1 ms after 2.5 s of imports.
+    """
+    start = duel.old_side.setup_seconds
+    both = duel.beside[-1] - start - duel.new_side.setup_seconds if duel.beside and not duel.pairs else math.inf
+    if not 0 < both / 2 < _OF_THE_START * start:
+        return ""
+    return (
+        f"The program's {steps} {duel.old.unit}s take {both / 2:.1g} s at the most, and its start takes "
+        f"{start:.1f} s: there is nothing to be gained by faster {duel.old.unit}s."
+    )
 
 
 def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:

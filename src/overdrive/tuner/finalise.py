@@ -33,11 +33,18 @@ class Finaliser:
         self._duels = duels
         self._prover = prover
         self._schedule = schedule
+        self._plan_proof = PlanProof(found, prover, schedule, duels.progress)
 
-    def settle(self) -> None:
-        searched = list(self._found.adopted)
+    def prove(self) -> None:
+        """The plan so far. It is called again when more has joined it: what was proved before stays, whatever comes."""
+        found = self._found
+        searched = list(found.adopted)
         self._attribute()
-        PlanProof(self._found, self._prover, self._schedule, self._duels.progress).run(searched)
+        self._plan_proof.run(searched)
+        if found.attribution is None and found.screened.choice:  # something was dropped
+            found.attribute(found.screened.attribution(found.best()))
+
+    def confirm(self) -> None:
         if any(not each.needed for each in self._found.adopted):
             self._confirm()
 

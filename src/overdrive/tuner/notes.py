@@ -26,7 +26,9 @@ def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> 
     elif before and after:
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in LENGTHS)
         of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"
-        yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {units}: {gains}."
+        length = "" if found.inference else ", but without evaluations and checkpoints"
+        length = f"With start-up{length}, a whole run gains by its length in {units}"
+        yield f"The speed-up is that of a {of}. {length}: {gains}."
     yield from _swaps(found)
     yield from _crowded(found)
     yield from _noise_scale(found)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from overdrive.core.contract import Contract
+from overdrive.core.settings import Chosen
 from overdrive.evidence.equivalence import OPEN, Check, same_in_their_duels
 from overdrive.proof.prover import Prover
 from overdrive.techniques.catalogue import catalogue, conflict
@@ -48,7 +49,7 @@ class PlanProof:
         suspects = [each for each in self._plan if not each.needed]
         if not suspects:
             return
-        held = self._proved_beginning()
+        held = self._proved_before() or self._proved_beginning()
         outcome = sort_out({each.name: _risk(each) for each in suspects}, self._holds, held)
         if outcome.left and not self._failed and self._put_back(searched):
             return
@@ -61,6 +62,13 @@ class PlanProof:
         for name in outcome.left:
             self._drop(name, "there was no time left to prove the whole plan with it", None)
         self._go_back((*outcome.culprits, *outcome.left))
+
+    def _proved_before(self) -> list[str]:
+        """The most of the plan that was proved when this was run before."""
+        chosen = _chosen(self._plan)
+        known = [each for each in self._proved.values() if all(one in chosen for one in _chosen(each.members))]
+        most = max(known, key=lambda each: len(each.members), default=None)
+        return [each.name for each in most.members if not each.needed] if most else []
 
     def _go_back(self, out: Sequence[str]) -> None:
         """What lost its place to one that is out has it again, if its plan is proved."""
@@ -85,6 +93,9 @@ class PlanProof:
         """Whether the plan of these is proved; None: there is no time to tell."""
         found, key = self._found, frozenset(names)
         members = tuple(each for each in self._plan if each.needed or each.name in key)
+        known = self._proved.get(key)
+        if known and _chosen(known.members) == _chosen(members):
+            return True
         while True:
             found.plan_is(members)
             level = found.loosest()
@@ -195,6 +206,7 @@ class PlanProof:
             return False
         self._progress.outcome("no time for another proof: the plan that was proved stays as it is")
         found.put_back(searched, check)
+        self._proved[frozenset(each.name for each in searched if not each.needed)] = _Proved(tuple(searched), check)
         return True
 
     def _loosened(self, each: Adopted, level: Contract) -> Adopted:
@@ -218,6 +230,10 @@ class PlanProof:
 
     def _called(self, names: frozenset[str]) -> str:
         return "the whole plan" if len(names) == len(self._plan) else " + ".join(sorted(names))
+
+
+def _chosen(plan: Sequence[Adopted]) -> list[Chosen]:
+    return [(each.name, each.settings) for each in plan]
 
 
 def _risk(each: Adopted) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.evidence import confirmation as evidence
+from overdrive.evidence.equivalence import Check
 from overdrive.evidence.registration import LOOKS
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Rules, pair_seconds, profile_steps, steps_after_costs
@@ -107,6 +108,19 @@ class Schedule:
         gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
         needed = self._prover.seconds_needed(Contract.STATISTICAL, self._found.quick_plain(), gain, seeds)
         return self.confirmation_begins() - needed - self.rest_seconds()
+
+    def proved_sooner(self, proof: Check | None) -> bool:
+        """Whether the plan is proved, and what its proof took tells how long that of more will: a few seeds may have
+        been enough where more had their time.
+
+        Of CIFAR-10 at `statistical` five seeds told, ten had their time, and in the 68 s that were left over
+        `channels_last`, 1.10x, could have joined.
+        """
+        if proof is None or proof.level is None or not self.contributions_known:
+            return False
+        if proof.statistical is not None:
+            self._seeds = max(proof.statistical.runs)
+        return True
 
     def proof_of_one_ends(self) -> float:
         """When a candidate has to be proved; the first of all may take the time in which it would be confirmed."""

@@ -34,24 +34,36 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         earlier=checkpoint.earlier_duels(),
     )
     duels = DuelRunner(pool, checkpoint, progress)
-    found.note(*neighbours())
+    found.note(*(others := neighbours()))
+    for sentence in others:
+        progress.outcome(sentence)  # at once: whoever may wait for a quieter hour need not wait for the end of this one
     pool.until = found.deadline()
     prover = Control(found, duels, request.metric, request.margin).run()
     pool.until = found.deadline()  # which the control may have found to be sooner
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
+        finaliser = Finaliser(found, duels, prover, schedule)
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
         if ranks:
             _search(found, judge, prover, ranks)
-        if not (ranks and ranks.taken):
+        if ranks and ranks.taken:
+            finaliser.prove()
+        else:
             elsewhere = gains_elsewhere(found.facts, checkpoint)
             first = Greedy(found, schedule, progress, elsewhere, ahead=True)
             _search(found, judge, prover, first)
             found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
-            _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere, before=first))
-        Finaliser(found, duels, prover, schedule).settle()
+            greedy = Greedy(found, schedule, progress, elsewhere, before=first)
+            _search(found, judge, prover, greedy)
+            finaliser.prove()
+            while schedule.proved_sooner(found.proof) and greedy.has_time_now():
+                proved = found.best()
+                _search(found, judge, prover, greedy)
+                if found.best() != proved:
+                    finaliser.prove()
+        finaliser.confirm()
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:
         found.end([], {}, pool.isolation)

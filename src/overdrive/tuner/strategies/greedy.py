@@ -62,6 +62,7 @@ class Greedy:
         self._schedule = schedule
         self._progress = progress
         self._tried: set[str] = set(before._tried if before else ())
+        self._put_off: dict[str, Candidate] = {}  # those that had no time, as if they had been tried
         # Those that lost narrowly: techniques help each other, so that autocast may lose in one memory order and win in
         # the other.
         self._second_chances: dict[str, _Loser] = dict(before._second_chances if before else {})
@@ -94,6 +95,7 @@ class Greedy:
         for each, _ in rated:
             if each.label not in self._tried:
                 self._tried.add(each.label)
+                self._put_off[each.label] = each
                 untried.setdefault(each.names[0], each)  # with its first settings, which were screened
         tell_untried(untried, self._found, self._worth, self._progress)
         again = self._once_more()
@@ -117,6 +119,21 @@ class Greedy:
             seen = replace(candidate, promise=1 - 1 / duel.interval.estimate, again=True)
             self._second_chances[candidate.label] = _Loser(seen, self._found.gain())
         self._reject(outcome)
+
+    def has_time_now(self) -> bool:
+        """Whether any of those that had no time has it after all: they all wait again."""
+        late, self._put_off = self._put_off, {}
+        self._tried -= late.keys()
+        now = [each for each, _ in self._waiting() if each.label in late]
+        now = [each for each in now if self._worth.in_time(each) and self._worth.pays(each)]
+        if not now:
+            self._tried |= late.keys()
+            return False
+        for each in late.values():
+            self._found.take_back(*each.chosen[0])
+        names = ", ".join(dict.fromkeys(each.names[0] for each in now))
+        self._progress.outcome(f"proved sooner than there was time for: {names} may join after all")
+        return True
 
     def _once_more(self) -> Candidate | None:
         """Of those that lost narrowly the one that seemed to save most, where time is left when all were tried.

@@ -1,0 +1,76 @@
+"""Tunes whose plan was proved sooner than there was time for: what had no time joins after all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import Check
+from overdrive.evidence.speed import Verdict
+from overdrive.proof.statistical import StatisticalProof
+from overdrive.tuner.findings import Findings
+from tests.simulated import Names, Offer, Simulated, offer, searched
+from tests.tuner.test_screened_tune import OURS, STIFF, Told
+
+__all__ = ["offer"]  # a fixture
+
+GAINS = {"low": 2.0, "fast": 1.5, "late": 1.1, "two": 1.08}
+Tune = Callable[[float], tuple[Findings, Told]]
+
+
+def seconds(names: Names) -> float:
+    took = 0.02
+    for name, gain in GAINS.items():
+        took /= gain if name in names else 1.0
+    return took
+
+
+@pytest.fixture
+def tuned(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+    """Tunes of a program of which ten seeds have their time, and five tell."""
+    late = {"contract": Contract.ROUNDING, "expected_saving": 0.05, **STIFF}
+    low = {"contract": Contract.STATISTICAL, **OURS}
+    offer(low=low, fast=OURS, idle=OURS, late=late, two={"expected_saving": 0.04, **STIFF})
+    monkeypatch.setattr("overdrive.proof.runs.runs_at_once", lambda *_: 1)  # seconds add up, of those side by side too
+    result = lambda names: "other" if "low" in names else "same"  # noqa: E731
+    Simulated(seconds, takes_time=True, result=result, start=3.0, paired=True).enter(monkeypatch)
+
+    def tune(budget: float) -> tuple[Findings, Told]:
+        told = Told()
+        return searched(tmp_path, Contract.STATISTICAL, budget=budget, progress=told), told
+
+    return tune
+
+
+@pytest.mark.parametrize("budget", [270.0, 320.0])
+def test_what_had_no_time_joins_and_the_plan_is_proved_with_it(budget: float, tuned: Tune) -> None:
+    found, told = tuned(budget)
+    after = next(place for place, said in enumerate(told.outcomes) if "late may join after all" in said)
+    assert any("the whole plan keeps statistical" in said for said in told.outcomes[:after])
+    assert {each.name for each in found.adopted} == {"low", "fast", "two", "late"} and found.verdict is Verdict.FASTER
+    assert found.proof is not None and found.proof.level is Contract.STATISTICAL
+    assert "late" not in {each.name for each in found.rejected} and found.seconds <= budget
+    assert found.attribution is not None and {each.name for each in found.attribution.shares} >= {"low", "fast", "late"}
+
+
+def test_where_the_plan_with_it_is_not_proved_what_was_proved_before_stays(
+    tuned: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = StatisticalProof.compare
+    plans: list[tuple[str, ...]] = []
+
+    def refusing(self: StatisticalProof, old: TrialSpec, new: TrialSpec, *rest: float, **more: float) -> Check:
+        plans.append(tuple(name for name, _ in new.techniques))
+        return Check(None, "it learns less") if "late" in plans[-1] else compare(self, old, new, *rest, **more)
+
+    monkeypatch.setattr(StatisticalProof, "compare", refusing)
+    found, told = tuned(270.0)
+    assert any("late may join after all" in said for said in told.outcomes) and "late" in plans[-1]
+    assert len(plans) == len(set(plans)) == 2  # what was proved is not proved again
+    assert {each.name for each in found.adopted} == {"low", "fast", "two"} and found.verdict is Verdict.FASTER
+    assert found.proof is not None and found.proof.level is Contract.STATISTICAL and found.attribution is not None
+    assert {each.name: each.reason for each in found.dropped}["late"].endswith("statistical: it learns less")
