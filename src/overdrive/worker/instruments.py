@@ -56,7 +56,7 @@ class Instruments:
             self.replay = make_replay(self.framework, role, steps, folder, seams.inference)
         watching = [self.digests, self.replay]  # from the innermost on
         if spec.replay and spec.replay.role in BY_SAMPLE:
-            # All calls are given what was recorded: what the program itself would have given them shows outside of that.
+            # All calls are given what was recorded; what the program itself gives them shows outside of that alone.
             watching.reverse()
         for each in watching:
             if each:
