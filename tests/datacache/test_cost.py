@@ -251,6 +251,14 @@ def test_loaders_that_are_made_anew_for_each_epoch_are_one() -> None:
     assert found.length == 40 and found.batch_size == 8
 
 
+@pytest.mark.parametrize("sizes", [{"batch_size": 1, "collate_fn": lambda items: items[0]}, {"batch_size": None}])
+def test_where_an_item_is_a_batch_it_counts_as_one(sizes: Any) -> None:
+    """Public DLRM: its loader waited 5 ms for an item that takes 16 to make, and 0.08 were told."""
+    (found,) = facts_of(DataLoader(Naps(), **sizes)).loaders
+    assert found.batch_size == 1 and found.length == 40
+    assert found.seconds_per_item["wait"] == found.seconds_per_batch
+
+
 def test_streams_have_their_wait_and_the_reason() -> None:
     class Numbers(Stream):
         def __iter__(self) -> Any:

@@ -61,6 +61,17 @@ def dataset_of(iterator: Any) -> Any:
     return iterator._dataset
 
 
+def items_of_batch(iterator: Any, samples: int) -> int:
+    """Items of the data set in each batch: as many as it has samples, where its sampler does not say otherwise.
+
+    An item may be a batch by itself: of public DLRM 64 samples, which its loader hands out one by one.
+    """
+    if not getattr(iterator, "_auto_collation", True):
+        return 1
+    size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+    return min(size, samples or size) if isinstance(size, int) else samples
+
+
 def workers_of(iterator: Any) -> int:
     return int(getattr(iterator, "_num_workers", 0))
 

@@ -85,6 +85,8 @@ class _Handed:
         self._batches = iter(batches)
         self._dataset = loader.dataset  # as torch's iterators name them
         self._num_workers = loader.num_workers
+        self._index_sampler = getattr(loader, "_index_sampler", None)
+        self._auto_collation = getattr(loader, "_auto_collation", True)
 
     def __iter__(self) -> _Handed:
         return self

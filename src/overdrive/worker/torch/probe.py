@@ -19,7 +19,7 @@ from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.iterators import dataset_of, pins, prefetch_of, workers_of
+from overdrive.seams.torch.iterators import dataset_of, items_of_batch, pins, prefetch_of, workers_of
 from overdrive.worker.digests import spacing
 from overdrive.worker.recording import Recorder
 from overdrive.worker.torch.noise_scale import NoiseScale
@@ -124,7 +124,7 @@ class Probe:
         )
         known["batches"] += 1
         known["seconds"] += seconds
-        known["size"] = max(known["size"], leading_size(batch))
+        known["size"] = max(known["size"], items_of_batch(iterator, leading_size(batch)))
         if self._profiling or self._steps_seen < self._hashing:
             known["bytes"] = max(known["bytes"], bytes_in(batch))
             known["pinned"] = pins(iterator)
