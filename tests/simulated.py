@@ -284,6 +284,7 @@ def searched(
     progress: Progress | None = None,
     metric: Metric | None = None,
     margin: float | None = None,
+    ranks: int | None = None,
 ) -> Findings:
     """A whole tune of the program that was entered, all but what is written at the end."""
     program = target(folder)
@@ -291,5 +292,7 @@ def searched(
     with TrialPool(isolate=False) as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        request = TuneRequest(program, contract, budget, metric=metric, margin=margin, objective=objective, only=only)
+        request = TuneRequest(
+            program, contract, budget, metric=metric, margin=margin, objective=objective, only=only, ranks=ranks
+        )
         return tune(request, pool, checkpoint, progress or Progress())

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,20 +143,71 @@ def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, warm
 
 
 @pytest.mark.fault(15)
-def test_two_at_once_are_kept_apart(project: Make, overdrive: Run) -> None:
-    folder = project("import time; time.sleep(0.5)").parent
-    words = ("search", "--metric", "Accuracy", "--budget", "60s", "--vary", "lr=0.01..2", "train.py")
-    command = [sys.executable, "-m", "overdrive", *words]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout
-        while "1: lr" not in process.stdout.readline():
-            time.sleep(0.01)
-        done = overdrive(*words, cwd=folder)
-        assert done.returncode == 1 and "Another process" in done.stderr
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+def test_two_at_once_share_the_search(project: Make, overdrive: Run) -> None:
+    folder = project("import time; time.sleep(0.2)").parent
+    words = ("search", "--metric", "Accuracy", "--budget", "60s", "--study", "shared", "--vary", VALUES)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "overdrive", *words, "--json", f"{number}.json", "train.py"],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": str(number + 1)},  # as if on other machines
+            stdout=subprocess.PIPE,
+        )
+        for number in range(2)
+    ]
+    told = [process.communicate(timeout=120)[0].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    results = [json.loads((folder / f"{number}.json").read_text()) for number in range(2)]
+    assert results[0]["trials"] == results[1]["trials"] and results[0]["comparison"] == results[1]["comparison"]
+    assert sum(text.count("the program as it is") for text in told) == 1
+    lines = [line for text in told for line in text.splitlines() if line.startswith("[")]
+    made = [line for line in lines if re.search(r"\d: lr |, pair ", line)]
+    assert len(made) == len(results[0]["trials"]) + len(results[0]["comparison"]["seeds"])
+    assert results[0]["spent"] <= 60.0
+    told_again = overdrive("report", "shared", cwd=folder)
+    assert told_again.returncode == 0 and "fresh seeds" in told_again.stdout, told_again.stderr
+
+
+@pytest.mark.long
+@pytest.mark.fault(9)
+def test_the_command_killed_20_times_repeats_no_finished_run(project: Make, overdrive: Run) -> None:
+    """At any moment: as it starts, within a run, between two."""
+    folder = project("import time; time.sleep(0.1)").parent
+    words = ("search", "--metric", "Accuracy", "--budget", "150s", "--study", "s", "--vary", "lr=0.01..2", "train.py")
+    chance, told, killed = random.Random(0), "", 0
+    for _ in range(20):
+        process = subprocess.Popen([sys.executable, "-m", "overdrive", *words], cwd=folder, stdout=subprocess.PIPE)
+        try:
+            process.wait(timeout=chance.uniform(0.5, 12.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            killed += 1
+        told += process.communicate()[0].decode()
+    done = overdrive(*words[:-1], "--json", "result.json", words[-1], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    told += done.stdout
+    result = json.loads((folder / "result.json").read_text())
+    finished = [run["values"]["lr"] for run in result["trials"]]
+    assert len(finished) == len(set(finished)) and result["spent"] <= 150.0
+    # What was begun anew is what a killed process was at: one run for each kill at most.
+    begun = re.findall(r"\d: lr ", told)
+    assert killed >= 5 and len(finished) <= len(begun) <= len(finished) + killed
+
+
+def test_the_comparison_may_be_of_data_that_the_selection_did_not_see(project: Make, warm_overdrive: Run) -> None:
+    folder = project("print('Test score: %.3f' % (50 + lr / 10 + 0.01 * random.random()))").parent
+    words = ("--vary", VALUES, "--judge-by", "Test score", "--json", "result.json")
+    done = search(warm_overdrive, folder, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text())
+    assert result["judge"] == "Test score" and result["chosen"]["lr"] in (0.9, 1.1)
+    assert all(50 <= run["metric"] < 51 for arm in ("defaults", "chosen") for run in result["comparison"][arm])
+    assert all(run["metric"] > 80 for run in result["trials"])
+    assert "Test score better by" in done.stdout or "No better" in done.stdout
+    missing = search(warm_overdrive, folder, "--vary", "lr=0.1,0.5", "--judge-by", "F1")
+    assert missing.returncode == 1 and "nothing to judge by" in missing.stderr, missing.stderr
+    late = search(warm_overdrive, folder, "--vary", "lr", "--judge-by", "Test score", "--goal", "9 soonest")
+    assert late.returncode == 2 and "no goal that is a time" in late.stderr
 
 
 def test_all_runs_are_made_under_the_plan(project: Make, warm_overdrive: Run) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from overdrive.cli.pool import examine
+from overdrive.core.json_data import to_json
 from overdrive.core.link import Link
+from overdrive.insight.requirements.ranks import CannotForetell, ranks_of
 from overdrive.machine.acs import redirecting_bridges
-from overdrive.machine.pool.curve import Measured, OverLink, fit, points_of
+from overdrive.machine.pool.curve import BUS, Measured, OverLink, fit, points_of
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.reading import interfaces
 from tests.conftest import Run
@@ -129,3 +133,31 @@ def test_beyond_the_largest_it_goes_on_at_the_rate_of_all() -> None:
 def test_a_smaller_exchange_that_took_longer_was_disturbed() -> None:
     measured = Measured(2, {"broadcast": {1000: 1.0, 2000: 9.0, 3000: 2.0, 4000: 3.0}}, busy=0.0)
     assert [measured.seconds("broadcast", size, 2) for size in (500, 1000, 1500, 2000, 3500)] == [1, 1, 1.5, 2, 2.5]
+
+
+def test_the_file_of_a_pool_is_a_network(tmp_path: Path, overdrive: Run) -> None:
+    times = {operation: {1000: 1.0, 2000: 3.0} for operation in BUS}
+    found = {
+        "ranks": [host("a"), host("b")],
+        "pairs": [],
+        "backend": "gloo",
+        "busy": 0.4,
+        "seconds": {name: sorted(each.items()) for name, each in times.items()},
+    }
+    text = json.dumps(to_json(examine(found)))
+    kept = Measured.kept(text, "pool.json")
+    assert (kept.ranks, kept.busy, kept.times) == (2, 0.4, times)
+    assert kept.seconds("all_gather", 1500, 2) == pytest.approx(2.0)
+    there = ranks_of(2, kept, quick=True)
+    assert there.name == "2 machines as this one, over the network of pool.json" and not there.together
+    with pytest.raises(CannotForetell, match=r"pool\.json was measured among 2 ranks"):
+        ranks_of(4, kept, quick=True)
+    (tmp_path / "pool.json").write_text(text)
+    (tmp_path / "other.json").write_text("{}")
+    for words, said in (
+        (("--ranks", "2", "--link", "none.json"), "none.json cannot be read"),
+        (("--ranks", "2", "--link", "other.json"), "other.json is no pool"),
+        (("--ranks", "8..16", "--link", "pool.json"), "are more than were measured"),
+    ):
+        told = overdrive("doctor", "--for", *words, "train.py", cwd=tmp_path)
+        assert told.returncode == 2 and said in told.stderr, told.stderr

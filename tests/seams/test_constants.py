@@ -11,7 +11,11 @@ from overdrive.seams.constants import compiled
 
 SOURCE = """
 from __future__ import annotations
+import argparse
 import math
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+TrainConfig = Linear = lambda *words, **named: SimpleNamespace(**named)
 lr = 1e-3
 BATCH: int = 5 * 8
 name = "resnet"
@@ -24,9 +28,16 @@ steps = 1
 steps = 2
 config = {"lr": 0.1, "model": "cnn", "depth": 4}
 more = dict(wd=5e-4)
+nested = {"optim": {"lr": 0.2}, "data": dict(size=16)}
+space = argparse.Namespace(rate=0.3, net=SimpleNamespace(hidden=12))
+made = TrainConfig(lr=0.4, tags=list())
+model = Linear(7, bias=9)
+@dataclass
 class Config:
     width = 32
     dropout: float = -0.5
+    steps: int = field(default=77)
+    layers: list = field(default_factory=list)
 def train(lr=0.5):
     hidden = 7
 if __name__ == "__main__":
@@ -43,8 +54,14 @@ FOUND = {
     "config.lr": 0.1,
     "config.depth": 4,
     "more.wd": 5e-4,
+    "nested.optim.lr": 0.2,
+    "nested.data.size": 16,
+    "space.rate": 0.3,
+    "space.net.hidden": 12,
+    "made.lr": 0.4,
     "Config.width": 32,
     "Config.dropout": -0.5,
+    "Config.steps": 77,
     "clip": 1.0,
 }
 
@@ -52,7 +69,7 @@ FOUND = {
 def test_numbers_that_a_script_names_once_at_its_top_level_are_found() -> None:
     _, places = compiled(SOURCE.encode(), "/a/train.py", {})
     assert {place.name: place.value for place in places} == FOUND
-    assert next(place.where for place in places if place.name == "lr") == "train.py:4"
+    assert next(place.where for place in places if place.name == "lr") == "train.py:8"
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -86,42 +103,7 @@ def _run(source: bytes, values: dict[str, Value]) -> dict[str, Any]:
 
 
 def _found(space: dict[str, Any], name: str) -> Any:
-    first, _, rest = name.partition(".")
-    thing = space[first]
-    return thing if not rest else thing[rest] if isinstance(thing, dict) else getattr(thing, rest)
-
-
-BATCHES = """
-def batch(n=24, *, of=3):
-    return torch.randint(0, 3, (n,))
-def train(length=7, batch_size: int = 16):
-    a, b = get_batch(32), loader.make(size=9, batch_size=5)
-    c = data[torch.randint(0, 100, (64,))].split(8)
-    return nn.BatchNorm1d(12), Batch_Norm(4), range(40), sample(k=2), "a b".split(" "), get_batch(1), get_batch(True)
-"""
-
-
-def test_numbers_where_a_batch_may_be_made_are_found_with_their_column() -> None:
-    _, places = compiled(BATCHES.encode(), "/a/train.py", {})
-    assert [(each.name, each.value, each.where) for each in sorted(places, key=lambda each: each.where)] == [
-        ("batch(n)", 24, "train.py:2:13"),
-        ("randint()", 3, "train.py:3:29"),
-        ("train(batch_size)", 16, "train.py:4:39"),
-        ("get_batch()", 32, "train.py:5:22"),
-        ("make(batch_size)", 5, "train.py:5:58"),
-        ("randint()", 100, "train.py:6:31"),
-        ("randint()", 64, "train.py:6:37"),
-        ("split()", 8, "train.py:6:50"),
-        ("sample(k)", 2, "train.py:7:67"),
-    ]
-
-
-def test_each_of_these_is_set_alone() -> None:
-    source = b"def get_batch(n, m=0):\n    return n, m\nfound = get_batch(8, 8), get_batch(8)\n"
-    _, places = compiled(source, "train.py", {})
-    assert len(places) == 3
-    for index, place in enumerate(places):
-        space: dict[str, Any] = {}
-        exec(compiled(source, "train.py", {place.key: 9})[0], space)
-        flat = [each for pair in space["found"] for each in pair]
-        assert flat.count(9) == 1 and flat.index(9) == index
+    thing: Any = space
+    for part in name.split("."):
+        thing = thing[part] if isinstance(thing, dict) else getattr(thing, part)
+    return thing

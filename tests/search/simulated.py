@@ -10,6 +10,7 @@ from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, Tried
 from overdrive.core.settings import Value
+from overdrive.search.comparison import Comparison
 from overdrive.search.domain import domain_of
 from overdrive.search.engine import Engine
 from overdrive.search.goal import Goal
@@ -50,10 +51,11 @@ def searched(program: Simulated, journal: Path, budget: float = 40.0, seed: int 
     try:
         metric, goal = Metric("Accuracy"), Goal(True)
         order = Search(PARAMETERS, domains, metric, goal, budget, engine, program.run, lambda text: None)
-        defaults = order.defaults()
+        with engine.sharing.turn("beginning"):
+            defaults = order.defaults()
         trials = order.trials(defaults)
         best = order.best(defaults, trials)
-        comparison = order.comparison(defaults, best) if best else None
+        comparison = Comparison(order, defaults, best).made() if best else None
         return order.result("train.py", defaults, trials, comparison, best)
     finally:
         engine.close()

@@ -97,6 +97,53 @@ optimizer = torch.optim.SGD(model.parameters(), lr=float(os.getenv("RATE", "0.05
 seed = int(os.environ.get("SOME_NUMBER", "7"))
 {LOOP}
 """
+CONFIGURED = f"""
+batch = 16
+rate = 0.05
+import sys
+for word in sys.argv[1:]:
+    if "=" in word:
+        name, _, value = word[2:].partition("=")
+        globals()[name] = type(globals()[name])(float(value))
+    else:
+        exec(open(word).read())
+{START}
+model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+for step in range(8):
+    i = torch.randint(0, 96, (batch,))
+    print("given", len(i))
+    loss = nn.functional.mse_loss(model(x[i]), y[i])
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+IN_A_MODULE = f"""
+import own_settings
+from own_settings import BATCH, Config
+def main():
+    {START.replace(chr(10), chr(10) + "    ")}
+    loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
+    model = nn.Sequential(nn.Linear(5, own_settings.HIDDEN), nn.Linear(own_settings.HIDDEN, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=Config.lr)
+    {LOOP.replace(chr(10), chr(10) + "    ")}
+    print("at the end", model[0].out_features, own_settings.OTHER)
+main()
+"""
+COMMANDS = f"""
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.05)
+train = parser.add_subparsers(dest="what", required=True).add_parser("train")
+train.add_argument("--bs", type=int, default=16)
+args = parser.parse_args()
+{START}
+loader = DataLoader(TensorDataset(x, y), batch_size=args.bs)
+model = nn.Sequential(nn.Linear(5, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+{LOOP}
+"""
+IN_A_FUNCTION = BY_HAND.replace("lr = 0.05\nbs = 8", "lr = 0.05").replace(
+    "model = nn", "def size():\n    batch_size = 24\n    return batch_size\nbs = size()\nmodel = nn"
+)
 RANDINT = "torch.randint(0, 64, (64,))"
 DRAWN = f"""{START}
 model = nn.Linear(5, 64)
@@ -135,8 +182,8 @@ def pool() -> Iterator[TrialPool]:
         yield made
 
 
-def listed(pool: TrialPool, path: Path) -> dict[str, Parameter]:
-    return {each.name: each for each in listing(pool, Program(str(path))).parameters}
+def listed(pool: TrialPool, path: Path, *words: str) -> dict[str, Parameter]:
+    return {each.name: each for each in listing(pool, Program(str(path), words)).parameters if each.told}
 
 
 def test_values_that_stand_nowhere_by_name_are_found_at_the_seams(
@@ -216,6 +263,43 @@ def test_a_batch_size_that_is_a_number_in_a_call_is_found_by_what_it_moves(
     assert [each.places[0].kind for each in found.values()].count("literal") == 1
     told = output(pool, script(text), {"batch-size": 8})
     assert told.count(given) == 4, told
+
+
+def test_constants_of_a_module_that_the_program_imports(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    path = script(IN_A_MODULE)
+    own = path.with_name("own_settings.py")
+    own.write_text("BATCH = 16\nHIDDEN = 12\nOTHER = 16\nclass Config:\n    lr = 0.05\n")
+    found = listed(pool, path)
+    assert found["lr"].place == "constant Config.lr (own_settings.py:5)" and found["lr"].tried
+    assert found["batch-size"].place == "constant BATCH (own_settings.py:1)"
+    assert found["width"].place == "constant HIDDEN (own_settings.py:2)"
+    assert not any(each.places[0].name == "OTHER" for each in found.values())  # it may be anything
+    told = output(pool, path, {"batch-size": 32, "width": 24, "other": 5})  # but it is set where it is asked for
+    assert "given 32" in told and "at the end 24 5" in told
+    assert own.read_text().startswith("BATCH = 16")
+
+
+def test_words_that_a_program_reads_itself_are_found_where_a_file_has_set_what_they_would(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    path = script(CONFIGURED)
+    path.with_name("small.py").write_text("batch = 24\nrate = 0.1\n")
+    found = listed(pool, path, str(path.with_name("small.py")))
+    assert found["batch-size"].place == "option --batch" and found["batch-size"].default == 24
+    assert found["lr"].place == "option --rate" or found["lr"].place.startswith("learning rate of SGD")
+    deaf = script(CONFIGURED.replace('if "=" in word:', 'if "=" in word:\n        continue\n    if False:'))
+    assert "batch-size" not in listed(pool, deaf, str(path.with_name("small.py")))
+
+
+def test_an_option_of_a_parser_with_commands(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    found = listed(pool, script(COMMANDS), "train")
+    assert found["lr"].place == "option --lr" and found["batch-size"].place == "option --bs"
+    assert found["lr"].tried and found["batch-size"].tried
+
+
+def test_a_batch_size_that_a_function_names(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    found = listed(pool, script(IN_A_FUNCTION))
+    assert found["batch-size"].place.startswith("number in size.batch_size (train.py:")
 
 
 def test_a_rate_that_the_program_sets_before_each_step_is_scaled(

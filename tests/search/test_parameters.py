@@ -74,6 +74,12 @@ def test_an_option_takes_the_place_of_the_users_own(words: tuple[str, ...], expe
     assert program.arguments == expected and not keys
 
 
+def test_an_option_of_a_parser_with_commands_stands_before_the_command() -> None:
+    place = ValuePlace(OPTION, "--lr", 0.1, before="train")
+    program, _ = set_in(Program("t.py", ("train", "--epochs", "3")), [Parameter("lr", (place,))], {"lr": 0.5})
+    assert program.arguments == ("--lr=0.5", "train", "--epochs", "3")
+
+
 def test_flags_are_turned_on_and_off() -> None:
     amp = Parameter("amp", (ValuePlace(OPTION, "--amp", False, on="--amp"),))
     assert set_in(Program("t.py"), [amp], {"amp": True})[0].arguments == ("--amp",)

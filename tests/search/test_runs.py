@@ -90,6 +90,25 @@ def test_a_target_is_reached_on_the_way(pool: TrialPool, script: Callable[[str],
     assert run.reached is not None and run.reached < run.seconds - 0.3
 
 
+def test_with_a_target_a_run_is_over_as_it_is_there_or_too_late(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    text = PROGRAM.replace("    print(", "    import time; time.sleep(0.3)\n    print(")
+    runs = made(pool, script(text), Metric("Test loss"), target=1.0)
+    default = runs.run({}, 0, 60.0)
+    assert default.progress == 864  # the first one tells how long the program is
+    runs.total = default.progress
+    there = runs.run({}, 0, 60.0)
+    assert there.state == "complete" and there.reached is not None and there.progress < 864
+    assert there.seconds < default.seconds
+    seen: list[int] = []
+    runs.length = 1e6  # seconds of the default run: by these its progress is counted
+    runs.run({}, 0, 60.0, lambda unit, score: bool(seen.append(unit)))
+    assert not seen
+    slow = runs.run({"lr": 1e-5}, 0, there.reached, lambda unit, score: False)
+    assert slow.state == "pruned" and not slow.why and slow.reached is None
+
+
 @pytest.mark.fault(3)
 def test_one_that_takes_too_long_has_failed(pool: TrialPool, script: Callable[[str], Path]) -> None:
     text = PROGRAM.replace("        loss =", "        import time; time.sleep(0.2)\n        loss =")

@@ -67,6 +67,37 @@ def test_each_technique_that_survives(name: str, tmp_path: Path) -> None:
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 
+DROPS = """
+import os, signal
+import torch
+nn, F = torch.nn, torch.nn.functional
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(30, 600), nn.Dropout(0.3), nn.ReLU(), nn.Linear(600, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1, 25):
+    x, y = torch.randn(32, 30), torch.randint(4, (32,))
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y) + 0.01 * F.dropout(model[0].weight, 0.5).square().sum()
+    loss.backward(); optimizer.step()
+    print(step, f"{loss.item():.9f}")
+    if step == int(os.environ.get("DIES", 0)) and not os.path.exists(os.environ.get("DIED", "")):
+        os.kill(os.getpid(), signal.SIGKILL)
+print(*(f"{p.double().sum().item():.17g}" for p in model.parameters()), torch.rand(2).tolist())
+"""
+
+
+@pytest.mark.survive
+def test_draws_that_a_kernel_makes_go_on_where_they_were(tmp_path: Path) -> None:
+    """Within a model's call, which is left out when the run is made again, and beside it."""
+    plan = ("--plan", str(plan_of(tmp_path, "fast_dropout")))
+    plain = survive(tmp_path, "plain", DROPS, "--no-plan")
+    first = survive(tmp_path, "killed", DROPS, *plan, dies=17)
+    second = survive(tmp_path, "killed", DROPS, *plan)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert "left out" not in first.stderr + second.stderr
+    assert first.stdout + second.stdout == plain.stdout
+
+
 def test_every_technique_that_is_left_out_says_why() -> None:
     """In words of its own, where it is for one process on a CPU, on which it could be tried."""
     for name in ("compile", "fft_convolution", "library_autotune"):

@@ -132,6 +132,7 @@ class Case:
     workers: int = 0
     besides: tuple[Any, ...] = ()  # other techniques
     backward: bool = True  # whether faults are raised in the backward pass as well
+    last: bool = False  # what its answers change of the program they change last, or put back: none fails after it
 
     def __str__(self) -> str:
         return "-".join((self.name, *map(str, self.settings.values())))
@@ -158,7 +159,7 @@ class Plan:
         self.switch: Callable[[], None] = lambda: None
         self.lines: Callable[[], int] = lambda: 0
         self.lines_then = -1
-        self.backward = True
+        self.backward, self.last = True, False
 
     def due(self) -> bool:
         if not self.backward and in_backward():
@@ -188,7 +189,7 @@ class Faulty:
             return self.act(*args, **kwargs)
         if plan.off:
             return self._switched_off(args, kwargs)
-        if plan.how == "before":
+        if plan.how == "before" or (plan.last and self.point is points.Answer):
             raise Injected("before")
         if plan.how == "middle" and self.point is points.Around:
 
@@ -274,7 +275,7 @@ def faulty_functions(name: str, plan: Plan) -> Iterator[None]:
 def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool = True) -> Outcome:
     """The program under the technique (or plainly), with a fault."""
     plan = plan or Plan()
-    plan.backward = case.backward
+    plan.backward, plan.last = case.backward, case.last
     gc.collect()
     chosen = [(case.name, case.settings), *case.besides] if techniques else []
     output = io.StringIO()

@@ -28,6 +28,7 @@ CASES = [
     Case("compile"),
     Case("cuda_graphs"),
     Case("deferred_scalars"),
+    Case("fast_dropout", last=True),
     Case("fast_max_pool"),
     Case("fft_convolution", {"least": 2}),
     Case("fold_normalisation"),
@@ -80,6 +81,10 @@ def prepare(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(technique, "DEVICE", "cpu")
         monkeypatch.setattr(host, "Streams", host.NoStreams)
+    if case.name == "fast_dropout":
+        from overdrive.kernels.dropout import operator
+
+        monkeypatch.setattr(operator, "LEAST", 1)
     if case.name == "fft_convolution":
         from overdrive.techniques.layout import fft_convolution
 

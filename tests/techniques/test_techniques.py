@@ -116,6 +116,7 @@ def test_reasons_are_given_where_a_technique_cannot_help() -> None:
     own: dict[str, dict[str, Any]] = {
         **{name: {} for name in ("device", "unified_memory", "interop", "fold_normalisation", "fft_convolution")},
         "compile": {},
+        "fast_dropout": {},
         "fast_max_pool": {},
         "deferred_scalars": {"reads": 0},
         "fp8": {"layers": 0},

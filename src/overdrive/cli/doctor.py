@@ -28,6 +28,7 @@ from overdrive.core.link import Link
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.diagnosis import Diagnosis
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
+from overdrive.machine.pool.curve import Measured
 from overdrive.machine.rules.apply import apply_rules
 from overdrive.machine.rules.finding import LeftOut
 from overdrive.machine.survey import survey
@@ -125,8 +126,8 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
     "--link",
     type=LinkText(),
     metavar="LINK",
-    help="With --for and --ranks: the network between them, as 10Gbit,50us, or by name, of data sheets: 10gbe, 25gbe, "
-    "100gbe, hdr, ndr; each is a machine like this one.",
+    help="With --for and --ranks: the network between them, as 10Gbit,50us, by name, of data sheets (10gbe, 25gbe, "
+    "100gbe, hdr, ndr), or as --pool --json measured it (pool.json); each is a machine like this one.",
 )
 @many_ranks.stated_options
 @program_argument("[SCRIPT [ARGS]...]")
@@ -139,7 +140,7 @@ def command(
     among_ranks: bool,
     ranks: tuple[int, int] | None,
     memory: int | None,
-    link: Link | None,
+    link: Link | Measured | None,
     stated: Stated,
     words: tuple[str, ...],
 ) -> None:

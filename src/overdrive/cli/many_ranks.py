@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from overdrive.cli.values import Duration, Whole
 from overdrive.core.link import Link
 from overdrive.core.units import duration
 from overdrive.core.unlike_ranks import Failures, Sizes, Slow, Survival
+
+if TYPE_CHECKING:
+    from overdrive.machine.pool.curve import Measured
 
 _NUMBERS = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
 _SLOW = re.compile(r"(\d+(?:\.\d+)?)%,\s*(\d+(?:\.\d+)?)x", re.ASCII)
@@ -28,12 +31,12 @@ class OnRanks:
 
     Attributes:
         memory: bytes that each rank has; None: not told.
-        link: what connects them; None: it is measured here.
+        link: what connects them, as stated or as it was measured; None: it is measured here.
     """
 
     count: int
     memory: int | None = None
-    link: Link | None = None
+    link: Link | Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -135,14 +138,14 @@ def stated_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_stated
 
 
-def asked(ranks: tuple[int, int], memory: int | None, link: Link | None, stated: Stated) -> OnRanks | Sizes:
+def asked(ranks: tuple[int, int], memory: int | None, link: Link | Measured | None, stated: Stated) -> OnRanks | Sizes:
     """What does not go together ends the command."""
     first, last = ranks
     if first == last:
         stated.refused_without_sizes()
         return OnRanks(first, memory, link)
-    if link is None:
-        fail(f"--ranks {first}..{last} are more than there are here: say how they are connected (--link hdr).")
+    if not isinstance(link, Link):
+        fail(f"--ranks {first}..{last} are more than were measured: say how they are connected (--link hdr).")
     if memory is not None:
         fail("--memory is for one number of --ranks.")
     failures = None

@@ -66,6 +66,7 @@ def examine(found: Mapping[str, Any]) -> PoolDiagnosis:
         link=told["link"],
         measured=tuple(measured),
         fits={name: fit(times) for name, times in seconds.items()},
+        busy=found["busy"],
     )
 
 

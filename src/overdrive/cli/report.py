@@ -15,7 +15,7 @@ import click
 
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import fail, is_script, parse_program, plan_beside
-from overdrive.cli.report_search import is_search, shown
+from overdrive.cli.report_search import in_study, is_search, shown
 from overdrive.cli.run import announce_removed
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.json_data import to_json
@@ -47,12 +47,13 @@ def report(path: Path, output: Path | None, everything: bool = False, json_path:
     """Print the evidence behind the plan in this file, or write it to `output` as HTML, or to `json_path` as JSON.
 
     Args:
-        path: a plan, or what `tune --json`, `search --json` or `report --json` wrote.
+        path: a plan, what `tune --json`, `search --json` or `report --json` wrote, or the folder of `search --study`.
         everything: name also what was not tried.
 
     Raises:
         CannotReport: the plan cannot be read, or the report cannot be written.
     """
+    path = in_study(path)
     _check_apart([path], output, json_path)
     console = console_beside(json_path)
     if is_search(found := _json_in(path)):

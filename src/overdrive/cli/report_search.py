@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,12 @@ _FIELDS = {"trials", "defaults", "parameters", "metric"}
 
 def is_search(data: object) -> bool:
     return isinstance(data, dict) and data.keys() >= _FIELDS
+
+
+def in_study(path: Path) -> Path:
+    """Of a folder that is given with `search --study`, what was written last; any other path as it is."""
+    written = sorted(path.glob("*.json"), key=lambda each: each.stat().st_mtime) if path.is_dir() else []
+    return written[-1] if written else path
 
 
 def shown(data: Mapping[str, Any], console: Console) -> tuple[str, str]:

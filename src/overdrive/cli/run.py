@@ -135,23 +135,24 @@ def run_as_rank(
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
-    chosen, name = (_dividing(_chosen(plan)), plan_path.name) if plan and plan_path else ([technique], None)
+    chosen, name = (_chosen(plan), plan_path.name) if plan and plan_path else ([technique], None)
+    dividing = _dividing(chosen) if plan else chosen
+    taken = chosen if survives is None else dividing
     run_folder, chance = os.environ.pop(RUN, ""), ""
     launched = survives is not None and not run_folder
     if survives and launched:
-        run_folder, chance = map(str, open_launched(membership, program, chosen, survives, say))
+        run_folder, chance = map(str, open_launched(membership, program, taken, survives, say))
     kept = [samples_folder(), *([Path(run_folder)] if run_folder else [])]
     rank = Rank(membership, kept, hide_own_frames, chance=chance)
     rank.technique = technique[0]
-    rank.batches_alone = all(name == "data_parallel" and _whole(settings) for name, settings in chosen)
-    if plan is not None and plan_path is not None:
-        for each, _ in _chosen(plan):
-            if each not in dict(chosen):
-                rank.say(f"left out {each}: beside ranks it was never proved")
-    elif plan_path is not None:
+    rank.batches_alone = all(each == "data_parallel" and _whole(how) for each, how in dividing)
+    for each, _ in chosen:
+        if each not in dict(taken):
+            rank.say(f"left out {each}: beside ranks no run was gone on with under it")
+    if plan is None and plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
-    survivor = survivor_in_group(rank, Path(run_folder), chosen, survives, launched) if survives else None
-    return run(program, chosen, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
+    survivor = survivor_in_group(rank, Path(run_folder), taken, survives, launched) if survives else None
+    return run(program, taken, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
 
 
 def _whole(settings: Settings) -> bool:
@@ -160,7 +161,7 @@ def _whole(settings: Settings) -> bool:
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:
-    """Those that make several processes, beside which no other was proved."""
+    """Those of a plan that make several processes."""
     return [each for each in techniques if ranks_for([each]) > 1]
 
 
@@ -275,7 +276,7 @@ def command(
         hash_alike()
         fits = planned == membership.size and layout is None
         if fits:
-            prepare_environment(_dividing(techniques))
+            prepare_environment(_dividing(techniques) if survives else techniques)
         how = (plan if fits else None, plan_path, engine, technique, watch, survives)
         raise Later(partial(run_as_rank, membership, program, record, *how))
     if planned > 1 and ranks is None:

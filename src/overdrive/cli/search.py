@@ -28,7 +28,7 @@ from overdrive.report import search as report
 from overdrive.report.search_page import page
 from overdrive.search.conduct import SearchRequest, conduct, curve_of
 from overdrive.search.domain import DomainError, Wish, sensible
-from overdrive.search.engine import Busy, Damaged, NoOptuna
+from overdrive.search.engine import Damaged, NoOptuna
 from overdrive.search.goal import Goal, GoalError
 from overdrive.search.listing import CannotList, listing
 from overdrive.search.parameters import UnknownParameter
@@ -43,7 +43,8 @@ def show_list(program: Program, json_path: Path | None) -> int:
     """
     with TrialPool() as pool:
         found = listing(pool, program)
-    rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in found.parameters]
+    told = [each for each in found.parameters if each.told]
+    rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in told]
     report.parameters(rows, program.command(), console_beside(json_path))
     fields = ("name", "default", "place", "moves", "range")
     listed = [dict(zip(fields, row, strict=True)) for row in rows]
@@ -105,13 +106,26 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     "regular expression with one group, or evaluate() for what a function returned. The training loss, if not given.",
 )
 @click.option(
+    "--judge-by",
+    "judge",
+    type=MetricName(),
+    help="The metric of the final comparison, of data that the search does not see: 'Test accuracy', where --metric is "
+    "that of the validation.",
+)
+@click.option(
     "--goal", default="best", show_default=True, help="best, or a value that the metric is to reach: '97 soonest'."
 )
 @click.option("--maximize", "direction", flag_value="maximize", help="More of the metric is better.")
 @click.option(
     "--minimize", "direction", flag_value="minimize", help="Less of it is. Its name decides, if neither is given."
 )
-@click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time to spend at most.")
+@click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time of all runs together, at most.")
+@click.option(
+    "--study",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder of the search, for processes on other machines or GPUs to share. The same command started again "
+    "joins a search in any case.",
+)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan that all runs are made under.")
 @click.option("--no-plan", is_flag=True, help="Make all runs under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
@@ -123,9 +137,11 @@ def command(
     only_curve: bool,
     wishes: tuple[Wish, ...],
     metric: Metric | None,
+    judge: Metric | None,
     goal: str,
     direction: str | None,
     budget: float,
+    study: Path | None,
     plan_path: Path | None,
     no_plan: bool,
     output: Path | None,
@@ -155,7 +171,9 @@ def command(
             if only_list:
                 sys.exit(show_list(program, json_path))
             aim = Goal.parse(goal, metric, direction or "")
-            request = SearchRequest(program, wishes, metric, aim, budget, plan_path)
+            if judge and (aim.target is not None or judge.is_loss or judge.function):
+                fail("--judge-by takes a number that the program prints, and no goal that is a time.")
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))
@@ -163,5 +181,5 @@ def command(
             fail(f"{error}.")
         except (CannotList, CannotSearch) as error:
             fail(why_it_fails(str(error)), 1)
-        except (NoOptuna, Busy, Damaged) as error:
+        except (NoOptuna, Damaged) as error:
             fail(str(error), 1)

@@ -210,8 +210,8 @@ def _has_something(path: Path) -> bool:
     "--ranks",
     type=RanksToTry(),
     metavar="N|auto",
-    help="Try it as N processes with the numbers of one; auto: as many as pay. Where none is faster, techniques for "
-    "one process are tried.",
+    help="Try the plan that is found on N processes too, with the numbers of one; auto: on 2, 4, ... as far as that "
+    "pays.",
 )
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from overdrive.core.objective import Objective, ObjectiveError, bytes_in
 
 if TYPE_CHECKING:
     from overdrive.core.tune_result import Price
+    from overdrive.machine.pool.curve import Measured
     from overdrive.search.domain import Wish
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
@@ -127,19 +129,24 @@ class SizeText(click.ParamType):  # type: ignore[type-arg]
 
 
 class LinkText(click.ParamType):  # type: ignore[type-arg]
-    """One of the catalogue, or a rate and a latency."""
+    """One of the catalogue, a rate and a latency, or the file of a pool that was measured."""
 
     name = "link"
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Link:
-        if isinstance(value, Link):
-            return value
-        from overdrive.insight.requirements.links import links  # `overdrive run` has no use for it
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Link | Measured:
+        from overdrive.insight.requirements.links import links  # `overdrive run` has no use for these
+        from overdrive.machine.pool.curve import Measured
 
+        if isinstance(value, (Link, Measured)):
+            return value
         if known := links().get(str(value).lower()):
             return known
         try:
+            if str(value).endswith(".json"):
+                return Measured.kept(Path(value).read_text(encoding="utf-8"), str(value))
             return Link.parse(str(value))
+        except OSError as error:
+            self.fail(f"{value} cannot be read: {error.strerror}", param, context)
         except LinkError as error:
             self.fail(f"{error}, or one of {', '.join(links())}", param, context)
 

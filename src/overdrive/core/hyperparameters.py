@@ -11,8 +11,10 @@ from overdrive.core.settings import Value
 OPTION, CONSTANT, OPTIMIZER, LOADER, DROPOUT, INPUT = "option", "constant", "optimizer", "loader", "dropout", "input"
 LITERAL = "literal"  # a number in a call that makes batches: what else it may be, a trial tells
 ENVIRONMENT = "environment"  # a variable of it that is a number
+IMPORTED = "imported"  # a constant of a module of the program's
+WORD = "word"  # a constant that something has set by the second step: a word of the command line, perhaps
 FIRST_DIMENSION = "dimension 0"  # of an input
-WRITTEN = (OPTION, CONSTANT, ENVIRONMENT, LITERAL)
+WRITTEN = (OPTION, CONSTANT, IMPORTED, ENVIRONMENT, LITERAL)
 DEPTH, WIDTH = "depth", "width"  # of a model: equal blocks in a row, channels between two layers
 
 
@@ -32,6 +34,7 @@ class ValuePlace:
     choices: tuple[str, ...] = ()  # of an option that allows no others
     on: str = ""  # the word that turns a flag on, ...
     off: str = ""  # ... and off; nothing where it can only be left away
+    before: str = ""  # the command that an option stands before; at the line's end, where there is none
 
     @property
     def key(self) -> str:

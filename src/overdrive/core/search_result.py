@@ -76,6 +76,7 @@ class SearchResult:
         chosen: the configuration that was best in the search; empty where that was the defaults.
         command: how the program is run with it.
         edits: what of it no option sets, with the place.
+        judge: the metric of the comparison, where it is another one, of data that the selection did not see.
     """
 
     program: str
@@ -95,6 +96,7 @@ class SearchResult:
     importances: Mapping[str, float] = field(default_factory=dict)
     plan: str = ""
     notes: tuple[str, ...] = ()
+    judge: str = ""
     version: int = VERSION
 
     @classmethod

@@ -42,7 +42,8 @@ class Diagnosis(Found):
 
 @dataclass(frozen=True)
 class PoolDiagnosis(Found):
-    """Collectives between ranks. `measured`: a point for each operation and size; `fits`: by operation."""
+    """Collectives between ranks. `measured`: a point for each operation and size; `fits`: by operation; `busy`: seconds
+    of a processor that a second of an exchange takes."""
 
     backend: str = ""
     ranks: tuple[Mapping[str, Any], ...] = ()
@@ -50,3 +51,4 @@ class PoolDiagnosis(Found):
     link: Mapping[str, Any] | None = None
     measured: tuple[CurvePoint, ...] = ()
     fits: Mapping[str, CurveFit] = field(default_factory=dict)
+    busy: float = 0.0

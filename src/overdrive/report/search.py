@@ -122,7 +122,8 @@ def _comparison(result: SearchResult, found: SeedComparison, paper: Paper) -> No
     body = []
     for seed, one, other in zip(found.seeds, found.defaults, found.chosen, strict=True):
         body.append((str(seed), *_ending(result, one)[::2], *_ending(result, other)[::2]))
-    paper.rows(("fresh seed", "defaults", "", "chosen", ""), body)
+    by = f": {result.judge}" if result.judge else ""
+    paper.rows(("fresh seed", f"defaults{by}", "", f"chosen{by}", ""), body)
 
 
 def front(result: SearchResult) -> list[tuple[str, Tried]]:
@@ -159,11 +160,14 @@ def notes(result: SearchResult) -> list[str]:
     unit = " s" if result.target is not None else ""
     gain = found.gain
     if math.isfinite(gain.low):
-        lost = found.apparent - gain.estimate
+        by = f" of {result.judge}" if result.judge else ""
+        selected = "" if by else f": {_selection(found.apparent, found.apparent - gain.estimate)}"
         said.append(
-            f"In the search its gain was {found.apparent:.4g}{unit}, on fresh seeds {gain.estimate:.4g}{unit} "
-            f"[{gain.low:.4g}, {gain.high:.4g}]: {_selection(found.apparent, lost)}"
+            f"In the search its gain was {found.apparent:.4g}{unit}, on fresh seeds{by} {gain.estimate:.4g}{unit} "
+            f"[{gain.low:.4g}, {gain.high:.4g}]{selected or '.'}"
         )
+    if result.target is not None:  # runs are over as they reach it
+        return said
     one, other = (sum(run.seconds for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
     if other > 1.1 * one:
         said.append(f"A run with it takes {other / one:.2f} times as long as with the defaults.")
@@ -198,7 +202,7 @@ def sentence(result: SearchResult) -> str:
     if result.target is not None:
         way = f"{gain.estimate:.3g} s sooner {reach}"
     else:
-        way = f"{result.metric} better by {gain.estimate:.4g} {reach}"
+        way = f"{result.judge or result.metric} better by {gain.estimate:.4g} {reach}"
     if result.verdict == "better":
         return f"Better than your defaults on {pairs} fresh seeds: {what} ({way})."
     return f"No better than your defaults: of {what}, {pairs} fresh seeds leave {way}, which may be nothing."

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
@@ -17,6 +18,7 @@ from overdrive.seams.flags import place_of, watch_absl, watch_fire
 from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
+Found = TypeVar("Found")
 
 
 def enter(heard: Heard) -> Callable[[], None]:
@@ -55,7 +57,7 @@ def _watch_argparse(patches: Patches, heard: Heard) -> None:
         finally:
             depth -= of_the_process
         if of_the_process:
-            heard(_guarded(_argparse_places, self, result[0]))
+            heard(_before(_guarded(_commands_of_argparse, self, None), _guarded(_argparse_places, self, result[0])))
         return result
 
     patches.replace(ArgumentParser, "parse_known_args", parse_known_args)
@@ -69,13 +71,25 @@ def _watch_click(patches: Patches, heard: Heard) -> None:
     @functools.wraps(parse)
     def parse_args(self: Any, context: Any, args: Any) -> Any:
         result = parse(self, context, args)
-        heard(_guarded(_click_places, self, context))
+        heard(_before(list(getattr(self, "commands", ())), _guarded(_click_places, self, context)))
         return result
 
     patches.replace(Command, "parse_args", parse_args)
 
 
-def _guarded(read: Callable[[Any, Any], list[ValuePlace]], parser: Any, parsed: Any) -> list[ValuePlace]:
+def _before(commands: Sequence[str], places: list[ValuePlace]) -> list[ValuePlace]:
+    """Options of a parser with commands stand before the one that was given."""
+    given = next((word for word in sys.argv[1:] if word in commands), "")
+    return [replace(place, before=given) for place in places]
+
+
+def _commands_of_argparse(parser: Any, parsed: Any) -> list[str]:
+    from argparse import _SubParsersAction
+
+    return [str(name) for action in parser._actions if isinstance(action, _SubParsersAction) for name in action.choices]
+
+
+def _guarded(read: Callable[[Any, Any], list[Found]], parser: Any, parsed: Any) -> list[Found]:
     try:
         return read(parser, parsed)
     except Exception:  # a parser of the program's own making; its options are not told

@@ -1,4 +1,5 @@
-"""Numbers without a name that may be a batch size: `get_batch(32)`, `def batch(n=24)`, `torch.randint(0, n, (64,))`.
+"""Numbers without a name of the script's own that may be a batch size: `get_batch(32)`, `def batch(n=24)`,
+`torch.randint(0, n, (64,))`, `batch_size = 32` in a function.
 
 They are looked for where a call or a function says that it makes batches, or draws or divides samples. That is a guess:
 whether one decides a batch size, a trial with another number tells.
@@ -45,6 +46,16 @@ def batch_literals(tree: ast.Module) -> Iterator[Literal]:
             yield from _of_call(node)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from _of_defaults(node)
+            yield from _of_body(node)
+
+
+def _of_body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Literal]:
+    """`batch_size = 32` in a function: at the top level it is a constant."""
+    for each in function.body:
+        target = each.targets[0] if isinstance(each, ast.Assign) and len(each.targets) == 1 else None
+        target = each.target if isinstance(each, ast.AnnAssign) else target
+        if isinstance(target, ast.Name) and _SAYS_BATCH.search(target.id) and each.value is not None:  # type: ignore[attr-defined]
+            yield from _literals(f"{function.name}.{target.id}", each, "value", None, each.value)  # type: ignore[attr-defined]
 
 
 def _of_call(call: ast.Call) -> Iterator[Literal]:

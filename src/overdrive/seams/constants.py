@@ -1,15 +1,16 @@
 """Seam of a script's constants: numbers that it names at its top level, found and set while it is compiled.
 
-`lr = 1e-3`, `BATCH: int = 64`, `config = {"lr": 1e-3}`, `dict(lr=1e-3)`, an attribute of a class; at the top level or
-under `if __name__ == "__main__"`. A name that is given a value twice is left alone: which one counts is not known. The
-file is never touched; lines stay where they are. Numbers without a name are found where a batch may be made
-(`batch_literals`).
+`lr = 1e-3`, `BATCH: int = 64`, `config = {"lr": 1e-3}`, `dict(lr=1e-3)` and tables within tables, `Namespace(lr=1e-3)`,
+`TrainConfig(lr=1e-3)`, an attribute of a class, `lr: float = field(default=1e-3)`; at the top level or under `if
+__name__ == "__main__"`. A name that is given a value twice is left alone: which one counts is not known. The file is
+never touched; lines stay where they are. Numbers without a name are found where a batch may be made (`batch_literals`).
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,18 +24,25 @@ from overdrive.seams.batch_literals import Literal, batch_literals
 
 # No powers: ten to the power of ten to the power of ten would be worked out here.
 _ARITHMETIC = (ast.UnaryOp, ast.USub, ast.UAdd, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
+# What makes a table.
+_TABLE = re.compile(r"dict|field|\w*(Namespace|[Cc]onfig|[Dd]ict|Args|Arguments|Params|Options|Settings)")
 
 
-def compiled(source: bytes, path: str, values: Mapping[str, Value]) -> tuple[CodeType, list[ValuePlace]]:
+def compiled(
+    source: bytes, path: str, values: Mapping[str, Value], kind_of_constant: str = CONSTANT, file: str = ""
+) -> tuple[CodeType, list[ValuePlace]]:
     """The script's code with these values by their places' keys, and all constants as the script has them.
+
+    Args:
+        file: what its places are told by; the last part of its path, where nothing is given.
 
     Raises:
         SyntaxError: as Python would.
     """
     tree = ast.parse(source, path)
     places = []
-    file = Path(path).name
-    found = [*((CONSTANT, each) for each in _slots(tree)), *((LITERAL, each) for each in batch_literals(tree))]
+    file = file or Path(path).name
+    found = [*((kind_of_constant, each) for each in _slots(tree)), *((LITERAL, each) for each in batch_literals(tree))]
     for kind, slot in found:
         value = _number(slot.node)
         if value is None:
@@ -87,17 +95,24 @@ def _of_statement(statement: ast.stmt) -> Iterator[Literal]:
         target = statement.target
     if not isinstance(target, ast.Name):
         return
-    value: Any = statement.value  # type: ignore[attr-defined]
+    yield from _of_value(target.id, statement, "value", None, statement.value)  # type: ignore[attr-defined]
+
+
+def _of_value(name: str, holder: Any, field: str, index: int | None, value: Any) -> Iterator[Literal]:
+    """What stands there, or within it where it is a table."""
     if isinstance(value, ast.Dict):
-        for index, (key, each) in enumerate(zip(value.keys, value.values, strict=True)):
+        for place, (key, each) in enumerate(zip(value.keys, value.values, strict=True)):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield Literal(f"{target.id}.{key.value}", value, "values", index, each)
+                yield from _of_value(f"{name}.{key.value}", value, "values", place, each)
     elif isinstance(value, ast.Call):
-        for word in value.keywords if isinstance(value.func, ast.Name) and value.func.id == "dict" else ():
-            if word.arg:
-                yield Literal(f"{target.id}.{word.arg}", word, "value", None, word.value)
+        callee = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        for word in value.keywords if _TABLE.fullmatch(callee) else ():
+            if callee == "field" and word.arg == "default":  # of a data class
+                yield from _of_value(name, word, "value", None, word.value)
+            elif word.arg and callee != "field":
+                yield from _of_value(f"{name}.{word.arg}", word, "value", None, word.value)
     elif isinstance(value, ast.expr):
-        yield Literal(target.id, statement, "value", None, value)
+        yield Literal(name, holder, field, index, value)
 
 
 def _number(node: ast.expr) -> Value | None:

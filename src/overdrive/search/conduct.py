@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,7 @@ from overdrive.core.settings import Chosen, Value
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
 from overdrive.search.batch_curve import batch_curve
+from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
@@ -35,6 +38,7 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
+_VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
 _WORTH_KNOWLEDGE = 15  # default runs in the budget
 
 
@@ -48,6 +52,8 @@ class SearchRequest:
     goal: Goal
     budget: float  # seconds
     plan: Path | None = None
+    judge: Metric | None = None  # of the comparison
+    study: Path | None = None  # the folder that processes share, be their machines or GPUs others
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -59,7 +65,7 @@ class SearchRequest:
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
     """
     Raises:
-        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, Damaged, PlanError.
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
     check_optuna()  # first: what comes now takes a run of the program
@@ -77,6 +83,8 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         so_far = journal.with_suffix(".json")
         tell(f"how far it is: overdrive report {so_far}")
         order = Search(parameters, domains, request.metric, request.goal, request.budget, engine, runs.run, tell)
+        if request.judge:
+            order = replace(order, judge=request.judge.name, judged=replace(runs, metric=request.judge).run)
 
         def keep(found: SearchResult) -> SearchResult:
             found = replace(found, plan=str(request.plan or "") if techniques else "")
@@ -112,16 +120,20 @@ def _sizes(domain: Domain) -> list[int]:
 
 def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object]) -> SearchResult:
     """`keep`: told what it has come to after each run."""
-    defaults = order.defaults(lambda: _hint(runs.output))
-    runs.total = defaults.progress
     name = runs.program.command()
+    waits = lambda: order.tell("another process begins this search: it is shared")  # noqa: E731
+    with order.engine.sharing.turn("beginning", waits):
+        defaults = order.defaults(lambda: _hint(runs.output))
+        runs.total = defaults.progress
+        runs.length = defaults.seconds if order.goal.target is not None else 0.0
+        _check_judge(order, runs)
+        notes = _begin_with_knowledge(order, runs, defaults)
 
     def so_far(made: Sequence[Tried]) -> None:
         keep(replace(order.result(name, defaults, made, None, order.best(defaults, made)), verdict=RUNNING))
 
     order = replace(order, keep=so_far)
     try:
-        notes = _begin_with_knowledge(order, runs, defaults)
         trials = order.trials(defaults)
     except KeyboardInterrupt:
         best = order.best(defaults, order.engine.runs())
@@ -129,7 +141,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         order.tell(f"best so far, not compared on fresh seeds: {what}")
         raise
     best = order.best(defaults, trials)
-    comparison = order.comparison(defaults, best) if best else None
+    comparison = Comparison(order, defaults, best).made() if best else None
     result = replace(order.result(name, defaults, trials, comparison, best), notes=notes)
     if best is None:
         return result
@@ -216,16 +228,41 @@ def _techniques(plan: Path | None) -> tuple[Chosen, ...]:
 def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: Sequence[Chosen]) -> Path:
     """One for each search: its program, what is varied and for what; a longer budget goes on with it."""
     program = request.program
-    wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques))
-    key = hashlib.sha256("\0".join((program.identity(), wanted, fingerprint())).encode()).hexdigest()[:24]
-    return default_path().parent / "searches" / f"{program.stem[:40]}-{key}.journal"
+    judge = (request.judge.name,) if request.judge else ()
+    wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques, *judge))
+    machine = "" if request.study else fingerprint()
+    key = hashlib.sha256("\0".join((program.identity(), wanted, machine)).encode()).hexdigest()[:24]
+    folder = request.study.absolute() if request.study else default_path().parent / "searches"
+    return folder / f"{program.stem[:40]}-{key}.journal"
+
+
+def _words(output: str) -> list[str]:
+    """Of the program's output, that stand before numbers."""
+    words = {template.split("#")[0].strip(" :=,|[(") for template in series(output)}
+    return sorted(word for word in words if word and len(word) < 30)
 
 
 def _hint(output: str) -> str:
-    """Words of the program's output that stand before numbers."""
-    words = {template.split("#")[0].strip(" :=,|[(") for template in series(output)}
-    known = sorted(word for word in words if word and len(word) < 30)[:6]
+    known = _words(output)[:6]
     return f" It prints numbers after: {', '.join(known)}." if known else ""
+
+
+def _check_judge(order: Search, runs: Runs) -> None:
+    """After the default run.
+
+    Raises:
+        CannotSearch: it has no such metric.
+    """
+    if not runs.output:  # it was made by another process
+        return
+    if order.judge:
+        if not math.isfinite(Metric(order.judge).value((), runs.output, None)):
+            raise CannotSearch(f"There is nothing to judge by: {Metric(order.judge).missing()}.{_hint(runs.output)}")
+    elif _VALIDATION.search(order.metric.name) and order.goal.target is None:
+        for word in _words(runs.output):
+            if _TEST.search(word):
+                order.tell(f"--judge-by {shlex.quote(word)} would compare on data that the selection does not see")
+                return
 
 
 def _command(program: Program, parameters: Sequence[Parameter], values: Values) -> tuple[str, tuple[str, ...]]:

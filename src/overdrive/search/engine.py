@@ -1,17 +1,19 @@
 """Optuna's part: which configuration next, which run to end early, and a journal from which a search goes on.
 
+Several processes may be at one search: the journal is what they have in common.
+
 Proposals by TPE (Bergstra et al., 2011; multivariate), early ends by successive halving (Li et al., ASHA, 2018), by
 Hyperband where there is time for its brackets. Optuna is an extra: nothing else in the house imports it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,20 +24,18 @@ from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
 from overdrive.search.domain import Domain
 from overdrive.search.runs import UNITS
+from overdrive.search.sharing import Sharing, Writing
 
 _WARM_UP = UNITS // 9  # units before the first run is ended early: 11 % of the default's samples
 _THIRDS = 3
 _HYPERBAND_FROM = 60  # runs: below, each of its brackets would have too few to learn from
 _RANDOM = (4, 10)  # first proposals that are drawn at random, at least and at most
 _FEWEST_FOR_IMPORTANCE = 8
+_PROCESS = "process"  # that is at a run
 
 
 class NoOptuna(Exception):
     """It is not installed; the message is one sentence for people."""
-
-
-class Busy(Exception):
-    """Another process is at this search; the message is one sentence for people."""
 
 
 class Damaged(Exception):
@@ -43,26 +43,31 @@ class Damaged(Exception):
 
 
 class Engine:
-    """One search, in its journal."""
+    """One search, in its journal.
+
+    Attributes:
+        sharing: with other processes that are at it.
+    """
 
     def __init__(self, path: Path, domains: Mapping[str, Domain], seed: int) -> None:
         """
         Raises:
-            NoOptuna, Busy, Damaged.
+            NoOptuna, Damaged.
             OSError: the journal cannot be written; so do all methods that write.
         """
         self._path, self._seed = path, seed
         self._optuna = optuna = _import()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _locked(path.with_name(f"{path.name}.in-use"))  # Optuna has a .lock of its own
+        self.sharing = Sharing(path)
         self._distributions = {name: _distribution(optuna, domain) for name, domain in domains.items()}
         self._asked: dict[int, Any] = {}
         try:
             with self._writing():
-                self._study = _opened(optuna, path)
+                self._study = _opened(optuna, path, self.sharing.writing)
                 self.seconds_remembered()  # all runs are read
                 self._give_back_unfinished()
+                self._salt = 0 if self.sharing.alone() else zlib.crc32(self.sharing.name.encode())
             self.expect(_HYPERBAND_FROM // 2)
         except BaseException as error:
             self.close()
@@ -76,20 +81,20 @@ class Engine:
         self._study.pruner = _pruner(optuna, runs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts that Optuna calls experimental
-            # A search that goes on draws other numbers than it drew before.
+            # A search that goes on draws other numbers than it drew before, and other ones than another process.
             self._study.sampler = optuna.samplers.TPESampler(
-                seed=(self._seed + len(self._study.trials)) % 2**31,
+                seed=(self._seed + self._salt + len(self._study.trials)) % 2**31,
                 multivariate=True,
                 n_startup_trials=max(_RANDOM[0], min(_RANDOM[1], runs // 3)),
             )
 
     def close(self) -> None:
-        os.close(self._lock)
+        self.sharing.close()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Faults of the journal name it."""
-        with warnings.catch_warnings():
+        """No other process writes meanwhile. Faults of the journal name it."""
+        with warnings.catch_warnings(), self.sharing.writing:
             warnings.simplefilter("ignore")
             try:
                 yield
@@ -98,12 +103,32 @@ class Engine:
 
     # -- configurations -------------------------------------------------------------------------
 
-    def ask(self) -> tuple[int, dict[str, Value]]:
-        """A number and a configuration."""
+    def ask(self, room: Callable[[int], bool] = lambda others: True) -> tuple[int, dict[str, Value]] | None:
+        """A number and a configuration; None where there is no room for another run.
+
+        Args:
+            room: told how many runs other processes are at. No other one asks meanwhile.
+        """
         with self._writing():
+            self._give_back_unfinished()
+            if not room(len(self.under_way())):
+                return None
             trial = self._study.ask(self._distributions)
+            trial.set_user_attr(_PROCESS, self.sharing.name)
         self._asked[trial.number] = trial
-        return trial.number, {name: _rounded(trial.params[name]) for name in self._distributions}
+        return trial.number, self._values(trial)
+
+    def under_way(self) -> dict[int, dict[str, Value]]:
+        """What other processes are at, by number."""
+        running = self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.RUNNING,))
+        return {
+            each.number: self._values(each)
+            for each in running
+            if each.number not in self._asked and self.sharing.lives(each.user_attrs.get(_PROCESS, ""))
+        }
+
+    def _values(self, trial: Any) -> dict[str, Value]:
+        return {name: _rounded(trial.params[name]) for name in self._distributions if name in trial.params}
 
     def ends_early(self, number: int, unit: int, score: float) -> bool:
         """Tell how far a run has come; whether it is to end here."""
@@ -178,27 +203,41 @@ class Engine:
             self._study.tell(number, score)
 
     def _give_back_unfinished(self) -> None:
-        """Runs under way when the search was killed are asked again, but those that were just over."""
+        """Runs that a killed process was at are asked again, but those that were just over."""
         states = self._optuna.trial.TrialState
         for trial in self._study.get_trials(states=(states.RUNNING,)):
+            if trial.number in self._asked or self.sharing.lives(trial.user_attrs.get(_PROCESS, "")):
+                continue
             if text := trial.user_attrs.get("run"):
                 run = from_json(Tried, json.loads(text))
                 self._finish(trial.number, run.state, trial.user_attrs.get("score"))
                 continue
             self._study.tell(trial.number, state=states.FAIL)
-            if trial.params:
-                self._study.enqueue_trial(trial.params, skip_if_exists=False)
+            if values := trial.params or trial.system_attrs.get("fixed_params"):
+                self._study.enqueue_trial(values, skip_if_exists=False)
 
 
-def _opened(optuna: Any, path: Path) -> Any:
+def _opened(optuna: Any, path: Path, lock: Writing) -> Any:
     """The study in this journal, whose last line may be half written: what Optuna adds would stand behind it."""
     from optuna.storages.journal import JournalFileBackend
 
-    if path.exists():
-        with open(path, "r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
-    known = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    class Backend(JournalFileBackend):
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            with lock:
+                _end_with_a_whole_line(path)
+                super().append_logs(logs)
+
+    known = optuna.storages.JournalStorage(Backend(str(path), lock))  # type: ignore[arg-type]
     return optuna.create_study(storage=known, study_name="search", load_if_exists=True, direction="minimize")
+
+
+def _end_with_a_whole_line(path: Path) -> None:
+    with open(path, "r+b") as file:
+        if size := file.seek(0, os.SEEK_END):
+            file.seek(size - 1)
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def check_optuna() -> None:
@@ -236,13 +275,3 @@ def _distribution(optuna: Any, domain: Domain) -> Any:
 def _rounded(value: Value) -> Value:
     """What is run is what is told: a rate of 0.01234567 is typed as 0.01235."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def _locked(path: Path) -> int:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise Busy("Another process is at this very search: wait for it, or end it.") from None
-    return handle

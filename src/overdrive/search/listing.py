@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from overdrive.core.facts import Facts
 from overdrive.core.hyperparameters import (
@@ -16,6 +16,7 @@ from overdrive.core.hyperparameters import (
     LOADER,
     OPTION,
     WIDTH,
+    WORD,
     WRITTEN,
     Hyperparameters,
     Seen,
@@ -58,11 +59,18 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
     Raises:
         CannotList: the program fails by itself, or cannot be watched.
     """
-    places, facts = _seen(pool, program, {})
-    places = _that_can_change(pool, program, places)
+    seen, facts = _seen(pool, program, {})
+    places = _that_can_change(pool, program, [place for place in seen if place.kind != WORD])
     places += _words(program, places)
     deciders = _equal(places)
     moved, tried = _found_out(pool, program, deciders)
+    known = {place.key for place in places}
+    words = [replace(place, kind=OPTION) for place in seen if place.kind == WORD]
+    words = [word for word in words if word.key not in known]
+    if as_words := [(word, seam) for word, seam in _equal([*words, *places]) if word in words]:
+        by_word = _found_out(pool, program, as_words, by_value=False)[0]
+        places += [word for word in words if word.key in by_word]
+        moved |= by_word
     if guesses := _batch_literals(places, moved):
         by_guess = _found_out(pool, program, guesses, by_value=False)[0]
         first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}

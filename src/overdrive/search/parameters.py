@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from overdrive.core.hyperparameters import CONSTANT, ENVIRONMENT, INPUT, LITERAL, OPTION, WRITTEN, ValuePlace
+from overdrive.core.hyperparameters import (
+    CONSTANT,
+    ENVIRONMENT,
+    IMPORTED,
+    INPUT,
+    LITERAL,
+    OPTION,
+    WRITTEN,
+    ValuePlace,
+)
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
@@ -23,12 +32,15 @@ class Parameter:
         places: what is set: an option, a constant, or one value or more at seams.
         moves: the seams whose values follow it.
         tried: whether that was seen in a trial, and not only taken from equal values.
+        told: whether it is listed. What may be anything (a constant of a module, a variable of the environment, of no
+            usual name) is varied where it is asked for.
     """
 
     name: str
     places: tuple[ValuePlace, ...]
     moves: tuple[ValuePlace, ...] = ()
     tried: bool = False
+    told: bool = True
 
     @property
     def default(self) -> Value:
@@ -46,7 +58,7 @@ class Parameter:
         first = self.places[0]
         if first.kind == OPTION:
             return f"option {first.name}"
-        if first.kind == CONSTANT:
+        if first.kind in (CONSTANT, IMPORTED):
             return f"constant {first.name} ({first.where})"
         if first.kind == ENVIRONMENT:
             return f"variable {first.name} of the environment"
@@ -79,7 +91,7 @@ def find(parameters: Sequence[Parameter], name: str) -> Parameter:
     own = own or [each for each in parameters if spelled(each.places[0].name) == wanted]
     if len(own) == 1:
         return own[0]
-    known = [each.name for each in parameters]
+    known = [each.name for each in parameters if each.told]
     if meant := means(name):
         close = [each for each in known if each == meant] or difflib.get_close_matches(meant, known)
     else:
@@ -100,8 +112,10 @@ def parameters_of(
     """
     following = {place.key for seams in moved.values() for place in seams}
     found: list[Parameter] = []
+    others: list[Parameter] = []
     for place in places:
         if place.key not in moved and _is_told_by_what_it_moves(place):
+            others += [Parameter(spelled(place.name), (place,), told=False)] if place.kind != LITERAL else []
             continue
         if place.kind in WRITTEN:
             moves = tuple(moved.get(place.key, ()))
@@ -112,12 +126,12 @@ def parameters_of(
     order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2]
     order += [names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN]
     found.sort(key=lambda each: (order.index(each.name) if each.name in order else len(order), _rank(each)))
-    return _with_own_names(found)
+    return _with_own_names([*found, *others])
 
 
 def _is_told_by_what_it_moves(place: ValuePlace) -> bool:
     """Of what a program writes or asks for, that which may well be no hyperparameter."""
-    return place.kind == LITERAL or (place.kind == ENVIRONMENT and not means(place.name))
+    return place.kind == LITERAL or (place.kind in (ENVIRONMENT, IMPORTED) and not means(place.name))
 
 
 def _rank(parameter: Parameter) -> int:
@@ -139,7 +153,7 @@ def _with_own_names(found: Sequence[Parameter]) -> list[Parameter]:
         while name in taken:
             name, number = f"{each.name}-{number}", number + 1
         taken.add(name)
-        named.append(Parameter(name, each.places, each.moves, each.tried))
+        named.append(replace(each, name=name))
     return named
 
 
@@ -154,7 +168,8 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
         for place in parameter.places:
             if place.kind == OPTION:
                 words = _without(words, place)
-                words += option_words(place, value)
+                at = words.index(place.before) if place.before in words else len(words)
+                words[at:at] = option_words(place, value)
             else:
                 keys[place.key] = value
     return Program(program.target, tuple(words), program.module), keys

@@ -39,6 +39,7 @@ class Runs:
     """
     Attributes:
         total: the default run's progress (samples; steps where no loader tells); 0: not known yet.
+        length: the default run's seconds, by which progress is counted where the goal is a time; 0: not known yet.
         techniques: of the program's speed plan.
     """
 
@@ -49,10 +50,15 @@ class Runs:
     goal: Goal
     techniques: tuple[Chosen, ...] = ()
     total: float = 0.0
+    length: float = 0.0
     output: str = field(default="", init=False)  # of the last run
 
     def run(self, values: Values, seed: int, seconds: float, watch: OnProgress | None = None) -> Tried:
-        """The whole program, or as far as `watch` lets it go; it fails where it takes longer than `seconds`."""
+        """The whole program, or as far as `watch` lets it go; it fails where it takes longer than `seconds`.
+
+        With a target it is over as that is reached, once the default run has told how long the program is; one that
+        is watched has not failed after `seconds`, but is ended early.
+        """
         program, keys = set_in(self.program, self.found.parameters, values)
         wanted = Hyperparameters(keys, losses=self.metric.is_loss)
         spec = TrialSpec(
@@ -94,16 +100,14 @@ class _RunUnderWay:
         self._reached: float | None = None
 
     def to_its_end(self, values: Values) -> Tried:
-        state, why = "complete", ""
+        state, why = "", ""
         try:
             self._advance(self._trial.first_step(self._until))
-            while not self._look():
+            while not (state := self._look()):
                 if time.monotonic() > self._until:
-                    state, why = "failed", self._late()
+                    state, why = self._late()
                     break
                 self._advance(self._trial.run(self._chunk()))
-            else:
-                state = "pruned"
         except TrialOver as over:
             state, why = self._ended(over)
         finally:
@@ -117,8 +121,10 @@ class _RunUnderWay:
         seconds = time.monotonic() - self._began
         return Tried(0, dict(values), state, metric, seconds, self._progress, self._reached, why, self._steps)
 
-    def _late(self) -> str:
-        return f"it took longer than {time.monotonic() - self._began:.0f} s"
+    def _late(self) -> tuple[str, str]:
+        if self._watch and self._runs.goal.target is not None:
+            return "pruned", ""
+        return "failed", f"it took longer than {time.monotonic() - self._began:.0f} s"
 
     def _advance(self, block: Block) -> None:
         self._steps += block.steps
@@ -127,14 +133,16 @@ class _RunUnderWay:
 
     def _chunk(self) -> int:
         block = self._last
-        steps = max(1, round(_CHUNK_SECONDS * block.steps / max(block.seconds, 1e-6))) if self._steps > 1 else 1
-        if self._runs.total and self._watch:  # as far as the next unit
+        timed = self._runs.goal.target is not None and not self._runs.metric.is_loss  # a loss is a mean of what it sees
+        seconds = _CHUNK_SECONDS / 4 if timed else _CHUNK_SECONDS
+        steps = max(1, round(seconds * block.steps / max(block.seconds, 1e-6))) if self._steps > 1 else 1
+        if self._runs.total and self._watch and not self._runs.length:  # as far as the next unit
             left = (self._unit + 1) * self._runs.total / UNITS - self._progress
             steps = min(steps, max(1, math.ceil(left * self._steps / self._progress)))
         return min(steps, 2 * self._steps)
 
-    def _look(self) -> bool:
-        """Whether the run is to end here."""
+    def _look(self) -> str:
+        """The run's state, where it is to end here; nothing where it goes on."""
         metric = self._runs.metric
         if metric.is_loss:
             seen = from_json(Seen, self._trial.observed().get(REPORT, {}))
@@ -142,12 +150,22 @@ class _RunUnderWay:
         elif not metric.function:
             self._metric = metric.value((), self._trial.output_tail(_MOST_OUTPUT), None)
         self._note()
-        total = self._runs.total
-        unit = int(UNITS * self._progress / total) if total else 0
+        if self._runs.total and self._reached is not None:
+            return "complete"
+        unit = int(UNITS * self._done())
         if not self._watch or unit <= self._unit or not math.isfinite(self._metric):
-            return False
+            return ""
         self._unit = unit
-        return unit < UNITS and self._watch(unit, self._runs.goal.signed(self._metric))
+        return "pruned" if unit < UNITS and self._watch(unit, self._runs.goal.signed(self._metric)) else ""
+
+    def _done(self) -> float:
+        """How much of what the default run takes: of its samples, or of its seconds where these are what counts.
+
+        A larger batch that is behind at equal samples may be ahead at equal time.
+        """
+        if self._runs.length:
+            return (time.monotonic() - self._began) / self._runs.length
+        return self._progress / self._runs.total if self._runs.total else 0.0
 
     def _note(self) -> None:
         if self._reached is None and self._runs.goal.met(self._metric):
@@ -155,7 +173,7 @@ class _RunUnderWay:
 
     def _ended(self, over: TrialOver) -> tuple[str, str]:
         if over.exit_reason.kind == "late":
-            return "failed", self._late()
+            return self._late()
         if over.exit_reason.kind != "ended":
             return "failed", str(over.exit_reason)
         trace = over.trace

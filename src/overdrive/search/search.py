@@ -1,16 +1,16 @@
-"""The search: the defaults first, then configurations until the time for the comparison has come, then that."""
+"""The search: the defaults first, then configurations until the time for the comparison has come (`comparison`)."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from overdrive.core.interval import Interval
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
 from overdrive.core.settings import Value
-from overdrive.evidence.student import paired
 from overdrive.search.domain import Domain
 from overdrive.search.engine import Engine
 from overdrive.search.goal import Goal
@@ -19,10 +19,11 @@ from overdrive.search.runs import UNITS, OnProgress
 
 DEFAULTS = "defaults"
 _SHARE_OF_COMPARISON = 0.4  # of the budget
-_FEWEST_PAIRS, _MOST_PAIRS = 3, 10
+FEWEST_PAIRS, _MOST_PAIRS = 3, 10
 _FEWEST_RUNS = 3  # of a search that is worth its name
-_SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
-_ALPHA = 0.025  # on either side
+SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
+_LATER = 1.25  # times the soonest time to the target: by so much a time of one run may be off
+_LOOK_AGAIN = 1.0  # seconds, for what another process is at
 _REPEATS = 20  # proposals that were tried already: the values are used up
 
 # Runs a configuration under a seed for so many seconds at most.
@@ -46,6 +47,8 @@ class Search:
     run: RunOne
     tell: Callable[[str], None]
     keep: Callable[[list[Tried]], None] = lambda runs: None  # told of all runs so far, after each
+    judge: str = ""  # the metric of the comparison, where it is another one, ...
+    judged: RunOne | None = None  # ... and who makes its runs
 
     def defaults(self, hint: Callable[[], str] = str) -> Tried:
         """The program as it is, to its end.
@@ -70,104 +73,88 @@ class Search:
             if known.metric is None:
                 raise CannotSearch(f"There is nothing to compare: {self.metric.missing()}.{hint()}")
             self.engine.remember(DEFAULTS, known)
-        needed = known.seconds * (1 + _FEWEST_RUNS + 2 * _FEWEST_PAIRS)
+        needed = known.seconds * (1 + _FEWEST_RUNS + 2 * FEWEST_PAIRS)
         if needed > self.budget:
             raise CannotSearch(
                 f"A run takes {_seconds(known.seconds)}: {_FEWEST_RUNS} configurations and a comparison of "
-                f"{_FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or "
+                f"{FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or "
                 "have the program train for less."
             )
         return known
 
     def pairs(self, defaults: Tried) -> int:
         """How many pairs of runs the comparison is given: fixed before the search."""
-        each = 2 * defaults.seconds
-        return max(_FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
+        each = 2 * self._span(defaults)
+        return max(FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
 
     def trials(self, defaults: Tried) -> list[Tried]:
-        """Configurations until the time for the comparison has come; those of before included."""
-        most = self.budget - 2 * defaults.seconds * self.pairs(defaults)
-        self.engine.expect(int(most / defaults.seconds))
-        done = {_key(run.values): run for run in self.engine.runs()}
-        if not self.engine.runs() and all(self.domains[each.name].holds(each.default) for each in self.parameters):
-            self.engine.enqueue({each.name: each.default for each in self.parameters})
-            done[_key({each.name: each.default for each in self.parameters})] = defaults
-        repeats = 0
-        while repeats < _REPEATS and self.engine.seconds_remembered() + defaults.seconds <= most:
-            number, values = self.engine.ask()
-            known = done.get(_key(values))
-            repeats = repeats + 1 if known else 0
-            run = known or self._one(number, values, defaults)
-            again = replace(run, number=number, values=values, seconds=0.0 if known else run.seconds)
-            self.engine.tell(again, self.goal.score(again, _SLOWER * defaults.seconds))
-            done[_key(values)] = again
-            self.keep(self.made())
-        return self.made()
+        """Configurations until the time for the comparison has come; those of before and of other processes included.
+
+        Returns when no process is at one any more, so that all see the same.
+        """
+        most = self.budget - 2 * self._span(defaults) * self.pairs(defaults)
+        self.engine.expect(int(most / self._span(defaults)))
+        own = {each.name: each.default for each in self.parameters}
+        if not self.engine.runs() and all(self.domains[name].holds(value) for name, value in own.items()):
+            self.engine.enqueue(own)
+        others, waiting = 0, False
+
+        def room(at_it: int) -> bool:
+            nonlocal others
+            others = at_it
+            left = most - self.engine.seconds_remembered() - at_it * self._span(defaults)
+            return self._repeats() < _REPEATS and self._span(defaults) <= left
+
+        while True:
+            if asked := self.engine.ask(room):
+                self._one(*asked, defaults, key_of(own))
+                self.keep(self.made())
+            elif not others:
+                return self.made()
+            else:
+                if not waiting:
+                    self.tell("waiting for runs that other processes are at")
+                waiting = True
+                time.sleep(_LOOK_AGAIN)
+
+    def _repeats(self) -> int:
+        """How many of the last proposals had been tried."""
+        return sum(1 for _ in takewhile(lambda run: not run.seconds, reversed(self.engine.runs())))
+
+    def _span(self, defaults: Tried) -> float:
+        """Seconds that a run takes: with a target no longer than until that is reached."""
+        return defaults.reached if defaults.reached is not None else defaults.seconds
 
     def made(self) -> list[Tried]:
         """The runs of the search so far."""
         return [run for run in self.engine.runs() if run.seconds]
 
-    def _one(self, number: int, values: Mapping[str, Value], defaults: Tried) -> Tried:
-        self.tell(f"{number}: {shown(values)}")
-        watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
-        return self.run(values, 0, _SLOWER * defaults.seconds + 5.0, watch)
+    def _one(self, number: int, values: Mapping[str, Value], defaults: Tried, own: str) -> None:
+        """Make this run, where it is none that was made before. `own`: the key of the defaults."""
+        key = key_of(values)
+        while key in {key_of(each) for other, each in self.engine.under_way().items() if other < number}:
+            time.sleep(_LOOK_AGAIN)
+        patience = SLOWER * defaults.seconds
+        known = {own: defaults, **{key_of(run.values): run for run in self.engine.runs()}}.get(key)
+        if known is None:
+            self.tell(f"{number}: {shown(values)}")
+            watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
+            run = self.run(values, 0, self._soon_enough(defaults), watch)
+        again = replace(known or run, number=number, values=values, seconds=0.0 if known else run.seconds)
+        self.engine.tell(again, self.goal.score(again, patience))
+
+    def _soon_enough(self, defaults: Tried) -> float:
+        """Seconds after which a run is given up: none that comes so late would be chosen."""
+        patience = SLOWER * defaults.seconds + 5.0
+        return min([patience, *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached)])
 
     def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
         """The configuration with the best score, where that is better than the defaults'."""
-        patience = _SLOWER * defaults.seconds
+        patience = SLOWER * defaults.seconds
         scores = [(score, run) for run in trials if (score := self.goal.score(run, patience)) is not None]
         score, run = min(scores, key=lambda each: each[0], default=(math.inf, None))
         its = self.goal.score(defaults, patience)
         return run if run is not None and its is not None and score < its else None
-
-    def comparison(self, defaults: Tried, chosen: Tried) -> SeedComparison:
-        """Both under the same seeds, none of which the search has seen."""
-        arms: list[tuple[Tried, Tried]] = []
-        most = self.pairs(defaults)
-        for seed in range(1, most + 1):
-            each = sum(run.seconds for run in arms[-1]) if arms else defaults.seconds + chosen.seconds
-            if len(arms) >= _FEWEST_PAIRS and self.engine.seconds_remembered() + each > self.budget:
-                break
-            self.tell(f"comparison on fresh seeds, pair {seed} of {most}")
-            arms.append((self._seeded({}, seed, defaults), self._seeded(chosen.values, seed, defaults)))
-        patience = _SLOWER * defaults.seconds
-        apparent = (self.goal.score(defaults, patience) or 0.0) - (self.goal.score(chosen, patience) or 0.0)
-        return SeedComparison(
-            tuple(range(1, len(arms) + 1)),
-            tuple(one for one, _ in arms),
-            tuple(other for _, other in arms),
-            self._gain(arms),
-            apparent,
-        )
-
-    def _gain(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval:
-        """Endless where a run failed or has no metric.
-
-        A default that never reached the target counts with the time that it ran, which favours the defaults; a chosen
-        one that never did establishes nothing.
-        """
-        import numpy as np
-
-        if any(run.state != "complete" for pair in arms for run in pair):
-            return Interval(-math.inf, math.nan, math.inf)
-        scores: list[tuple[float | None, float | None]]
-        if self.goal.target is not None:
-            scores = [(one.reached or one.seconds, other.reached) for one, other in arms]
-        else:
-            scores = [(self.goal.score(one, 0.0), self.goal.score(other, 0.0)) for one, other in arms]
-        if any(each is None or not math.isfinite(each) for pair in scores for each in pair):
-            return Interval(-math.inf, math.nan, math.inf)
-        table = np.array(scores, dtype=float)
-        return paired(table[:, 1], table[:, 0], _ALPHA)
-
-    def _seeded(self, values: Mapping[str, Value], seed: int, defaults: Tried) -> Tried:
-        name = f"seed {seed}: {_key(values)}"
-        known = self.engine.recall(name)
-        if known is None:
-            known = self.run(values, seed, _SLOWER * defaults.seconds + 5.0, None)
-            self.engine.remember(name, known)
-        return known
 
     def result(
         self,
@@ -195,6 +182,7 @@ class Search:
             chosen=dict(chosen.values) if chosen else {},
             comparison=comparison,
             importances=self.engine.importances(),
+            judge=self.judge,
         )
 
 
@@ -218,5 +206,5 @@ def _seconds(value: float) -> str:
     return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
 
 
-def _key(values: Mapping[str, Value]) -> str:
+def key_of(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))

@@ -112,9 +112,6 @@ class Findings:
     def shorten(self, budget: float) -> None:
         self.budget = budget
 
-    def restrict(self, only: str) -> None:
-        self.only = frozenset({only})
-
     def processes_vary(self, variance: tuple[float, int]) -> None:
         self.of_processes = variance
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -45,6 +47,19 @@ class Schedule:
         self._seeds = 0  # that a plan which is proved by seeds has its time for; 0: nothing of it takes that
         self._found = found
         self._prover = prover
+
+    @contextlib.contextmanager
+    def kept_back(self, seconds: float) -> Iterator[None]:
+        """Have what is tried meanwhile end so much sooner, for what comes after it."""
+        self.deadline -= seconds
+        try:
+            yield
+        finally:
+            self.deadline += seconds
+
+    def seconds_left(self) -> float:
+        """Until the last proof and the confirmation."""
+        return max(0.0, self.proof_begins() - time.monotonic())
 
     def confirmation_begins(self) -> float:
         control = self._found.control

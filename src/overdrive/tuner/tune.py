@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """The loop of a tune: control, what goes before a screening, that, what may gain one by one, the plan as a whole."""
+=======
+"""The loop of a tune: control, screening, what may gain one by one, ranks, then the plan as a whole."""
+>>>>>>> main
 
 from __future__ import annotations
 
@@ -45,6 +49,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         judge = Judge(found, duels, prover, schedule)
         finaliser = Finaliser(found, duels, prover, schedule)
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
+<<<<<<< HEAD
         if ranks:
             _search(found, judge, prover, ranks)
         if ranks and ranks.taken:
@@ -53,16 +58,22 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             elsewhere = gains_elsewhere(found.facts, checkpoint)
             first = Greedy(found, schedule, progress, elsewhere, ahead=True)
             _search(found, judge, prover, first)
+=======
+        elsewhere = gains_elsewhere(found.facts, checkpoint)
+        with schedule.kept_back(ranks.seconds() if ranks else 0.0):
+>>>>>>> main
             found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
             greedy = Greedy(found, schedule, progress, elsewhere, before=first)
             _search(found, judge, prover, greedy)
-            finaliser.prove()
-            while schedule.proved_sooner(found.proof) and greedy.has_time_now():
-                proved = found.best()
-                _search(found, judge, prover, greedy)
-                if found.best() != proved:
-                    finaliser.prove()
+        if ranks:
+            _search(found, judge, prover, ranks)
+        finaliser.prove()
+        while schedule.proved_sooner(found.proof) and greedy.has_time_now():
+            proved = found.best()
+            _search(found, judge, prover, greedy)
+            if found.best() != proved:
+                finaliser.prove()
         finaliser.confirm()
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:

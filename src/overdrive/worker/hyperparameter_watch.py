@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +12,9 @@ from overdrive.core.hyperparameters import (
     CONSTANT,
     DEPTH,
     FIRST_DIMENSION,
+    IMPORTED,
     INPUT,
+    LITERAL,
     OPTIMIZER,
     WIDTH,
     Hyperparameters,
@@ -22,6 +24,7 @@ from overdrive.core.hyperparameters import (
 from overdrive.core.json_data import to_json
 from overdrive.seams import arguments, constants, environment
 from overdrive.seams.hub import Seams
+from overdrive.seams.imported_constants import ImportedConstants, as_word, has_still
 
 NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
 _ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
@@ -38,6 +41,7 @@ class HyperparameterWatch:
         environment.set_in_environment(wanted.values)
         self._wanted = wanted
         self._over = over
+        self._imported = ImportedConstants(wanted.values, self._heard)
         self._places: dict[str, ValuePlace] = {}
         self._loaders: WeakKeyDictionary[Any, ValuePlace] = WeakKeyDictionary()
         self._opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by iterator, its loader
@@ -56,6 +60,8 @@ class HyperparameterWatch:
         return code
 
     def __call__(self, seams: Seams) -> None:
+        if self._wanted.look or any(key.startswith((IMPORTED, LITERAL)) for key in self._wanted.values):
+            seams.on_undo(self._imported.enter())
         if self._wanted.look:
             seams.on_undo(arguments.enter(self._heard))
             seams.on_undo(environment.enter(self._heard))
@@ -73,15 +79,19 @@ class HyperparameterWatch:
     def report(self) -> Any:
         loss = float(self._loss) / self._losses if self._losses else None
         self._loss, self._losses = 0.0, 0
-        places = tuple(filter(self._counts, self._places.values())) if self._wanted.look else ()
-        return to_json(Seen(places, loss))
+        return to_json(Seen(tuple(self._seen()) if self._wanted.look else (), loss))
 
-    def _counts(self, place: ValuePlace) -> bool:
-        """Not a constant that has another value by now: something else decides it, a configuration file perhaps."""
-        if place.kind != CONSTANT or "." in place.name:
-            return True
-        space = vars(sys.modules["__main__"])
-        return bool(space.get(place.name, place.value) == self._wanted.values.get(place.key, place.value))
+    def _seen(self) -> Iterator[ValuePlace]:
+        """All places but constants that have another value by now: something else decides that."""
+        main = sys.modules["__main__"]
+        for place in self._places.values():
+            if place.kind == IMPORTED:
+                if self._imported.still(place):
+                    yield place
+            elif place.kind != CONSTANT or has_still(main, place, self._wanted.values):
+                yield place
+            elif word := as_word(main, place, self._wanted.values):
+                yield word
 
     def _heard(self, places: list[ValuePlace]) -> None:
         self._places.update((place.key, place) for place in places)

@@ -53,12 +53,19 @@ class Ranks:
     name: str  # of the network, for people
 
 
-def ranks_of(count: int, link: Link | None, quick: bool, tell: Callable[[str], None] = lambda _: None) -> Ranks:
-    """Over a link that was stated, or else those of this machine, among which it is measured.
+def ranks_of(
+    count: int, link: Link | Measured | None, quick: bool, tell: Callable[[str], None] = lambda _: None
+) -> Ranks:
+    """Over a link that was stated, or measured before, or else those of this machine, among which it is measured.
 
     Raises:
-        CannotForetell: they are more than there are cores here, or could not be measured.
+        CannotForetell: they are more than there are cores here or were measured, or could not be measured.
     """
+    if isinstance(link, Measured):
+        if count > link.ranks:
+            raise CannotForetell(f"{link.name} was measured among {link.ranks} ranks")
+        network = replace(link, busy=link.busy / threads_of(1))
+        return Ranks(count, network, False, f"{count} machines as this one, over the network of {link.name}")
     if link is not None:
         return Ranks(count, OverLink(link), False, f"{count} machines as this one, over {link.name}")
     cores = threads_of(1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from overdrive.core.link import Link
+from overdrive.core.link import Link, LinkError
 
 # Of so many ranks, what each link carries for each byte of the algorithm: nccl-tests, doc/PERFORMANCE.md.
 BUS: Mapping[str, Callable[[int], float]] = {
@@ -60,6 +61,26 @@ class Measured:
     ranks: int
     times: Mapping[str, Mapping[int, float]]
     busy: float
+    name: str = ""
+
+    @classmethod
+    def kept(cls, text: str, name: str) -> Measured:
+        """What `overdrive doctor --pool --json` has written.
+
+        Raises:
+            LinkError: it is something else.
+        """
+        times: dict[str, dict[int, float]] = {}
+        try:
+            told = json.loads(text)
+            for each in told["measured"]:
+                times.setdefault(each["operation"], {})[int(each["bytes"])] = float(each["seconds"])
+            found = cls(len(told["ranks"]), times, float(told["busy"]), name)
+        except (ValueError, TypeError, KeyError):
+            raise LinkError(f"{name} is no pool: `overdrive doctor --pool --json {name}` writes one") from None
+        if found.ranks < 2 or not BUS.keys() <= times.keys():
+            raise LinkError(f"{name} is of no pool of two ranks or more")
+        return found
 
     def seconds(self, operation: str, size: int, ranks: int) -> float:
         """Of fewer ranks than were measured: of as many bytes on each link."""

@@ -47,6 +47,7 @@ class DataParallel(Technique):
     name = "data_parallel"
     contract = Contract.ROUNDING
     targets = ("forward", "backward")
+    conflicts = ("affinity", "threads")  # the cores are shared out among the ranks
     order = 95  # outside of all others, which act on this rank's part
     knobs = (
         Knob("ranks", 2, "as how many processes the program runs", low=2),
@@ -54,7 +55,7 @@ class DataParallel(Technique):
     )
 
     def applies(self, facts: Facts) -> str | None:
-        return "it takes several processes: `overdrive tune --ranks auto` tries it, `overdrive run --ranks N` takes it"
+        return "it takes several processes: `overdrive tune --ranks auto` tries it on top of the plan that it finds"
 
     def ranks(self, settings: Settings) -> int:
         return int(settings["ranks"])

@@ -1,0 +1,114 @@
+"""Two ranks by `overdrive run --ranks 2` against `accelerate launch` and Lightning's DDP of hand-ported scripts.
+
+python benchmarks/ranks.py [--only MODEL,...] [--rounds 2]     writes benchmarks/results/ranks.json; 15 minutes
+(python -m pip install accelerate lightning)
+
+Six models at the same global batch, two processes of one thread each, the ways in turn; one process with all cores
+beside them. Told is a step's time in the median of the rounds, and how far the losses that are printed lie from those
+of one process: the largest difference in the first steps, and in the mean of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from overdrive.machine.inventory import machine, versions
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "ranks.json"
+PORTED = str(ROOT / "benchmarks" / "models" / "on_ranks.py")
+RANKS = 2
+MODELS = {  # arguments, and steps that take some ten seconds on two cores
+    "cnn": (("cnn", "--batch-size", "128"), 120),
+    "resnet18": (("resnet18", "--width", "16", "--batch-size", "64"), 50),
+    "mlp": (("mlp", "--batch-size", "256"), 150),
+    "narrow": (("mlp", "--width", "256", "--batch-size", "128"), 600),
+    "lstm": (("lstm", "--hidden", "128", "--batch-size", "64"), 80),
+    "gpt": (("gpt", "--layers", "4", "--width", "128", "--context", "64", "--batch-size", "32"), 60),
+}
+_FIRST = 5  # steps of which losses are compared one by one
+
+
+def command(way: str, name: str, steps: int, words: tuple[str, ...]) -> list[str]:
+    ported = [PORTED, name, way if way in ("accelerate", "lightning") else "plain", str(steps), *words]
+    python = [sys.executable]
+    if way == "accelerate":
+        # With --cpu it starts one process, or several by mpirun alone; the ported script says that it is for CPUs.
+        launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(RANKS)]
+        launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        return [*python, *launch, *ported]
+    if way == "overdrive":
+        return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *ported]
+    return [*python, *ported]
+
+
+def ran(way: str, name: str, steps: int, words: tuple[str, ...]) -> dict[str, object]:
+    environment = dict(os.environ)
+    if way != "one process":
+        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // RANKS))
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        words_of = command(way, name, steps, words)
+        done = subprocess.run(words_of, capture_output=True, text=True, env=environment, cwd=folder, timeout=600)
+    told = [line for line in done.stdout.splitlines() if line.startswith("result ")]
+    if done.returncode or len(told) != 1:
+        raise SystemExit(
+            f"{' '.join(words_of)} ended with {done.returncode}:\n{done.stdout[-800:]}{done.stderr[-2500:]}"
+        )
+    return json.loads(told[0].removeprefix("result "))
+
+
+def off(losses: list[float], plain: list[float]) -> dict[str, float]:
+    first = max(abs(one / other - 1) for one, other in zip(losses[:_FIRST], plain[:_FIRST], strict=True))
+    return {"first": first, "mean": abs(statistics.fmean(losses) / statistics.fmean(plain) - 1)}
+
+
+def measured(name: str, rounds: int) -> dict[str, object]:
+    (model, *words), steps = MODELS[name]
+    ways = ("one process", "overdrive", "accelerate", "lightning")
+    runs = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in ways if number % 2 == 0 else ways[::-1]:
+            runs[way].append(ran(way, model, steps, tuple(words)))
+    plain = runs["one process"][0]["losses"]
+    found = {
+        way: {
+            "seconds": statistics.median(each["seconds"] for each in runs[way]),
+            "all": [each["seconds"] for each in runs[way]],
+            "losses off": off(runs[way][0]["losses"], plain),
+        }
+        for way in ways
+    }
+    for way, each in found.items():
+        lost = each["losses off"]
+        print(
+            f"{name:12} {way:12} {each['seconds'] * 1e3:7.1f} ms a step, losses off by {lost['first']:.1e} at first, "
+            f"{lost['mean']:.1e} in the mean",
+            flush=True,
+        )
+    return {"arguments": [model, *words], "steps": steps, "ways": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(MODELS))
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
+    for name in options.only.split(","):
+        row = measured(name, options.rounds)
+        kept["rows"][name] = {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0], **row}
+        here = {"machine": machine(), "versions": versions()}
+        del here["machine"]["available_bytes"]
+        RESULTS.write_text(json.dumps({**kept, **here}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What dropout keeps, drawn on a CPU: the C source and the operator."""
