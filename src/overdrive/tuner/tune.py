@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The loop of a tune: control, what goes before a screening, that, what may gain one by one, the plan as a whole."""
-=======
-"""The loop of a tune: control, screening, what may gain one by one, ranks, then the plan as a whole."""
->>>>>>> main
+"""The loop of a tune: control, what goes before a screening, that, what may gain one by one, ranks, the whole plan."""
 
 from __future__ import annotations
 
@@ -49,19 +45,10 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         judge = Judge(found, duels, prover, schedule)
         finaliser = Finaliser(found, duels, prover, schedule)
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
-<<<<<<< HEAD
-        if ranks:
-            _search(found, judge, prover, ranks)
-        if ranks and ranks.taken:
-            finaliser.prove()
-        else:
-            elsewhere = gains_elsewhere(found.facts, checkpoint)
-            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
-            _search(found, judge, prover, first)
-=======
         elsewhere = gains_elsewhere(found.facts, checkpoint)
         with schedule.kept_back(ranks.seconds() if ranks else 0.0):
->>>>>>> main
+            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
+            _search(found, judge, prover, first)
             found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
             greedy = Greedy(found, schedule, progress, elsewhere, before=first)
