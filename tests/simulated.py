@@ -77,6 +77,7 @@ class Simulated:
     evaluation: float = 0.0
     taught: Callable[[Names], float] = lambda names: 1.0  # and one that a candidate makes
     inference: bool = False  # it trains nothing: its steps are calls of its model, of which outputs are replayed
+    repeats: int = 0  # calls, after which its model is asked the same again; 0: never
     prints: Callable[[Names], str] = lambda names: ""  # by its end
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[TrialSpec] = field(default_factory=list)  # all trials so far
@@ -205,12 +206,19 @@ class _Trial:
             rates=(rate,) * self.step,
             samples=8 * self.step,
             state=result,
-            digests=tuple(replace(entry, batches=str(step)) for step in range(self.step)) if self.spec.digests else (),
+            digests=tuple(self._entry(entry, step) for step in range(self.step)) if self.spec.digests else (),
             replay=self._replay() if self.spec.replay else {},
             active=tuple(sorted(self._names)),
             left_out=self.left_out,
             rests=tuple(range(1, self.step + 1, self.call_steps)) if self.call_steps > 1 else (),
         )
+
+    def _entry(self, usual: StepRecord, step: int) -> StepRecord:
+        """What a digest log has of a step."""
+        if not self._program.inference:
+            return replace(usual, batches=str(step))
+        asked = step % self._program.repeats if self._program.repeats else step
+        return replace(usual, batches=str(asked), inputs=(*usual.inputs, (float(asked),)))
 
     def _replay(self) -> dict[str, Any]:
         role = self.spec.replay

@@ -1,10 +1,10 @@
 """Calls of one model, by PyTorch, by engines under it and by the same libraries by hand: python engines.py [NAME...]
 
-All in one process, in blocks of a fifth of a second or one call, in random order, 30 rounds; ratios to PyTorch's own
-calls, each round a pair, with 95 % intervals. What is timed is the call alone, with its input there, under
-`torch.inference_mode()`; "by hand" is OpenVINO (fp32) or ONNX Runtime on an exported model, with the library's own
-threads as many as PyTorch's, or `torch.compile`. Writes benchmarks/results/engines.json; a minute or two for each
-model. ResNet-50 and MobileNetV3 need torchvision.
+All in one process, in blocks of a fifth of a second or one call, in random order, 30 rounds, or as many as --seconds
+allow (8 at least); ratios to PyTorch's own calls, each round a pair, with 95 % intervals. What is timed is the call
+alone, with its input there, under `torch.inference_mode()`; "by hand" is OpenVINO (fp32, bf16) or ONNX Runtime on an
+exported model, with the library's own threads as many as PyTorch's, or `torch.compile`. Writes
+benchmarks/results/engines.json; a minute or two for each model. ResNet-50 and MobileNetV3 need torchvision.
 """
 
 from __future__ import annotations
@@ -29,13 +29,20 @@ from overdrive.worker.session import Session
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "engines.json"
-ROUNDS, BLOCK_SECONDS = 30, 0.2
-TECHNIQUES = ("openvino", "onnxruntime")
+ROUNDS, FEWEST, BLOCK_SECONDS = 30, 8, 0.2
+# By their arms' names. Those in fewer bits are for the level `statistical`.
+TECHNIQUES: dict[str, tuple[str, dict[str, Any]]] = {
+    "openvino": ("openvino", {}),
+    "onnxruntime": ("onnxruntime", {}),
+    "openvino_narrow, bf16": ("openvino_narrow", {"format": "bfloat16"}),
+    "openvino_narrow, int8": ("openvino_narrow", {"format": "int8"}),
+}
 
 
 def model_of(*words: str) -> Any:
     """What a script of this folder builds, before it answers anything."""
-    argv, sys.argv = sys.argv, [*words, "--pictures" if words[0] in OF_PICTURES else "--requests", "0"]
+    none = ("--pictures", "0", "--size", "64") if words[0] in OF_PICTURES else ("--requests", "0")
+    argv, sys.argv = sys.argv, [*words, *none]
     space: dict[str, Any] = {"__name__": "__main__"}
     try:
         exec(compile((HERE / words[0]).read_text(), words[0], "exec"), space)
@@ -64,12 +71,12 @@ def compiled_by_hand(model: Any, x: torch.Tensor) -> Callable[[], Any]:
     return lambda: made(x)
 
 
-def openvino_by_hand(model: Any, x: torch.Tensor) -> Callable[[], Any]:
+def openvino_by_hand(model: Any, x: torch.Tensor, precision: str = "f32") -> Callable[[], Any]:
     import openvino as ov
 
     graph = ov.convert_model(torch.export.export(model, (x,)))
     graph.reshape(list(x.shape))
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": str(torch.get_num_threads())}
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": str(torch.get_num_threads())}
     compiled = ov.Core().compile_model(graph, "CPU", {**settings, "PERFORMANCE_HINT": "LATENCY"})
     return lambda: torch.from_numpy(compiled([x.numpy()])[0])
 
@@ -94,7 +101,7 @@ def block(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor]) -> dict[str, Any]:
+def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor], most: float) -> dict[str, Any]:
     model, x = model_of(*words), make()
     rng = random.Random(0)
     with torch.inference_mode(), warnings.catch_warnings():
@@ -103,20 +110,24 @@ def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor]) -> dict[s
         by_hand = {
             "compile by hand": compiled_by_hand(model, x),
             "openvino by hand": openvino_by_hand(model, x),
+            "openvino by hand, bf16": openvino_by_hand(model, x, "bf16"),
             "onnxruntime by hand": onnxruntime_by_hand(model, x),
         }
         arms: dict[str, tuple[str, Callable[[], Any]]] = {"pytorch": ("", lambda: model(x))}
-        arms |= {name: (name, lambda: model(x)) for name in TECHNIQUES}
+        arms |= {name: (name, lambda: model(x)) for name in _sessions}
         arms |= {name: ("", call) for name, call in by_hand.items()}
         errors: dict[str, float] = {}
         seconds: dict[str, list[float]] = {name: [] for name in arms}
+        began = time.monotonic()
         for turn in range(-2, ROUNDS):
+            if turn >= FEWEST and time.monotonic() - began > most:
+                break
             for name in rng.sample(list(arms), len(arms)):
                 technique, call = arms[name]
                 handle = handle_of(technique)
                 if handle:
                     handle.on()
-                for _ in range(12 if turn < 0 else 1):  # cold after the others
+                for _ in range(_first_calls(name) if turn < 0 else 1):  # cold after the others
                     errors[name] = float((call() - expected).abs().max() / expected.abs().max())
                 took = block(call)
                 if handle:
@@ -141,23 +152,32 @@ def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor]) -> dict[s
 _sessions: dict[str, Any] = {}  # one each: in one plan they exclude each other
 
 
-def handle_of(technique: str) -> Any:
-    return _sessions[technique].handles[technique] if technique else None
+def _first_calls(name: str) -> int:
+    """In which an engine is built, and its first answers are compared."""
+    return 20 if name == "openvino_narrow, int8" else 12 if name in _sessions else 2
+
+
+def handle_of(arm: str) -> Any:
+    return _sessions[arm].handles[TECHNIQUES[arm][0]] if arm else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="the models whose names begin so; all by default")
-    names = parser.parse_args().names
+    parser.add_argument("--seconds", type=float, default=600.0, help="of each model's rounds, at most")
+    args = parser.parse_args()
+    names = args.names
     found = json.loads(RESULTS.read_text())["models"] if RESULTS.exists() else {}
-    for technique in TECHNIQUES:
-        _sessions[technique] = Session([(technique, {})], inference=True)
-        _sessions[technique].__enter__()
-        _sessions[technique].handles[technique].off()
+    for arm, (technique, settings) in TECHNIQUES.items():
+        session = Session([(technique, settings)], inference=True)
+        session.__enter__()
+        if technique in session.handles:  # else its library is not there
+            _sessions[arm] = session
+            handle_of(arm).off()
     for name, (words, make) in CASES.items():
         if names and not any(name.startswith(each) for each in names):
             continue
-        found[name] = measured(words, make)
+        found[name] = measured(words, make, args.seconds)
         print(name, json.dumps(found[name], indent=1), flush=True)
         told = {"date": datetime.date.today().isoformat(), "machine": vars(summary()), "versions": versions()}
         RESULTS.write_text(json.dumps({**told, "models": found}, indent=1, default=str) + "\n")

@@ -33,6 +33,17 @@ def test_the_first_calls_are_the_models_and_their_inputs_the_examples() -> None:
     assert not all(other), "what is answered in fewer bits is handed out"
 
 
+def test_of_large_batches_fewer_calls_are_gathered() -> None:
+    torch.manual_seed(0)
+    runtime, model = Graphs(calibrating=16), nn.Linear(4, 3).eval()
+    runtime.narrow = True
+    answers = EngineAnswers(runtime, "narrow")
+    with torch.no_grad():
+        for _ in range(8):
+            answers.called(model, model.forward, torch.randn(64, 4))
+    assert len(runtime.examples) == 4 and len(runtime.built) == 1
+
+
 def test_what_is_no_rounding_in_any_format_ends_the_engine() -> None:
     _, answers, found, expected = narrow(0.5)
     assert answers.answered == 0 and "an engine's answer was another one" in answers.left

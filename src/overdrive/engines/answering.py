@@ -27,6 +27,8 @@ from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.tracing import compiled, traced
 
+_TELLING = 8  # calls, after which a program has called all of its models
+
 
 class EngineAnswers:
     """All of one session, by one library.
@@ -53,6 +55,15 @@ class EngineAnswers:
         return said + (
             f"; the model itself the others: {', '.join(f'{why} ({n:,})' for why, n in most)}" if most else ""
         )
+
+    def in_vain(self) -> str:
+        """Why it has answered nothing and will not, in words; empty where it may yet."""
+        if self.answered or self.left.total() < _TELLING:
+            return ""
+        reasons = [each.refused for each in self._models.values()]
+        if not reasons and len(self.left) == 1:  # no call was of a kind that is looked at more closely
+            return next(iter(self.left))
+        return reasons[0] if reasons and all(reasons) else ""
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""

@@ -10,7 +10,6 @@ from overdrive.engines.runtime import Runtime
 if TYPE_CHECKING:
     from overdrive.core.facts import Facts
     from overdrive.engines.answering import EngineAnswers
-    from overdrive.seams.hub import Handle, Seams
 
 
 def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
@@ -20,14 +19,6 @@ def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
     if facts.own_compile:
         return "the program compiles its model itself"
     return runtime.missing()
-
-
-def answer(runtime: Runtime, name: str, seams: Seams) -> Handle:
-    """Have engines of this library answer the model's calls, for the technique of this name."""
-    answering = Answering(runtime, name)
-    seams.model_called.subscribe_innermost(answering.called)
-    seams.blameless.add(name)
-    return seams.handle(notes=answering)
 
 
 class Answering:
@@ -49,6 +40,10 @@ class Answering:
 
             self.answers = EngineAnswers(self._runtime, self._name)
         return self.answers.called(model, call, *args, **kwargs)
+
+    def in_vain(self) -> str:
+        """Why no engine will answer, in words; empty where one may."""
+        return self.answers.in_vain() if self.answers else ""
 
     def told(self) -> str:
         """How often it answered, for people."""

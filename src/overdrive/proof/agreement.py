@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import ReplayRole, TrialSpec
 from overdrive.evidence.agreement import MARGIN, judge
+from overdrive.evidence.binomial import samples_needed
 from overdrive.evidence.equivalence import Check
 from overdrive.proof.runs import ProofRuns, broke_off
 
 _OTHERS = 30  # that the margin allows among the samples that are wanted: half as many are told from it
 _MOST_CALLS, _FEWEST_CALLS = 6000, 4
-_BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program an eighth
-_FIRST_LOOK = 4  # of a first look: each so manieth of the calls
+_BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program an eighth ...
+_BEGUN_AT_LEAST = 12  # ... but so many, where enough are left: of large batches eight give an engine its ranges
 _RECORDING = 1.5  # times as long as the call, with what is written
+_SHARE = 0.6  # of the time for a proof to its first look that recording may take: candidates answer sooner, as a rule
+_ENOUGH = 2  # times the samples that tell if none differs: these are recorded all the same, where there is time at all
 
 
 class AgreementProof:
@@ -33,7 +34,8 @@ class AgreementProof:
         self._runs = runs
         self._margin = MARGIN if tolerance is None else tolerance
         self._folder: Path | None = None
-        self._answered: Mapping[str, Any] = {}  # what the run of the original reports
+        self._recorded: Trace | None = None  # the run of the original
+        self.impossible = ""  # why nothing can be proved by the answers that were recorded, if so
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
         """`new` against `old`.
@@ -43,45 +45,43 @@ class AgreementProof:
             latest: it may go on until then, if it is told.
         """
         self._runs.untimed.until = min(self._runs.untimed.until, max(deadline, latest or 0.0))
-        return self._compared(old, new, 1)
+        return self._compared(old, new)
 
     def screened(self, old: TrialSpec, new: TrialSpec, one: Trace, other: Trace, closer: bool = False) -> Check:
-        """A first look at a candidate, over a part of the calls (all: `closer`): what is clearly too far off leaves."""
-        check = self._compared(old, new, 1 if closer else _FIRST_LOOK)
-        undecided = check.level is None and check.agreement is not None and check.agreement.holds is None
-        return replace(check, level=Contract.STATISTICAL, proxy=True) if undecided else check
+        """A candidate, over all calls: to compare a part of them takes as long, since all of them are made."""
+        return self._compared(old, new)
 
     def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0, seeds: int = 0) -> float:
         """An estimate for the proof of a whole plan. `seeds`: it has none."""
         runs = self._runs
         each = runs.budget.start + _RECORDING * self._last_call() * self.step_seconds
-        return each + (0.0 if self._answered else each) + runs.seconds_for_inputs()
+        answered = each if self._recorded is None else runs.budget.start + (each - runs.budget.start) / max(1.0, gain)
+        return answered + (each if self._recorded is None else 0.0) + runs.seconds_for_what_was_made()
 
     def seed_curves(self) -> list[list[float]]:
         """Such a program has no losses."""
         return []
 
-    def _compared(self, old: TrialSpec, new: TrialSpec, every: int) -> Check:
-        """`every`: of so many recorded calls one is made."""
+    def _compared(self, old: TrialSpec, new: TrialSpec) -> Check:
         runs = self._runs
-        inputs = runs.same_inputs(old, new)
-        if isinstance(inputs, Check):
-            return inputs
         runs.stage("proof: the same inputs, answered by both")
         if reason := self._record(old):
-            return reason if isinstance(reason, Check) else Check(None, reason, invariants=inputs)
-        steps = tuple(self._answered["states"])[::every]
-        trace = self._run(new, "agreement", steps)
+            return reason if isinstance(reason, Check) else Check(None, reason)
+        assert self._recorded is not None
+        trace = self._run(new, "agreement", tuple(self._recorded.replay["states"]))
         if isinstance(trace, ExitReason):
             return broke_off(trace, trace)
+        inputs = runs.same_inputs_in(self._recorded, trace, old)
+        if isinstance(inputs, Check):
+            return inputs
         agreed = judge(trace.replay, self._margin)
         level = Contract.STATISTICAL if agreed.holds else None
         return Check(level, agreed.sentence, invariants=inputs, agreement=agreed.record, left_out=trace.left_out)
 
     def _record(self, old: TrialSpec) -> str | Check | None:
         """Have the original's calls recorded, once; why that is impossible, or None."""
-        if self._answered:
-            return None
+        if self._recorded is not None:
+            return self.impossible or None
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="answers-", dir=self._runs.untimed.pool.scratch))
         chosen = self._chosen(self._last_call())
@@ -92,16 +92,29 @@ class AgreementProof:
             return broke_off(trace, trace)
         if len(trace.replay["states"]) < _FEWEST_CALLS:
             return f"only {len(trace.replay['states'])} calls could be recorded"
-        self._answered = trace.replay
-        return None
+        self._recorded, self._runs.seen = trace, trace.digests
+        self.impossible = self._too_few_differ(trace)
+        return self.impossible or None
+
+    def _too_few_differ(self, trace: Trace) -> str:
+        """Why no candidate's answers can tell enough, in words: the program asks the same again and again."""
+        asked = {repr(trace.digests[step - 1].inputs) for step in trace.replay["states"] if step <= len(trace.digests)}
+        samples, needed = len(asked) * self._samples_a_call(), samples_needed(self._margin, 0.0)
+        if not asked or samples >= needed or len(asked) > len(trace.replay["states"]) / 2:
+            return ""
+        return (
+            f"its calls are given the same again and again, {samples:,.0f} samples in all, and it takes {needed:,} "
+            "that differ to tell how many are answered otherwise"
+        )
 
     def _run(self, spec: TrialSpec, role: str, steps: tuple[int, ...]) -> Trace | ExitReason:
-        replayed = replace(spec, replay=ReplayRole(role, str(self._folder), steps))
+        replayed = replace(spec, replay=ReplayRole(role, str(self._folder), steps), digests="inputs")
         return self._runs.untimed.run(replayed, steps[-1])
 
     def _chosen(self, last: int) -> tuple[int, ...]:
         """Calls up to the last one, evenly spaced."""
-        first = min(_BEGUN, last // 8) + 1
+        spare = last - self._enough_calls()
+        first = min(_BEGUN, max(min(_BEGUN_AT_LEAST, spare), last // 8)) + 1
         count = min(self._wanted(), last - first + 1)
         return tuple(sorted({first + round(place * (last - first) / max(1, count - 1)) for place in range(count)}))
 
@@ -110,12 +123,18 @@ class AgreementProof:
         calls = math.ceil(_OTHERS / self._margin / self._samples_a_call())
         return min(_MOST_CALLS, max(_FEWEST_CALLS, calls))
 
+    def _enough_calls(self) -> int:
+        return math.ceil(_ENOUGH * samples_needed(self._margin) / self._samples_a_call())
+
     def _last_call(self) -> int:
         runs = self._runs
         wanted = max(min(runs.steps, runs.budget.length or runs.steps), _BEGUN + self._wanted())
         left = runs.untimed.until - time.monotonic() - runs.budget.start
         if self.step_seconds and math.isfinite(left):
-            wanted = min(wanted, int(max(0.0, left) / 3 / (_RECORDING * self.step_seconds)))
+            each = _RECORDING * self.step_seconds
+            fewest = _BEGUN_AT_LEAST + self._enough_calls()
+            seconds = min(max(0.0, left) / 3, max(_SHARE * runs.budget.seconds, fewest * each))
+            wanted = min(wanted, int(seconds / each))
         return max(_BEGUN + _FEWEST_CALLS, min(wanted, runs.budget.length or wanted))
 
     def _samples_a_call(self) -> float:

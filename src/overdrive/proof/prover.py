@@ -79,6 +79,11 @@ class Prover:
         """The check that fails for want of the program's own number; None where it is there, or not asked for."""
         return self._whole_runs.lacking(plain) if self._whole_runs else None
 
+    def impossible(self, level: Contract) -> str:
+        """Why nothing can be proved at this level, whatever the candidate, as far as is known by now; else empty."""
+        answers = self._statistical
+        return answers.impossible if level is Contract.STATISTICAL and isinstance(answers, AgreementProof) else ""
+
     def with_the_metric(self, check: Check, plain: TrialSpec, new: TrialSpec) -> Check:
         """The check, and that of the program's own number after whole runs, where such a one was asked for."""
         return self._whole_runs.added(check, plain, new) if self._whole_runs else check

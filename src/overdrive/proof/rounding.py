@@ -20,7 +20,7 @@ _QUICK = 15.0  # seconds of a run
 _FP64_SECONDS, _FP64_TIMES = 20.0, 16.0
 _FEWEST_CALLS = 6  # that are recorded all the same
 _STATE_SECONDS = 0.08  # to find a program's state among all objects, load it, and compare what came of it
-_STEPS_A_CALL = 4  # calls that are made for one that is recorded, where there are few
+_STEPS_A_CALL = 3  # calls that are made for one that is recorded, where there are few
 
 
 class RoundingProof:

@@ -100,7 +100,6 @@ class ProofRuns:
         """What was compared, where both see the same data, steps and learning rates; else the check that failed."""
         self.stage("proof: same samples, steps and learning rates")
         self._perturbed_spec = self._perturbed_spec or old
-        moved = "shaken" if old.clock == "inference" else "perturbed"
         log = lambda each, threads: self.digests(each[0], each[1], threads=threads)  # noqa: E731
         one, other = self.side_by_side(log, ((old, "inputs"), (new, "inputs")))
         if self._cuts_otherwise(one):
@@ -109,7 +108,20 @@ class ProofRuns:
             return broke_off(one, other)
         self.seen = one.digests
         of = self._perturbed_spec
-        return self.compared(one, other, Contract.STATISTICAL, lambda: self.side_by_side(log, ((of, moved),))[0])
+        return self.compared(one, other, Contract.STATISTICAL, lambda: self.side_by_side(log, ((of, "perturbed"),))[0])
+
+    def same_inputs_in(self, one: Trace, other: Trace, old: TrialSpec) -> tuple[Invariant, ...] | Check:
+        """The same of runs that were made for their answers, and noted what goes into their calls by the way.
+
+        Args:
+            one: of `old`, which only calls its model.
+        """
+        self._perturbed_spec = of = self._perturbed_spec or old
+        one, other = (
+            replace(each, steps=min(each.steps, self.steps), digests=each.digests[: self.steps])
+            for each in (one, other)
+        )  # what tells what the model made itself is no longer
+        return self.compared(one, other, Contract.STATISTICAL, lambda: self.digests(of, "shaken"))
 
     def compared(
         self, one: Trace, other: Trace, level: Contract, perturbed: Callable[[], Trace | ExitReason]
@@ -137,7 +149,11 @@ class ProofRuns:
 
     def seconds_for_inputs(self) -> float:
         """An estimate for `same_inputs`."""
-        return (self.rounds(2) + self.asks_what_was_made) * self.untimed.digests_seconds
+        return self.rounds(2) * self.untimed.digests_seconds + self.seconds_for_what_was_made()
+
+    def seconds_for_what_was_made(self) -> float:
+        """An estimate for the log that tells what the model was given from what it had made, where it takes one."""
+        return self.asks_what_was_made * self.untimed.digests_seconds
 
     def side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""

@@ -125,6 +125,10 @@ class Technique:
         """The settings worth a duel on this program, the most promising first."""
         return [self.defaults()]
 
+    def settling(self, settings: Settings) -> int:
+        """`settles_in`, with these settings."""
+        return self.settles_in
+
     def computes_in(self, settings: Settings) -> str:
         """The number format that the program computes in by it (see `core.facts.FORMATS`); "" where it changes none."""
         return ""

@@ -139,6 +139,11 @@ class Rules:
     selects: bool = False  # a confirmation of what had no duel before: it ends where nothing is to be confirmed
     alpha: float = 0.05  # what is published is FASTER where the interval of 1 - alpha is
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it is to tell if something is taken at all."""
+        return self.selects or not self.patient
+
     def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
         """Those that there is time for; the first in any case, or as many as make a process."""
         later = (look for look in self.looks[1:] if look * pair_seconds < LONGEST_LOOK_SECONDS)
@@ -193,7 +198,7 @@ def changes_training(spec: TrialSpec) -> bool:
     return any(catalogue()[name].contract is Contract.OPEN for name, _ in spec.techniques)
 
 
-def nothing_new(duel: Duel, new: Trial) -> bool:
+def nothing_new(duel: Duel, new: Trial | Trace) -> bool:
     """Whether all that the new side has and the old has not was left out: nothing is there to be measured."""
     added = set(new_names(duel))
     return bool(added) and added <= new.left_out.keys()

@@ -56,7 +56,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             with blame(duel, new=True):
                 until = max(until, time.monotonic() + FEWEST_SECONDS) if begun else until
                 pair.started(new.first_step(until), new=True)
-            if not pair.rules.patient and nothing_new(duel, new):
+            if pair.rules.chooses and nothing_new(duel, new):
                 duel.new_trace = new.trace()
                 return None
             pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient, until=until)
@@ -96,9 +96,9 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
             lead = lead_steps(size, call)
         if time.monotonic() > pair.deadline or len(kept) >= looks[-1] or len(mine) >= _MOST_TIMES * looks[-1]:
             return
-        if rules.patient:
-            continue
-        if hopeless(kept) or nothing_new(duel, new) or (len(kept) in looks and _settled(kept, looks)):
+        if rules.chooses and nothing_new(duel, new):
+            return
+        if not rules.patient and (hopeless(kept) or (len(kept) in looks and _settled(kept, looks))):
             return
 
 

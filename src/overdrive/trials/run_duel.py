@@ -22,6 +22,7 @@ from overdrive.trials.duel import (
     are_enough,
     full_processes,
     lead_steps,
+    nothing_new,
 )
 from overdrive.trials.pool import TrialPool
 
@@ -83,7 +84,7 @@ def run_duel(
             break  # another pair would only have started by then
         if duel.verdict is Verdict.SLOWER and (rules.selects or not rules.patient):
             break
-        if rules.selects and not sequential and gains_too_little(duel):
+        if rules.selects and not sequential and (gains_too_little(duel) or _left_out(duel)):
             break
         if pace is None or (not rules.patient and beyond_doubt(duel)):
             break
@@ -111,6 +112,10 @@ def gains_too_little(duel: Duel) -> bool:
     """Whether its processes so far gained less than what would be adopted. To end here makes no claim larger."""
     kept = duel.kept()
     return are_enough(kept) and speedup_of_these(kept).estimate < 1 + LEAST_GAIN
+
+
+def _left_out(duel: Duel) -> bool:
+    return duel.new_trace is not None and nothing_new(duel, duel.new_trace)
 
 
 def beyond_doubt(duel: Duel) -> bool:

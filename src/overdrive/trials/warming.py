@@ -29,7 +29,7 @@ def warmed_up(steps: int, seconds: float) -> bool:
 def settles_in(spec: TrialSpec) -> int:
     """Steps that its techniques take until they act as they will."""
     known = catalogue()
-    return max((known[name].settles_in for name, _ in spec.techniques if name in known), default=0)
+    return max((known[name].settling(settings) for name, settings in spec.techniques if name in known), default=0)
 
 
 def half_a_second(steps: int, seconds: float) -> bool:

@@ -207,7 +207,9 @@ class Judge:
             return check
         if self._found.contract.allows(Contract.STATISTICAL):
             saved = 1 - 1 / duel.interval.estimate if duel.interval else 0.0
-            if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL, saved):
+            by_itself = duel.published and not self._found.adopted  # it is its own confirmation
+            latest = self._schedule.first_ends if by_itself else self._schedule.proof_begins
+            if time.monotonic() > latest(Contract.STATISTICAL, saved):
                 return _NO_TIME
             if not candidate.replaces:
                 self._hash_what_quickens_seeds()

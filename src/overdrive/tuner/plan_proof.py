@@ -141,6 +141,8 @@ class PlanProof:
                 return OPEN
         # A look that tells is worth more than a fourth pair of processes.
         deadline, latest = schedule.confirmation_begins(), schedule.shortest_confirmation_begins()
+        if found.confirms_itself():
+            deadline = latest = schedule.deadline
         return self._prover.statistical(found.quick_plain(), best, deadline - schedule.rest_seconds(), latest=latest)
 
     def _to_act(self, level: Contract) -> list[str]:
@@ -153,9 +155,11 @@ class PlanProof:
     def _known(self, level: Contract) -> Check | None:
         """The check of the last that joined, where that was of this very plan against the untouched program."""
         last = self._found.adopted[-1]
-        if last.duel.new.techniques != self._found.best() or last.joined or last.check.level is not level:
+        if last.duel.new.techniques != self._found.best() or last.check.level is not level:
             return None
-        if last.check.pending:  # hashed with the whole plan
+        if last.check.agreement is not None:  # over all recorded calls, as the whole plan would be
+            return last.check
+        if last.joined or last.check.pending:  # hashed with the whole plan
             return None
         direct = level is Contract.EXACT and last.duel.old == self._found.reference()
         return last.check if direct or level is Contract.ROUNDING else None

@@ -141,6 +141,10 @@ class Schedule:
         """When a candidate has to be proved; the first of all may take the time in which it would be confirmed."""
         return self.confirmation_begins() if self._found.adopted else self.deadline
 
+    def cannot_prove(self, level: Contract) -> str:
+        """Why a candidate of this level would have its duel in vain, if so."""
+        return self._prover.impossible(level)
+
     def too_late_to_prove(self, level: Contract, until: float, start: float = 0.0) -> bool:
         """Whether a proof at `exact` or `rounding` could not come to its end.
 

@@ -1,4 +1,4 @@
-"""The loop of a tune: control, screening, what may gain one by one, ranks, then the plan as a whole."""
+"""The loop of a tune: control, what goes before a screening, that, what may gain one by one, ranks, the whole plan."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
         elsewhere = gains_elsewhere(found.facts, checkpoint)
         with schedule.kept_back(ranks.seconds() if ranks else 0.0):
+            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
+            _search(found, judge, prover, first)
             found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
-            greedy = Greedy(found, schedule, progress, elsewhere)
+            greedy = Greedy(found, schedule, progress, elsewhere, before=first)
             _search(found, judge, prover, greedy)
         if ranks:
             _search(found, judge, prover, ranks)

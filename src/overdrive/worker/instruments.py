@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from overdrive.worker.profiling.recorder import Profiler
     from overdrive.worker.replay import Replay
 
+BY_SAMPLE = ("answers", "agreement")  # roles of a replay in which answers are compared sample by sample
 # Batches are hashed for the first steps, before anything is timed.
 HASHED_STEPS = 8
 
@@ -50,11 +51,16 @@ class Instruments:
             frameworks.seams_of(self.framework).shorten_epochs(spec.epoch)
         if spec.digests:
             self.digests = make_digests(self.framework, spec.digests, seams.inference)
-            self.digests(seams)
         if spec.replay:
             role, steps, folder = spec.replay.role, spec.replay.steps, Path(spec.replay.folder)
             self.replay = make_replay(self.framework, role, steps, folder, seams.inference)
-            self.replay(seams)
+        watching = [self.digests, self.replay]  # from the innermost on
+        if spec.replay and spec.replay.role in BY_SAMPLE:
+            # All calls are given what was recorded; what the program itself gives them shows outside of that alone.
+            watching.reverse()
+        for each in watching:
+            if each:
+                each(seams)
         if spec.products and (products := make_products(self.framework)):
             self.products = products
             products(seams)

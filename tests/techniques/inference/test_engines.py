@@ -15,7 +15,9 @@ from overdrive.core.facts import Facts
 from overdrive.engines.onnx_runtime import OnnxRuntime
 from overdrive.engines.openvino import OpenVino
 from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.inference import answered_by
 from overdrive.worker.session import Session
+from tests.engines.graph_runtime import Graphs
 
 RUNTIMES: dict[str, Any] = {"openvino": OpenVino(), "onnxruntime": OnnxRuntime()}
 
@@ -87,6 +89,42 @@ def test_the_library_answers_as_the_model(name: str, program: str, capfd: Any) -
         assert one.dtype == other.dtype and one.shape == other.shape
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
     assert capfd.readouterr() == ("", ""), "nothing is printed that the program did not print"
+
+
+class Drawing(Convolutions):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x + torch.rand(()))
+
+
+class Remembering(Convolutions):
+    """Takes an object of a class of its own beside its input, as models with a cache of keys and values do."""
+
+    def forward(self, x: torch.Tensor, memory: Any = None) -> Any:
+        return super().forward(x)
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return super().__call__(x, Facts())
+
+
+@pytest.mark.parametrize(
+    ("kind", "calls", "why"),
+    [
+        (Drawing, 8, "it draws random numbers"),
+        (Remembering, 8, "an input of a kind that no engine takes"),
+        (Convolutions, 30, ""),
+    ],
+)
+def test_it_leaves_itself_out_where_it_will_never_answer(kind: Any, calls: int, why: str) -> None:
+    """So its duel ends after some calls; another engine would answer as little."""
+    model, x = kind().eval(), torch.randn(4, 3, 16, 16)
+    with Session(inference=True) as session, torch.no_grad():
+        with session.seams.owned_by("engine"):
+            answered_by(Graphs(), "engine", session.seams)
+        for call in range(calls):
+            assert not session.seams.left_out, call
+            model(x)
+        assert session.seams.left_out == ({"engine": why} if why else {})
+        model(x)
 
 
 OF_ALL_LENGTHS: dict[str, Any] = {

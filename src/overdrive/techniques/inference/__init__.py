@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overdrive.techniques.technique import CannotInstall
 
@@ -24,8 +24,18 @@ def answered_by(runtime: Runtime, name: str, seams: Seams) -> Handle:
     Raises:
         CannotInstall: the library is not there.
     """
-    from overdrive.engines.session import answer
+    from overdrive.engines.session import Answering
 
     if reason := runtime.missing():
         raise CannotInstall(reason)
-    return answer(runtime, name, seams)
+    answering = Answering(runtime, name)
+
+    def ended(stands_in: Any) -> None:
+        """A model that no engine can answer for leaves nothing to be measured, and in a run nothing to watch."""
+        if why := answering.in_vain():
+            raise CannotInstall(why)
+
+    seams.model_called.subscribe_innermost(answering.called)
+    seams.step_ends.subscribe(ended)
+    seams.blameless.add(name)
+    return seams.handle(notes=answering)

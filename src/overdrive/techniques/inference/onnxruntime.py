@@ -36,7 +36,7 @@ class OnnxRuntime(Technique):
     programs = ("inference",)
     contract = Contract.ROUNDING
     targets = ("forward",)
-    expected_saving = 0.35
+    expected_saving = 0.4
     usual_start = TO_BUILD
     switchable = True
     conflicts = ("openvino", *OF_THE_MODEL)

@@ -47,7 +47,7 @@ class OpenVino(Technique):
     programs = ("inference",)
     contract = Contract.ROUNDING
     targets = ("forward",)
-    expected_saving = 0.4
+    expected_saving = 0.5
     usual_start = TO_BUILD
     switchable = True
     conflicts = OF_THE_MODEL

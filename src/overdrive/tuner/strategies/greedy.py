@@ -23,7 +23,9 @@ from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
+from overdrive.tuner.strategies.untried import tell_untried
 from overdrive.tuner.strategies.worth import LEAST_OF_SWAP, Worth, beyond, gained_by
+from overdrive.tuner.switchable import goes_ahead
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
 # small share of a step may then be a large one.
@@ -44,18 +46,26 @@ class Greedy:
         schedule: Schedule,
         progress: Progress,
         elsewhere: Mapping[str, Sequence[Gain]] = MappingProxyType({}),
+        before: Greedy | None = None,
+        ahead: bool = False,
     ) -> None:
-        """`elsewhere`: what techniques gained in other programs. It counts where the screening measured nothing."""
+        """
+        Args:
+            elsewhere: what techniques gained in other programs. It counts where the screening measured nothing.
+            before: what was tried by this one need not be tried again.
+            ahead: of what goes before the screening (see `goes_ahead`), and only until one is adopted.
+        """
         self._found = found
+        self._ahead = ahead
         self._screened = found.screened
         self._worth = Worth(found, schedule, elsewhere)
         self._schedule = schedule
         self._progress = progress
-        self._tried: set[str] = set()
+        self._tried: set[str] = set(before._tried if before else ())
         self._put_off: dict[str, Candidate] = {}  # those that had no time, as if they had been tried
         # Those that lost narrowly: techniques help each other, so that autocast may lose in one memory order and win in
         # the other.
-        self._second_chances: dict[str, _Loser] = {}
+        self._second_chances: dict[str, _Loser] = dict(before._second_chances if before else {})
         self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
         self._groups = self._chosen_together()
 
@@ -72,32 +82,22 @@ class Greedy:
         if self._contenders:
             name = self._contenders[0].name
             others = [each for each, _ in rated if name in each.names]
-            if others and self._schedule.time_for_another(level=others[0].contract):
+            if others and self._worth.leaves_time_for_what_won(others[0]):
                 return self._begun(others[0])
             self._adopt_the_mildest()
             return self.ask()
         in_time = [(each, rating) for each, rating in rated if self._worth.in_time(each) and self._worth.pays(each)]
         if in_time:
             return self._begun(self._worth.next_of(in_time))
+        if self._ahead:
+            return None
         untried: dict[str, Candidate] = {}
         for each, _ in rated:
             if each.label not in self._tried:
                 self._tried.add(each.label)
                 self._put_off[each.label] = each
                 untried.setdefault(each.names[0], each)  # with its first settings, which were screened
-        for each in untried.values():
-            measured = self._screened.speedup(each.chosen[0])
-            said = "measured by the screening alone" if measured else "not tried"
-            reason = f"{said}: {self._worth.lacks(each)}"
-            self._found.reject(Rejected(*each.chosen[0], reason, kind="time", measured=measured))
-        if untried:
-            worth = [name for name, each in untried.items() if self._worth.pays(each)]
-            if worth:
-                self._progress.outcome(f"no time is left for a duel of {', '.join(worth)}")
-            if len(worth) < len(untried):
-                self._progress.outcome(
-                    f"another minute is expected to bring less than it costs over {self._found.runs} runs (--runs)"
-                )
+        tell_untried(untried, self._found, self._worth, self._progress)
         again = self._once_more()
         return self._begun(again) if again else None
 
@@ -238,7 +238,7 @@ class Greedy:
         """The candidates that may be tried, each with its rating."""
         found, facts = self._found, self._found.facts
         for technique in catalogue().values():
-            if not self._suits(technique):
+            if (self._ahead and not self._goes_now(technique)) or not self._suits(technique):
                 continue
             excluded = excluded_by((technique.name,), found.adopted)
             promise = self._worth.promise(technique, excluded)
@@ -260,9 +260,13 @@ class Greedy:
                     yield candidate, rating
                     continue
                 lost = self._second_chances.get(candidate.label)
-                if lost and found.gain() > _OTHER_PROGRAM * lost.gain:
+                if lost and not excluded and found.gain() > _OTHER_PROGRAM * lost.gain:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
                     yield candidate, (rating + lost.candidate.promise) / 2
+
+    def _goes_now(self, technique: Technique) -> bool:
+        """Before the screening, as long as nothing of its kind is adopted."""
+        return goes_ahead(technique, self._found) and not self._found.adopted
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Why the screening leaves it out, if it was not tried yet.

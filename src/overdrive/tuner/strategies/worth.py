@@ -55,7 +55,18 @@ class Worth:
 
     def in_time(self, each: Candidate) -> bool:
         """Whether it can be tried, proved and confirmed in what is left of the budget."""
+        if self.is_in_vain(each):
+            return False
         return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
+
+    def is_in_vain(self, each: Candidate) -> str:
+        """Why its duel would be in vain, whatever the time; empty where it would not."""
+        return self._schedule.cannot_prove(each.contract)
+
+    def leaves_time_for_what_won(self, other: Candidate) -> bool:
+        """Whether another setting can be tried, and what has won by then be confirmed."""
+        in_time = self._schedule.time_for_another(level=other.contract)
+        return in_time and (self._found.wanted() != "time" or self._schedule.time_for_all(self.seconds(other)))
 
     def per_second(self, candidate: Candidate) -> float:
         """What it is expected to gain, on the logarithm of speed, for each second that it takes."""
@@ -116,6 +127,8 @@ class Worth:
     def lacks(self, candidate: Candidate) -> str:
         """Why it is not tried."""
         start, contract = candidate.usual_start, candidate.contract
+        if why := self.is_in_vain(candidate):
+            return why
         if not self.pays(candidate):
             return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
         if not self._schedule.time_for_another(start):
