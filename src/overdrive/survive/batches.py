@@ -106,7 +106,7 @@ class Batches:
         """Around a fetch; an error in it is the program's."""
         from overdrive.seams.torch.fetchers import in_worker
         from overdrive.seams.torch.fetches import samples_of
-        from overdrive.survive.deliveries import hand_over
+        from overdrive.survive.in_workers import hand_over
 
         data_set = samples_of(subject[0])
         if data_set is None or self._run.aside():

@@ -16,10 +16,10 @@ from typing import Any
 
 from overdrive.core.rng import States
 from overdrive.survive.batches import Batches, FetchingRun, key_of
+from overdrive.survive.in_workers import MARK, Worker
 from overdrive.survive.journal import Diverged, Entry
 
 DELIVERED = "delivered"  # the kind of an entry: number of the epoch, key, structure
-_MARK = "overdrive: states"
 Told = dict[str, Any]
 
 
@@ -42,39 +42,6 @@ class _Epoch:
     stands_in: bool = False
     held: str | None = None  # what the data set held in this process when it was opened
     seed: int = 0
-
-
-class _Worker:
-    """In a loader's worker."""
-
-    hands = False  # set in the program's process while workers are started
-    fetches = 0
-    began: Any = None
-    held: Any = None
-    clear = True
-
-
-def hand_over(data_set: Any, call: Callable[[], Any]) -> Any:
-    """In a worker: the batch, and what has to be known of this worker."""
-    from torch.utils.data import get_worker_info
-
-    from overdrive.survive import data_sets, state
-
-    worker = get_worker_info()
-    if not _Worker.hands or worker is None:
-        return call()
-    if _Worker.began is None:
-        _Worker.began = (*state.host_state(), state.torch_state())
-    batch = call()
-    _Worker.fetches += 1
-    if _Worker.clear and _Worker.fetches & (_Worker.fetches - 1) == 0:
-        held = data_sets.digest_of([data_set], with_generators=True)
-        _Worker.clear = held is not None and _Worker.held in (None, held)
-        _Worker.held = held
-    now = (*state.host_state(), state.torch_state())
-    drew = now[0] is not _Worker.began[0] or now[1] is not _Worker.began[1] or now[2] != _Worker.began[2]
-    clear = _Worker.clear and _Worker.fetches > 1  # after the first one nobody knows yet
-    return [batch, _MARK, worker.id, clear, now if drew else None]
 
 
 class Deliveries:
@@ -100,11 +67,11 @@ class Deliveries:
             epoch.stands_in, epoch.held = True, data_sets.digest_of([loader.dataset])
             iterator = passed_iterators.stand_in(loader, call, lambda indices: self._again(epoch, indices)[0])
         else:
-            _Worker.hands = True
+            Worker.hands = True
             try:
                 iterator = passed_iterators.open_passed(loader, call, self._passing(epoch))
             finally:
-                _Worker.hands = False
+                Worker.hands = False
         epoch.seed = passed_iterators.seed_of(iterator)
         living = [(each, each.iterator()) for each in self._epochs]
         epoch.states = next((each.states for each, found in living if found is iterator), {})
@@ -122,7 +89,7 @@ class Deliveries:
 
     def _passing(self, epoch: _Epoch) -> Callable[[Any, Any], Any]:
         def passing(indices: Any, data: Any) -> Any:
-            if type(data) is not list or len(data) != 5 or data[1] != _MARK:
+            if type(data) is not list or len(data) != 5 or data[1] != MARK:
                 epoch.clear[-1], batch = False, data  # of a worker that was not forked
             else:
                 batch, _, worker, epoch.clear[worker], epoch.states[worker] = data
@@ -187,13 +154,13 @@ class Deliveries:
         from overdrive.seams.torch import passed_iterators
 
         programs, states = loader.worker_init_fn, dict(epoch.states)
-        _Worker.hands = True
+        Worker.hands = True
         before, own = States.now(), loader.generator.get_state() if loader.generator is not None else None
         try:
             init = lambda number: _begin(number, programs, states.get(number))  # noqa: E731
             passed_iterators.become_workers(iterator, loader, epoch.delivered, seed, init, self._passing(epoch))
         finally:
-            _Worker.hands = False
+            Worker.hands = False
             before.restore()
             if own is not None:
                 loader.generator.set_state(own)
@@ -205,7 +172,7 @@ def _begin(number: int, programs: Callable[[int], Any] | None, states: Any) -> N
 
     if programs is not None:
         programs(number)
-    _Worker.began = (*state.host_state(), state.torch_state())
+    Worker.began = (*state.host_state(), state.torch_state())
     if states is not None:
         state.set_states(*states)
 

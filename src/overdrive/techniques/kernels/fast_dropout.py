@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.kernels.compared import Compared
+from overdrive.techniques.compared import Compared
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
