@@ -95,7 +95,10 @@ class Subject:
 
 
 def _named_roots() -> list[tuple[str, torch.nn.Module]]:
-    """The outermost modules with something to save, each with a prefix that tells them apart."""
+    """The outermost modules with something to save, each with a prefix that tells them apart: none, where it is the
+    only one with parameters. What else lives may differ: code that was compiled for a GPT-2 keeps empty constants in a
+    module of its own, and every tensor of the model had another name than in the reference run.
+    """
     modules = live_modules()
     inner = {id(child) for module in modules for child in _descendants(module)}
     found = []
@@ -109,13 +112,21 @@ def _named_roots() -> list[tuple[str, torch.nn.Module]]:
         if shapes:
             found.append((type(module).__name__, shapes, module))
     found.sort(key=lambda each: each[:2])  # stable: alike modules stay in the order in which they were made
-    single = len(found) == 1
+    holders = [module for _, _, module in found if _has_parameters(module)]
+    only = found[0][2] if len(found) == 1 else holders[0] if len(holders) == 1 else None
     counts: dict[str, int] = {}
     named = []
     for kind, _, module in found:
         counts[kind] = counts.get(kind, 0) + 1
-        named.append(("" if single else f"{kind} {counts[kind]}: ", module))
+        named.append(("" if module is only else f"{kind} {counts[kind]}: ", module))
     return named
+
+
+def _has_parameters(module: torch.nn.Module) -> bool:
+    try:
+        return next(iter(module.parameters()), None) is not None
+    except Exception:  # as of one that is no more than a proxy
+        return False
 
 
 def _descendants(module: torch.nn.Module) -> list[torch.nn.Module]:
