@@ -114,7 +114,7 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     ),
     "iterator with workers": (
         *("_prefetch_factor", "_try_put_index", "_worker_queue_idx_cycle", "_worker_init_fn", "_shutdown_workers"),
-        "_worker_pids_set",
+        *("_worker_pids_set", "_shutdown"),
     ),
     "picture": ("_mode", "_size", "_exclusive_fp", "_close_exclusive_fp_after_loading"),
     "PNG": ("_PngImageFile__prepare_idat", "_PngImageFile__idat"),
@@ -138,10 +138,12 @@ OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {
     "changes/walk/arrays.py": {"_mmap"},
     "changes/walk/asked.py": {"_inst", "_rand"},
     "changes/walk/code_walk.py": {"_data"},
+    "kernels/dropout/operator.py": {"_handle"},  # documented, of ctypes
     "machine/loaded.py": {"_C", "_cuda_getArchFlags"},
     "model_state/reach.py": {"_inst", "_rand"},
     "ranks/entropy.py": {"_inst"},
     "sandbox/redirected_files.py": {"_TemporaryFileCloser"},
+    "survive/words.py": {"_bit_generator", "_inst", "_rand"},
     "techniques/data/data_pipeline.py": {"_input_dataset", "_map_func"},
     "worker/saying.py": {"_instances"},
     "techniques/data/resident_arrays/keras_arrays.py": {"_batch_size", "_inputs", "_num_samples", "_shuffle"},

@@ -42,6 +42,7 @@ TIME: Any = SimpleNamespace(
     time_for_another=lambda *_, **__: True,
     time_for_all=lambda seconds: seconds < 160.0,
     seconds_to_adopt=lambda level, promise, start: SECONDS[level] + start,
+    cannot_prove=lambda level: "",
 )
 
 

@@ -57,14 +57,14 @@ class Ahead:
     """
 
     def __init__(self, indices: Iterator[Any], ahead: int) -> None:
-        self._indices = indices
+        self.indices = indices
         self._drawn: deque[Any] = deque()
         for _ in range(ahead):
             self._draw()
 
     def _draw(self) -> None:
         with contextlib.suppress(StopIteration):
-            self._drawn.append(next(self._indices))
+            self._drawn.append(next(self.indices))
 
     def __iter__(self) -> Ahead:
         return self

@@ -129,7 +129,7 @@ def become_workers(
     """
     ahead, sampler = indices_of(iterator), iterator._index_sampler
     drawn = ahead.coming(1 << 30)  # type: ignore[attr-defined]
-    rest = _Rest(sampler, _after(drawn, ahead._indices))  # type: ignore[attr-defined]
+    rest = _Rest(sampler, _after(drawn, ahead.indices))  # type: ignore[attr-defined]
     space = loader.__dict__
     before = {name: space[name] for name in ("batch_sampler", "worker_init_fn")}
     vars(iterator).clear()
