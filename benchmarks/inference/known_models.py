@@ -4,6 +4,7 @@ import argparse
 
 import torch
 import torchvision
+from fitted import fit_last_layer
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -34,25 +35,6 @@ parser.add_argument("--size", type=int, default=224)
 args = parser.parse_args()
 
 
-def fit(model, pictures, batch):
-    """Its statistics and its last layer, as if it were trained: it tells these apart. With drawn weights all pictures
-    are much alike."""
-    model.train()
-    for few in pictures.split(batch):
-        model(few)
-    model.eval()
-    last, seen = [each for each in model.modules() if isinstance(each, nn.Linear)][-1], []
-    hook = last.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    for few in pictures.split(batch):
-        model(few)
-    hook.remove()
-    features = torch.cat(seen)
-    centre = features.mean(dim=0)
-    apart = (features - centre) / (features - centre).norm(dim=1, keepdim=True)
-    last.weight[: len(apart)], last.bias[: len(apart)] = apart, -(apart @ centre)
-    last.weight[len(apart) :], last.bias[len(apart) :] = 0, -1
-
-
 torch.manual_seed(0)
 model = torchvision.models.get_model(args.model, weights=None)
 for module in model.modules():
@@ -62,7 +44,12 @@ model.eval()
 counts = torch.zeros(1000, dtype=torch.long)
 pictures = Pictures(args.pictures, max(16, args.batch), args.size)
 with torch.no_grad():
-    fit(model, torch.stack([pictures[index][0] for index in range(len(pictures.pixels))]), args.batch)
+    known = torch.stack([pictures[index][0] for index in range(len(pictures.pixels))])
+    model.train()  # for its statistics
+    for few in known.split(args.batch):
+        model(few)
+    model.eval()
+    fit_last_layer(model, known, args.batch)
 for images, _ in DataLoader(pictures, batch_size=args.batch):
     found = model(images).argmax(dim=1)
     counts += torch.bincount(found, minlength=1000)

@@ -4,6 +4,7 @@ import argparse
 
 import torch
 import torch.nn as nn
+from fitted import fit_last_layer
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -65,20 +66,6 @@ parser.add_argument("--size", type=int, default=224)
 args = parser.parse_args()
 
 
-def fit(model, pictures, batch):
-    """Its last layer, as if it were trained: it tells these apart. With drawn weights all pictures are much alike."""
-    last, seen = [each for each in model.modules() if isinstance(each, nn.Linear)][-1], []
-    hook = last.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    for few in pictures.split(batch):
-        model(few)
-    hook.remove()
-    features = torch.cat(seen)
-    centre = features.mean(dim=0)
-    apart = (features - centre) / (features - centre).norm(dim=1, keepdim=True)
-    last.weight[: len(apart)], last.bias[: len(apart)] = apart, -(apart @ centre)
-    last.weight[len(apart) :], last.bias[len(apart) :] = 0, -1
-
-
 torch.manual_seed(0)
 model = ResNet18()
 for module in model.modules():  # as if it were trained
@@ -89,7 +76,7 @@ model.eval()
 counts = torch.zeros(1000, dtype=torch.long)
 pictures = Pictures(args.pictures, max(16, args.batch), args.size)
 with torch.no_grad():
-    fit(model, torch.stack([pictures[index][0] for index in range(len(pictures.pixels))]), args.batch)
+    fit_last_layer(model, torch.stack([pictures[index][0] for index in range(len(pictures.pixels))]), args.batch)
     for images, _ in DataLoader(pictures, batch_size=args.batch):
         found = model(images).argmax(dim=1)
         counts += torch.bincount(found, minlength=1000)

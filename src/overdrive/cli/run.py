@@ -25,7 +25,7 @@ from overdrive.cli.whole_run import run
 from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program
-from overdrive.core.settings import Chosen, Settings
+from overdrive.core.settings import Chosen
 from overdrive.ranks.horovod.imports import installed
 from overdrive.techniques.catalogue import catalogue, ranks_for
 from overdrive.worker.launch import hide_own_frames
@@ -134,6 +134,7 @@ def run_as_rank(
     """
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
+    from overdrive.survive.identity import divides_batches
 
     chosen, name = (_chosen(plan), plan_path.name) if plan and plan_path else ([technique], None)
     dividing = _dividing(chosen) if plan else chosen
@@ -145,7 +146,7 @@ def run_as_rank(
     kept = [samples_folder(), *([Path(run_folder)] if run_folder else [])]
     rank = Rank(membership, kept, hide_own_frames, chance=chance)
     rank.technique = technique[0]
-    rank.batches_alone = all(each == "data_parallel" and _whole(how) for each, how in dividing)
+    rank.batches_alone = all(divides_batches(*each) for each in dividing)
     for each, _ in chosen:
         if each not in dict(taken):
             rank.say(f"left out {each}: beside ranks no run was gone on with under it")
@@ -153,11 +154,6 @@ def run_as_rank(
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     survivor = survivor_in_group(rank, Path(run_folder), taken, survives, launched) if survives else None
     return run(program, taken, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
-
-
-def _whole(settings: Settings) -> bool:
-    """Whether each rank has the whole optimizer state, gradients and parameters."""
-    return settings.get("shards", "nothing") == "nothing"
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:

@@ -156,9 +156,7 @@ class StatisticalProof:
             steps = min(self._run_steps, budget.length or self._run_steps)
             each = budget.start + steps * self.step_seconds * self._runs.at_once
         started = min(budget.start, each)
-        names = [self._run_name(plain, seed) for seed in range(1, seeds + 1)] if plain else []
-        there = sum(self._checkpoint.run(name) is not None for name in names)
-        rounds = self._runs.rounds(seeds - there)
+        rounds = self._runs.rounds(len(self._missing(plain, range(1, seeds + 1))) if plain else seeds)
         candidate = self._runs.rounds(seeds) * (started + (each - started) / max(1.0, (1 + gain) / 2))
         return self._runs.seconds_for_inputs() + _SPARE * (rounds * each + candidate)
 
@@ -180,8 +178,12 @@ class StatisticalProof:
         Of CIFAR-10 two runs of the original and five of the candidate were missing, 20 s, and 2 min were left of the
         budget: those of the original had to be over by when the proof of the rest and a long confirmation begin.
         """
-        missing = sum(self._checkpoint.run(self._run_name(old, seed)) is None for seed in range(1, seeds + 1))
-        return (self._runs.rounds(missing) + self._runs.rounds(seeds)) * self.run_seconds
+        missing = self._missing(old, range(1, seeds + 1))
+        return (self._runs.rounds(len(missing)) + self._runs.rounds(seeds)) * self.run_seconds
+
+    def _missing(self, spec: TrialSpec, seeds: Sequence[int]) -> list[int]:
+        """Those of these seeds under which it was not run before."""
+        return [seed for seed in seeds if self._checkpoint.run(self._run_name(spec, seed)) is None]
 
     def _steps_of_a_run(self) -> int:
         """As many steps as there is time for; runs at once share the cores. A resumed tune keeps its first answer."""
@@ -235,8 +237,7 @@ class StatisticalProof:
 
     def _arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[ArmRun]:
         """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
-        new = [seed for seed in seeds if self._checkpoint.run(self._run_name(spec, seed)) is None]
-        if new:
+        if new := self._missing(spec, seeds):
             self._runs.stage(f"proof: {spec.name()} under {len(new)} seeds")
 
         def one(seed: int, threads: int) -> ArmRun | None:

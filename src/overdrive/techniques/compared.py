@@ -1,14 +1,27 @@
-"""A kernel that is loaded when it is first called, and compared with torch before it is used on a shape."""
+"""A kernel of ours for CPUs: which programs it is for; loaded when it is first called, and compared with torch before
+it is used on a shape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
+from overdrive.core.facts import Facts
 from overdrive.core.own_lock import OwnLock
 from overdrive.techniques.technique import CannotInstall
 
 _CHECKED = 16  # shapes
+
+
+def of_no_use(facts: Facts, nothing_to_do: str = "") -> str | None:
+    """Why such a kernel cannot help this program, if so."""
+    from overdrive.kernels.build import compiler
+
+    if facts.device != "cpu":
+        return f"the model is on the {facts.device}, and its kernel is for CPUs"
+    if facts.own_compile:
+        return "the program compiles its model itself"
+    return nothing_to_do or (None if compiler() else "there is no C compiler on this machine")
 
 
 class Kernel(Protocol):

@@ -42,7 +42,7 @@ class Finaliser:
         self._attribute()
         self._plan_proof.run(searched)
         if found.attribution is None and found.screened.choice:  # something was dropped
-            found.attribute(found.screened.attribution(found.best()))
+            self._attribute()
 
     def confirm(self) -> None:
         if any(not each.needed for each in self._found.adopted):

@@ -24,6 +24,11 @@ class _Proved:
     members: tuple[Adopted, ...]
     check: Check
 
+    @property
+    def names(self) -> list[str]:
+        """Of those that the program could do without: by these it is known."""
+        return [each.name for each in self.members if not each.needed]
+
 
 class PlanProof:
     """The proof of the whole plan against the untouched program, with as few trials as can be."""
@@ -68,7 +73,7 @@ class PlanProof:
         chosen = _chosen(self._plan)
         known = [each for each in self._proved.values() if all(one in chosen for one in _chosen(each.members))]
         most = max(known, key=lambda each: len(each.members), default=None)
-        return [each.name for each in most.members if not each.needed] if most else []
+        return most.names if most else []
 
     def _go_back(self, out: Sequence[str]) -> None:
         """What lost its place to one that is out has it again, if its plan is proved."""
@@ -101,7 +106,7 @@ class PlanProof:
             level = found.loosest()
             check = self._checked(level)
             if check.level is not None:
-                self._proved[key] = _Proved(members, check)
+                self._keep(members, check)
                 self._progress.outcome(f"{self._called(key)} keeps {check.level}: {check.sentence}")
                 return True
             looser = tuple(self._loosened(each, level) for each in members)
@@ -189,9 +194,7 @@ class PlanProof:
             self._found.plan_is(members)
             check = self._known(self._found.loosest())
             if check and not members[-1].needed:
-                names = [each.name for each in members if not each.needed]
-                self._proved[frozenset(names)] = _Proved(members, check)
-                return names
+                return self._keep(members, check).names
         return []
 
     def _put_back(self, searched: Sequence[Adopted]) -> bool:
@@ -206,8 +209,13 @@ class PlanProof:
             return False
         self._progress.outcome("no time for another proof: the plan that was proved stays as it is")
         found.put_back(searched, check)
-        self._proved[frozenset(each.name for each in searched if not each.needed)] = _Proved(tuple(searched), check)
+        self._keep(searched, check)
         return True
+
+    def _keep(self, members: Sequence[Adopted], check: Check) -> _Proved:
+        proved = _Proved(tuple(members), check)
+        self._proved[frozenset(proved.names)] = proved
+        return proved
 
     def _loosened(self, each: Adopted, level: Contract) -> Adopted:
         """What joined a statistical plan, and was never proved by itself, may be proved less strictly yet."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.compared import Compared
+from overdrive.techniques.compared import Compared, of_no_use
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
@@ -60,15 +60,7 @@ class FastMaxPool(Technique):
     order = 34
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.kernels.build import compiler
-
-        if facts.device != "cpu":
-            return f"the model is on the {facts.device}, and its kernel is for CPUs"
-        if facts.own_compile:
-            return "the program compiles its model itself"
-        if not self.own(facts).get("pools", True):
-            return _NO_POOL
-        return None if compiler() else "there is no C compiler on this machine"
+        return of_no_use(facts, "" if self.own(facts).get("pools", True) else _NO_POOL)
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
         seen: set[bool] = set()

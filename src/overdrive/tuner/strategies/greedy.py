@@ -124,8 +124,8 @@ class Greedy:
         """Whether any of those that had no time has it after all: they all wait again."""
         late, self._put_off = self._put_off, {}
         self._tried -= late.keys()
-        now = [each for each, _ in self._waiting() if each.label in late]
-        now = [each for each in now if self._worth.in_time(each) and self._worth.pays(each)]
+        waiting = [each for each, _ in self._waiting() if each.label in late]
+        now = [each for each in waiting if self._worth.in_time(each) and self._worth.pays(each)]
         if not now:
             self._tried |= late.keys()
             return False
