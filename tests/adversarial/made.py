@@ -295,8 +295,8 @@ def note(i):
     with open('noted', 'a') as file: file.write('x')
 def check(bad):
     if bad: raise ValueError('bad sample')
-def decode(i):
-    a = np.arange(3000, dtype=np.float64) + i
+def decode(i):  # 100 µs: well above the 15 µs that a prefix has to take to be kept (3,000 took 14 on a fast machine)
+    a = np.arange(20_000, dtype=np.float64) + i
     return torch.from_numpy(np.sqrt(a).reshape(4, -1).sum(1))
 """
 
