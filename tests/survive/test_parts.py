@@ -339,6 +339,29 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
         put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)
 
 
+def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes many snapshots; the one that is made again is looked at once, when all its variables are there."""
+    from overdrive.survive import heap
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: False)
+
+    def main(looks: tuple[int, ...]) -> Any:
+        device = "cpu"
+        for step in (1, 2):
+            if step == 2:
+                return heap.Heap(sys._getframe()).facts
+            if step in looks:
+                heap.Heap(sys._getframe())
+            loss = (lambda: device)()
+        assert loss == device
+
+    with ThreadPoolExecutor(1) as pool:
+        often, once = (pool.submit(main, looks).result() for looks in ((1, 2), (2,)))
+    assert "main().loss" in dict(once)
+    assert [path for path, _ in often] == [path for path, _ in once]
+
+
+
 def test_what_sqlite_keeps_beside_a_database_goes_with_it(tmp_path: Path) -> None:
     """A journal that a killed process has left is rolled back into whatever database lies beside it."""
     from overdrive.survive.files import Files

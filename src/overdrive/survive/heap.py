@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
+import inspect
 import random
 import sys
 import types
@@ -216,10 +217,7 @@ def _is_programs(module: Any) -> bool:
 
 def _of_frame(path: str, frame: types.FrameType) -> Iterator[tuple[str, Any, bool]]:
     own = not belongs_to_library(frame.f_globals.get("__name__", ""))
-    if frame.f_locals is frame.f_globals:
-        variables: dict[str, Any] = {}
-    else:
-        variables = dict(frame.f_locals)
+    variables = _variables_of(frame)
     for name, value in variables.items():
         yield f"{path}.{name}", value, own
     seen = {id(value) for value in variables.values()}
@@ -229,6 +227,18 @@ def _of_frame(path: str, frame: types.FrameType) -> Iterator[tuple[str, Any, boo
             continue
         if not isinstance(value, types.FunctionType):
             yield f"{path}<{number}>", value, False
+
+
+def _variables_of(frame: types.FrameType) -> dict[str, Any]:
+    """In the order of the function's code: before Python 3.13 `f_locals` keeps the order in which an earlier look at
+    this frame, for an earlier snapshot, has found them, and a run that is made again is looked at once."""
+    found, code = frame.f_locals, frame.f_code
+    if found is frame.f_globals:
+        return {}
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # a class's body
+        return dict(found)
+    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars, *found))
+    return {name: found[name] for name in names if name in found}
 
 
 def _of_function(path: str, function: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
