@@ -1,13 +1,15 @@
 """What `--survive` costs: a run with it beside one without, skipped steps, a signal, ranks that are killed.
 
-python benchmarks/survive.py [--only cost,signal,ranks] [--programs mnist,vae,...] [--rounds 4] [--from FOLDER]
+python benchmarks/survive.py [--only cost,replay,signal,ranks] [--programs vae,...] [--seconds 100] [--from FOLDER]
 
 After `public/prepare.py`, in the Python that has what these programs need. Writes benchmarks/results/survive.json after
 each part, beside what is there.
 
-`cost`: a step in whole runs in turn, without snapshots in between, and beside that what one snapshot took; `verify
---resume` tells what a skipped step took, and whether the end was the same. `signal`: from SIGTERM until the process was
-gone. `ranks`: ranks of a program that waits instead of computing (models/waiting.py), killed at random moments.
+`cost`: a step in whole runs in turn, without snapshots in between, and beside that what one snapshot takes. `replay`:
+what a skipped step takes, by `verify --resume`, and whether the end is the same. `signal`: from SIGTERM until the
+process is gone. `ranks`: ranks of a program that waits instead of computing (models/waiting.py), killed at random.
+
+On a quiet machine `--only cost` takes about six minutes: three programs, 100 s each, and a run with snapshots.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -69,7 +70,8 @@ class Place:
         return self.command(f"--survive={self.run}", _NEVER, *options)
 
 
-def cost(place: Place, rounds: int) -> Result:
+def cost(place: Place, seconds: float) -> Result:
+    """Runs in turn for about as long, and at least three of each."""
     walls: dict[str, list[float]] = {"plain": [], "survive": []}
 
     def of_a_step(arm: str) -> Callable[[str, float], float]:
@@ -80,26 +82,33 @@ def cost(place: Place, rounds: int) -> Result:
         return measure
 
     arms = {"plain": place.command(), "survive": place.surviving("--fresh")}
-    steps = alternate([Arm(name, arm, of_a_step(name)) for name, arm in arms.items()], rounds, place.folder)
-    step = statistics.median(steps["plain"])
+    turns = [Arm(name, arm, of_a_step(name)) for name, arm in arms.items()]
+    steps: dict[str, list[float]] = {name: [] for name in arms}
+    until = time.monotonic() + seconds
+    while len(walls["plain"]) < 3 or time.monotonic() + walls["plain"][-1] + walls["survive"][-1] < until:
+        for name, found in alternate(turns, 1, place.folder, seed=len(walls["plain"])).items():
+            steps[name] += found
+    kept = place.command(f"--survive={place.run}", "--every=2s", "--fresh")
+    subprocess.run(kept, cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
+    snapshot = json.loads((place.run / "notes.json").read_text()).get(COST, math.nan)
+    recording = ratio(steps, "survive", "plain")  # how many times as long a step takes with --survive
+    share = recording.estimate - 1 + snapshot / _EVERY
+    print(f"  {recording.low - 1:+.2%} to {recording.high - 1:+.2%} to record, {snapshot * 1e3:.0f} ms a snapshot")
+    print(f"  {share:+.2%} with snapshots every {_EVERY:.0f} s", flush=True)
+    return {"seconds": walls, "steps": steps, "recording": to_json(recording), "snapshot": snapshot, "share": share}
+
+
+def skipped(place: Place) -> Result:
+    """What a step that is skipped takes of one that is made."""
+    subprocess.run(place.command(), cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
+    step = float(place.recorded()["seconds_per_step"])
     told = place.record.with_suffix(".resumed")
-    words = ("verify", "--resume", "--kills", "4", "--seed", "1", "--copy", str(place.base), "--json", str(told))
+    words = ("verify", "--resume", "--kills", "3", "--seed", "1", "--copy", str(place.base), "--json", str(told))
     subprocess.run([*OVERDRIVE, *words, *place.words], cwd=place.folder, stdout=subprocess.DEVNULL)
     found = json.loads(told.read_text())
-    took = found["took"] or {}
-    recording = ratio(steps, "survive", "plain")  # how many times as long a step takes with --survive
-    share = recording.estimate - 1 + took.get("snapshot", float("nan")) / _EVERY
-    print(f"  {recording.estimate - 1:+.2%} to record, {share:+.2%} with snapshots every {_EVERY:.0f} s; took {took}")
-    return {
-        "seconds": walls,
-        "steps": steps,
-        "recording": to_json(recording),
-        "share": share,
-        "took": took,
-        "replay_of_a_step": took["replay"] / step if took else None,
-        "end": found["verdict"],
-        "gone_on": found["gone_on"],
-    }
+    share = found["took"]["replay"] / step if found["took"] else None
+    print(f"  a skipped step takes {share if share is None else format(share, '.2%')} of one of {step * 1e3:.2f} ms")
+    return {"step": step, "took": found["took"], "share": share, "end": found["verdict"], "gone_on": found["gone_on"]}
 
 
 def signalled(place: Place, times: int, chance: random.Random) -> list[Result]:
@@ -162,9 +171,9 @@ def ranks_killed(ranks: int, kills: int, chance: random.Random) -> Result:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="cost,signal,ranks")
-    parser.add_argument("--programs", default="mnist,vae,word_lstm,gat")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--only", default="cost,replay,signal,ranks")
+    parser.add_argument("--programs", default="vae,word_lstm,gat")
+    parser.add_argument("--seconds", type=float, default=100.0, help="of `cost`, for each program")
     parser.add_argument("--kills", type=int, default=25, help="of 2 ranks, and as many of 4")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
     options = parser.parse_args()
@@ -179,11 +188,13 @@ def main() -> None:
 
     wanted = options.only.split(",")
     with tempfile.TemporaryDirectory(prefix="survive-") as scratch:
-        for name in options.programs.split(",") if {"cost", "signal"} & set(wanted) else ():
+        for name in options.programs.split(",") if {"cost", "replay", "signal"} & set(wanted) else ():
             print(f"== {name}", flush=True)
             place = Place(name, options.base.resolve(), Path(scratch))
             if "cost" in wanted:
-                keep("cost", name, cost(place, options.rounds))
+                keep("cost", name, cost(place, options.seconds))
+            if "replay" in wanted:
+                keep("replay", name, skipped(place))
             if "signal" in wanted:
                 keep("signal", name, signalled(place, 3, random.Random(1)))
     for ranks in (2, 4) if "ranks" in wanted else ():

@@ -48,6 +48,15 @@ class _Moment:
         return time.monotonic() >= self.at or _newest(state) >= self.step
 
 
+@dataclass(frozen=True)
+class _Length:
+    """Of an uninterrupted run. `training`: seconds in which its steps were made; all of it where that is not known."""
+
+    seconds: float
+    steps: int
+    training: float
+
+
 def _newest(state: Path) -> int:
     """The step of the newest snapshot there."""
     from overdrive.survive.snapshot import steps_of
@@ -103,10 +112,12 @@ class _Place:
         cost = RunFolder.notes_in(self.state).get(COST)
         return survival_of(float(cost), self._backs) if cost else None
 
-    def steps(self) -> int:
-        """Of a run that is over."""
+    def length(self, seconds: float) -> _Length:
+        """Of its run, which is over and took `seconds`."""
         record = self._log / "record"
-        return int(json.loads(record.read_text())["steps"]) if record.exists() else 0
+        found = json.loads(record.read_text()) if record.exists() else {}
+        steps, pace = int(found.get("steps", 0)), found.get("seconds_per_step")
+        return _Length(seconds, steps, min(seconds, steps * pace) if pace else seconds)
 
     def told(self) -> str:
         return (self._log / "err").read_text(errors="replace")
@@ -148,7 +159,7 @@ def verify_resume(
         assert code is not None
         console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
         _show_failure(console, code, whole, root)
-        end, moments = _killed(broken, kills, seconds, whole.steps(), random.Random(seed), console)
+        end, moments = _killed(broken, kills, whole.length(seconds), random.Random(seed), console)
         told, took = broken.told(), broken.survival()
         found = compared(whole.end(code), broken.end(end))
         if not found.alike:
@@ -204,14 +215,14 @@ def _verdict(found: Comparison) -> str:
 
 
 def _killed(
-    broken: _Place, kills: int, seconds: float, steps: int, chance: random.Random, console: Console
+    broken: _Place, kills: int, whole: _Length, chance: random.Random, console: Console
 ) -> tuple[int, list[float]]:
     """Its exit code at last, and the seconds after which each process of it was killed.
 
-    Args:
-        seconds, steps: of a whole run.
+    Mostly amid its steps: a process that is killed while it imports its libraries tells nothing.
     """
-    every = max(0.05, seconds / _SNAPSHOTS)
+    every = max(0.001, whole.training / _SNAPSHOTS)
+    steps, start = whole.steps, whole.seconds - whole.training
     moments: list[float] = []
     step = 0.0
     end: int | None = None
@@ -219,7 +230,7 @@ def _killed(
         step += (steps - step) / (kills - len(moments) + 1) * chance.uniform(0.3, 1.7) if steps else math.inf
         step = max(step, _newest(broken.state) + 1)  # each process comes further than the one before, or has its time
         began = time.monotonic()
-        end = broken.run(every, _Moment(began + chance.uniform(0.2, 1.0) * seconds, step))
+        end = broken.run(every, _Moment(began + start + chance.uniform(0.2, 1.0) * whole.training, step))
         if end is None:
             moments.append(time.monotonic() - began)
             console.print(f"  killed after {moments[-1]:.1f} s")

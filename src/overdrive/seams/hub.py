@@ -120,6 +120,7 @@ class Seams:
         self.backward_called = Around(self)  # (tensors) a backward pass; call()
         self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
         self.value_asked = Around(self)  # (name, tensor) Python asks for what a tensor holds; call() tells it
+        self.loss_computed = Answer(self)  # (name, call, args, kwargs) by PyTorch's functions; see seams.torch.losses
         self.attribute_set = Event(self)  # (module, name) a module's attribute has another value
         self.samples_fetched = Around(self)  # (fetcher, indices) PyTorch's own fetch of a batch, in any thread; call()
         self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds

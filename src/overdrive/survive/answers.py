@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 _SMALL = 1 << 16  # bytes of an array that counts for nothing
@@ -79,24 +79,6 @@ def drawn(name: str, args: Any, kwargs: Any) -> Any:
     weights = args[0] if args else kwargs["input"]
     count = args[1] if len(args) > 1 else kwargs["num_samples"]
     return weights.new_zeros((*weights.shape[:-1], count)).long()
-
-
-def gradients_there(optimizers: Sequence[Any]) -> str:
-    """A digit for each parameter."""
-    return "".join("01"[each.grad is not None] for each in _parameters(optimizers))
-
-
-def fill_gradients(optimizers: Sequence[Any], there: str) -> None:
-    """As a backward pass leaves them, with zeros."""
-    for parameter, digit in zip(_parameters(optimizers), there, strict=False):
-        if digit == "1" and parameter.grad is None:
-            parameter.grad = parameter.detach().new_zeros(parameter.shape)
-
-
-def _parameters(optimizers: Sequence[Any]) -> Iterator[Any]:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            yield from group["params"]
 
 
 def closure_of(args: Any, kwargs: Any) -> tuple[Any, Any, Any]:

@@ -15,6 +15,7 @@ from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
+    from overdrive.survive.gradients import Gradients
     from overdrive.survive.journal import Journal
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.set_in_calls import SetInCalls
@@ -65,8 +66,7 @@ class Calls:
     """
     Attributes:
         optimizers: that the program made.
-        with_gradients: which of their parameters had a gradient, when that was noted last.
-        states: what they keep; from PyTorch's arrival on.
+        gradients, states: of their parameters, and what they keep; from PyTorch's arrival on.
         fetching: None where fetches are always made.
     """
 
@@ -74,18 +74,19 @@ class Calls:
         self._run = run
         self._told = answers.Told()
         self.optimizers: list[Any] = []
-        self.with_gradients = ""
+        self.gradients: Gradients
         self.states: OptimizerStates
         self._set: SetInCalls
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
 
     def follow(self, seams: Seams) -> None:
+        from overdrive.survive.gradients import Gradients
         from overdrive.survive.optimizer_states import OptimizerStates
         from overdrive.survive.set_in_calls import SetInCalls
 
         guarded = self._run.guarded
-        self.states, self._set = OptimizerStates(), SetInCalls()
+        self.gradients, self.states, self._set = Gradients(), OptimizerStates(), SetInCalls()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
         seams.model_called.subscribe(guarded(self._model_called))
         seams.attribute_set.subscribe(guarded(self._attribute_set))
@@ -98,7 +99,11 @@ class Calls:
         if self.fetching is not None:
             self.fetching.follow(seams)
         if self._run.replaying:
+            from overdrive.survive.losses import Losses
+
+            self._losses = Losses(self.passed_through)
             seams.random_drawn.subscribe(guarded(self._random_drawn))
+            seams.loss_computed.subscribe(guarded(self._loss_computed))
 
     def _next(self, kind: str, told: str) -> Any:
         try:
@@ -181,6 +186,10 @@ class Calls:
         skips = self._run.replaying and not self._run.warming and not self._run.aside()
         return answers.drawn(name, args, kwargs) if skips else None
 
+    def _loss_computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        skips = self._run.replaying and not self._run.warming and not self._run.aside()
+        return self._losses.loss(name, call, args, kwargs) if skips else None
+
     def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
         """`model`: whose call it is, if it is one's."""
         if self._run.replaying:
@@ -258,13 +267,8 @@ class Calls:
         if self._run.aside():
             return call()
         result = self._skipped("backward", "a backward pass", (), call)
-        if self._run.replaying:
-            if self._run.journal.peek("leaves"):
-                self.with_gradients = self._run.journal.next("leaves", "")[1]
-            answers.fill_gradients(self.optimizers, self.with_gradients)
-        elif (there := answers.gradients_there(self.optimizers)) != self.with_gradients:
-            self.with_gradients = there
-            self._run.journal.add("leaves", there)
+        act = self.gradients.make if self._run.replaying else self.gradients.note
+        act(self.optimizers, self._run.journal)
         return result
 
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

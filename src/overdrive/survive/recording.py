@@ -146,7 +146,7 @@ class Recording:
                 "format": 3,
                 "step": self._run.steps,
                 "journal": {"bytes": length, "sha256": digest},
-                "gradients there": self._run.calls.with_gradients,
+                "gradients there": self._run.calls.gradients.there,
                 "printed": self._run.output.at,
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),

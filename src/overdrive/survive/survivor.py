@@ -292,7 +292,7 @@ class Survivor:
             self.output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
             self.plan.take_back(target.header["techniques"])
-            self.calls.with_gradients = target.header["gradients there"]
+            self.calls.gradients.go_on(target.header["gradients there"])
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
         self._target = None

@@ -16,6 +16,7 @@ from overdrive.seams.torch import (
     functions,
     late_compiler,
     loaders,
+    losses,
     models,
     moves,
     norms,
@@ -52,6 +53,6 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore, late_compiler.stand_in()]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, scaling, draws, norms, ports)
-    for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked, attributes):
+    for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked, losses, attributes):
         removers += seam.enter(hub, patches)
     return last_first(removers)

@@ -1,0 +1,73 @@
+"""Which parameters have a gradient, and zeros in their place while the run is made again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from overdrive.seams.torch.internals import storage_owners, version_of
+
+if TYPE_CHECKING:
+    from overdrive.survive.journal import Journal
+
+_KIND = "leaves"  # of an entry
+
+
+class Gradients:
+    """Of all optimizers of a run.
+
+    Zeros are the same tensor again where nobody has the last one, since a program lets its gradients go in each step:
+    those of two layers of 784 x 400 took 175 us to make anew, and 16 us so.
+
+    Attributes:
+        there: a digit for each parameter: whether it had a gradient after the last backward pass.
+    """
+
+    def __init__(self) -> None:
+        self.there = ""
+        self._zeros: dict[int, tuple[Any, Any]] = {}  # by the parameter's id: a gradient, and its owners when it was new
+
+    def note(self, optimizers: Sequence[Any], journal: Journal) -> None:
+        """After a backward pass."""
+        there = "".join("01"[each.grad is not None] for each in _parameters(optimizers))
+        if there != self.there:
+            self.there = there
+            journal.add(_KIND, there)
+
+    def make(self, optimizers: Sequence[Any], journal: Journal) -> None:
+        """Have them as that backward pass left them, with zeros."""
+        if journal.peek(_KIND):
+            self.there = journal.next(_KIND, "")[1]
+        for parameter, digit in zip(_parameters(optimizers), self.there, strict=False):
+            if digit == "1" and parameter.grad is None:
+                parameter.grad = self._zeros_of(parameter)
+
+    def go_on(self, there: str) -> None:
+        """The run was made again up to its snapshot."""
+        self.there = there
+        self._zeros.clear()
+
+    def _zeros_of(self, parameter: Any) -> Any:
+        zeros, owners = self._zeros.get(id(parameter), (None, None))
+        if zeros is None or _owners(zeros) != owners or not _like(zeros, parameter):
+            zeros = parameter.detach().new_zeros(parameter.shape)
+            self._zeros[id(parameter)] = zeros, _owners(zeros)
+        return zeros
+
+
+def _owners(zeros: Any) -> tuple[int | None, int]:
+    """Of its memory, and of itself: equal in calls from the same place where nobody else has it."""
+    return storage_owners(zeros.untyped_storage()), sys.getrefcount(zeros)
+
+
+def _like(zeros: Any, parameter: Any) -> bool:
+    """Whether it still is what would be made for this parameter, and nobody has written to it."""
+    alike = zeros.shape == parameter.shape and zeros.dtype == parameter.dtype and zeros.device == parameter.device
+    return alike and version_of(zeros) == 0
+
+
+def _parameters(optimizers: Sequence[Any]) -> Iterator[Any]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]

@@ -1,0 +1,75 @@
+"""Gradients while a run is made again: zeros, the same ones again where nobody has the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.survive.journal import Journal
+
+torch = pytest.importorskip("torch")
+
+
+class Steps:
+    """Of a model whose weight and bias have gradients."""
+
+    def __init__(self, path: Path) -> None:
+        from overdrive.survive.gradients import Gradients
+
+        self.model = torch.nn.Linear(30, 20)
+        self._optimizers = [torch.optim.SGD(self.model.parameters(), 0.1)]
+        self._journal, self._gradients = Journal(path), Gradients()
+        self._journal.to_come.append(["leaves", "11"])
+
+    def begin(self) -> None:
+        self._optimizers[0].zero_grad()
+
+    def backward(self) -> Any:
+        """The weight's gradient."""
+        self._gradients.make(self._optimizers, self._journal)
+        return self.model.weight.grad
+
+
+def whole(gradient: Any) -> Any:
+    return gradient
+
+
+def written(gradient: Any) -> Any:
+    gradient.detach().fill_(7.0)
+    return None
+
+
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "itself": whole,
+    "a part": lambda gradient: gradient[3],
+    "what it was detached to": lambda gradient: gradient.detach(),
+    "a graph": lambda gradient: (gradient * torch.ones(20, 30, requires_grad=True)).sum(),
+    "an array": lambda gradient: gradient.numpy(),
+    "written to": written,
+}
+
+
+def test_zeros_that_nobody_has_are_taken_again(tmp_path: Path) -> None:
+    steps = Steps(tmp_path / "journal")
+    first = steps.backward().data_ptr()
+    for _ in range(3):
+        steps.begin()
+        assert steps.model.weight.grad is None
+        assert steps.backward().data_ptr() == first and not steps.model.bias.grad.any()
+
+
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_what_a_program_keeps_of_a_gradient_is_its_own(keep: Callable[[Any], Any], tmp_path: Path) -> None:
+    steps = Steps(tmp_path / "journal")
+    first = steps.backward().data_ptr()
+    kept = keep(steps.model.weight.grad)
+    steps.begin()
+    again = steps.backward()
+    assert again.data_ptr() != first and not again.any()
+    del kept
+    steps.begin()
+    steps.model.double()
+    assert steps.backward().dtype == torch.float64
