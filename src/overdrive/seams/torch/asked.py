@@ -15,6 +15,7 @@ import torch
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import Around
+from overdrive.seams.slots import staying_no_sequences
 
 _METHODS = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist", "numpy", "__repr__")
 _BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
@@ -28,7 +29,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         _replace_both(hub.value_asked, patches, _BOTH)
     if hub.shape_asked.wanted:
         _replace_both(hub.shape_asked, patches, _SHAPED)
-        patches.replace(torch.Tensor, "__getitem__", _indexed(hub, torch.Tensor.__getitem__))
+        with staying_no_sequences(torch.Tensor):
+            patches.replace(torch.Tensor, "__getitem__", _indexed(hub, torch.Tensor.__getitem__))
         where = torch.where
 
         @functools.wraps(where)

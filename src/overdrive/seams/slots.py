@@ -1,0 +1,62 @@
+"""What C sees of a type: whether it is a sequence.
+
+A class written in Python that has `__getitem__` is one for C, a tensor is none. So `torch.tensor([loss])` of a tensor
+without dimensions fails once `torch.Tensor.__getitem__` is a function of Python: C asks it for its length.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+# `PyTypeObject` of CPython 3.10 to 3.14, in words after its head: name, basicsize, ..., as_number, as_sequence.
+_BASIC_SIZE, _AS_SEQUENCE = 1, 10
+_ITEM = 3  # in `PySequenceMethods`: length, concat, repeat, item
+
+
+@contextmanager
+def staying_no_sequences(kind: type) -> Iterator[None]:
+    """`kind` and what is derived from it by now stay what they are for C, though `__getitem__` is set inside."""
+    found = [each for each in (kind, *_derived(kind)) if _is_no_sequence(each)] if _is_as_known() else []
+    yield
+    for each in found:
+        _item(each).value = None
+
+
+def _derived(kind: type) -> Iterator[type]:
+    for each in type.__subclasses__(kind):
+        yield each
+        yield from _derived(each)
+
+
+def _item(kind: type) -> ctypes.c_void_p:
+    place = _place(kind) + _AS_SEQUENCE * _WORD
+    return ctypes.c_void_p.from_address((ctypes.c_void_p.from_address(place).value or 0) + _ITEM * _WORD)
+
+
+def _place(kind: type) -> int:
+    """Of its name, after the head of an object that has a size."""
+    return id(kind) + object.__basicsize__ + _WORD
+
+
+def _is_no_sequence(kind: type) -> bool:
+    return _item(kind).value is None
+
+
+def _is_as_known() -> bool:
+    """Whether types are laid out in memory as they are here."""
+
+    class Plain:
+        pass
+
+    class Sequence:
+        def __getitem__(self, place: int) -> int:
+            return place
+
+    if sys.implementation.name != "cpython" or sys.version_info >= (3, 15):
+        return False
+    size = ctypes.c_ssize_t.from_address(_place(Plain) + _BASIC_SIZE * _WORD).value
+    return size == Plain.__basicsize__ and _is_no_sequence(Plain) and not _is_no_sequence(Sequence)

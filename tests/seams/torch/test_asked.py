@@ -1,0 +1,47 @@
+"""Seams *value asked* and *shape asked*: Python takes from a tensor what depends on its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.worker.session import Session
+
+
+class Asked:
+    """Makes each call, and notes what was asked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def observe(self, seams: Any) -> None:
+        seams.value_asked.subscribe(self._noted)
+        seams.shape_asked.subscribe(self._noted)
+
+    def _noted(self, subject: Any, call: Callable[[], Any]) -> Any:
+        self.names.append(subject[0])
+        return call()
+
+
+def test_a_choice_by_truth_values_is_heard_of_and_a_tensor_stays_no_sequence() -> None:
+    """For C: of a list that holds tensors without dimensions a tensor is made, of one that holds others none."""
+    number, parameter = torch.tensor(2.0), torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    asked = Asked()
+    with Session(observers=[asked.observe]):
+        assert torch.ones(3)[torch.tensor([True, False, True])].shape == (2,)
+        assert parameter[parameter > 3.5].shape == (1,) and parameter[0].detach() == 3
+        assert asked.names == ["__getitem__", "__getitem__", "__bool__"]
+        assert torch.tensor([number, parameter[1].detach()]).tolist() == [2.0, 4.0]
+        assert torch.as_tensor([[number], [number]]).shape == (2, 1)
+        assert torch.arange(3)[[torch.tensor(1)],].tolist() == [1]
+        for held in (torch.ones(2), torch.nn.Parameter(torch.ones(2))):
+            try:
+                torch.tensor([held])
+            except (ValueError, TypeError) as error:
+                assert "only one element tensors" in str(error)
+            else:
+                raise AssertionError("a tensor counts as a sequence")
+    assert "__getitem__" not in vars(torch.Tensor)
+    assert torch.tensor([number]).tolist() == [2.0]
