@@ -110,6 +110,14 @@ def test_a_run_that_was_killed_is_told_as_data(script: Callable[..., Path], over
     assert told["verdict"] in done.stderr and all(told["same"].values()) and told["other_files"] == []
 
 
+def test_a_program_that_fails_under_survive_alone_does_not_end_the_same(
+    script: Callable[..., Path], overdrive: Run
+) -> None:
+    path = script("import sys, time\nsys.exit(3 if hasattr(time.time, '__wrapped__') else 0)\n")
+    done = overdrive("verify", "--resume", "--kills", "1", "--seed", "3", "train.py", cwd=path.parent)
+    assert done.returncode == 1 and "It ended with 3, and without --survive with 0" in done.stdout, done.stdout
+
+
 STEPS = """
 import time, torch
 torch.manual_seed(0)

@@ -361,7 +361,6 @@ def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytes
     assert [path for path, _ in often] == [path for path, _ in once]
 
 
-
 def test_what_sqlite_keeps_beside_a_database_goes_with_it(tmp_path: Path) -> None:
     """A journal that a killed process has left is rolled back into whatever database lies beside it."""
     from overdrive.survive.files import Files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Comparison:
     @property
     def alike(self) -> bool:
         return all(self.same.values())
+
+    def ended_otherwise(self) -> Comparison:
+        """Where neither run ended as the program does without `--survive`."""
+        return replace(self, same={**self.same, "exit code": False})
 
     def but_for(self, uninterrupted: Comparison) -> Comparison:
         """Given the comparison of two uninterrupted runs. Their files are told by names without the numbers in them:

@@ -79,10 +79,7 @@ class _Place:
 
     def run(self, every: float, moment: _Moment | None = None) -> int | None:
         """Its exit code; None where it was killed."""
-        command = [sys.executable, "-m", "overdrive", "run", f"--survive={self.state}", f"--every={every:.3f}s"]
-        command += [f"--plan={self._plan}"] if self._plan else []
-        command += [f"--record={self._log / 'record'}", "--", *(["-m"] if self._program.module else [])]
-        command += [self._program.target, *self._program.arguments]
+        command = self._command(f"--survive={self.state}", f"--every={every:.3f}s", f"--record={self._log / 'record'}")
         began = time.monotonic()
         with open(self._log / "out", "ab") as out, open(self._log / "err", "ab") as errors:
             process = subprocess.Popen(
@@ -106,6 +103,16 @@ class _Place:
                 step, at = RunFolder.notes_in(self.state).get(GONE_ON, (0, 0.0))
                 if at > began:
                     self._backs.append((step, at - began))
+
+    def run_alone(self) -> int:
+        """The exit code of a run without `--survive`."""
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.run(self._command(), cwd=self._working, env=self._environment, **quiet).returncode
+
+    def _command(self, *options: str) -> list[str]:
+        plan = [f"--plan={self._plan}"] if self._plan else []
+        words = [*(["-m"] if self._program.module else []), self._program.target, *self._program.arguments]
+        return [sys.executable, "-m", "overdrive", "run", *plan, *options, "--", *words]
 
     def survival(self) -> Survival | None:
         """What snapshots and going on took in all of its runs; None where they do not tell."""
@@ -158,7 +165,8 @@ def verify_resume(
         seconds = time.monotonic() - began
         assert code is not None
         console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
-        _show_failure(console, code, whole, root)
+        by_itself = _Place(Path(scratch), "alone", program, plan, entropy, root).run_alone() if code else 0
+        _show_failure(console, code, by_itself, whole, root)
         end, moments = _killed(broken, kills, whole.length(seconds), random.Random(seed), console)
         told, took = broken.told(), broken.survival()
         found = compared(whole.end(code), broken.end(end))
@@ -167,6 +175,8 @@ def verify_resume(
             again_code = again.run(1e6)
             assert again_code is not None
             found = found.but_for(compared(whole.end(code), again.end(again_code)))
+        if code != by_itself:
+            found = found.ended_otherwise()
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
     reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
     _show(console, found, reasons)
@@ -200,10 +210,17 @@ def verify_resume(
     return 0 if found.alike else 1
 
 
-def _show_failure(console: Console, code: int, whole: _Place, root: Path) -> None:
-    """What an uninterrupted run said as it failed, and what may help; nothing where it did not."""
+def _show_failure(console: Console, code: int, by_itself: int, whole: _Place, root: Path) -> None:
+    """What an uninterrupted run said as it failed, and what may help; nothing where it did not.
+
+    Args:
+        by_itself: the exit code of one without `--survive`.
+    """
     if code:
         words = (whole.told().strip().splitlines() or [""])[-1]
+        if code != by_itself:
+            console.print(f"  It ended with {code}, and without --survive with {by_itself}: {words}", markup=False)
+            return
         hint = "" if root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
         console.print(f"  It ended with {code}: {words}{hint}", markup=False)
 

@@ -26,7 +26,7 @@ class Gradients:
 
     def __init__(self) -> None:
         self.there = ""
-        self._zeros: dict[int, tuple[Any, Any]] = {}  # by the parameter's id: a gradient, and its owners when it was new
+        self._zeros: dict[int, tuple[Any, Any]] = {}  # by the id of its parameter: a gradient, its owners then
 
     def note(self, optimizers: Sequence[Any], journal: Journal) -> None:
         """After a backward pass."""
