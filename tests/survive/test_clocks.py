@@ -30,7 +30,7 @@ print(D.now(), D.utcnow(), D.today(), date.today(), datetime.datetime.now(timezo
 """
 # What asks for no time, or for the class that makes one.
 REST = """
-import datetime, pickle, time
+import datetime, logging, pickle, time
 from datetime import date, datetime as D
 class Own(D):
     pass
@@ -43,6 +43,12 @@ assert pickle.loads(pickle.dumps([then, date.today()]))[0] == then and D.fromiso
 assert type(Own.now()) is Own and type(Own(2020, 1, 1)) is Own
 assert D.max > D.now() > then and (D.now() - then).days > 0
 assert getattr(datetime, "datetime") is type(then)  # as libraries find it
+class Timer:
+    clock = time.perf_counter
+assert Timer().clock() < Timer.clock() and pickle.loads(pickle.dumps(time.time)) is time.time
+logging.Formatter.converter = time.gmtime
+record = logging.makeLogRecord({"created": 0.0, "msecs": 0.0})
+assert logging.Formatter().formatTime(record) == "1970-01-01 00:00:00,000"
 """
 
 

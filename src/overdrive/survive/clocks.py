@@ -47,14 +47,14 @@ def tell(read: Read) -> None:
     local, plain_now = time.localtime, time.time
     for name in _NAMES:
         plain = getattr(time, name)
-        setattr(time, name, _told(plain, read, functools.partial(made.read, name) if made else plain))
+        setattr(time, name, _Clock(plain, read, functools.partial(made.read, name) if made else plain))
 
     def now() -> float:
         return float(read(plain_now, functools.partial(made.read, "time") if made else plain_now))
 
     for name, (place, takes_parts) in _OF_NOW.items():
         given = (lambda: local(now())) if takes_parts else now
-        setattr(time, name, _told_of(getattr(time, name), place, given))
+        setattr(time, name, _OfNow(getattr(time, name), place, given))
     sys.modules["datetime"].__class__ = _datetime_of(now)
 
 
@@ -80,23 +80,38 @@ def _by_program() -> bool:
     return not _is_library(sys._getframe(2).f_code.co_filename)
 
 
-def _told(plain: Callable[[], Any], read: Read, noted: Callable[[], Any]) -> Callable[[], Any]:
-    @functools.wraps(plain)
-    def told() -> Any:
-        return read(plain, noted) if _by_program() else plain()
+class _InPlace:
+    """In the place of a function in C: as that, and unlike one of Python, it is no method of a class that has it
+    (`logging.Formatter.converter = time.gmtime`)."""
 
-    return told
+    def __init__(self, plain: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, plain)
+        self._plain = plain
+
+    def __reduce__(self) -> str:
+        return self._plain.__name__
 
 
-def _told_of(plain: Callable[..., Any], place: int, now: Callable[[], Any]) -> Callable[..., Any]:
+class _Clock(_InPlace):
+    def __init__(self, plain: Callable[[], Any], read: Read, noted: Callable[[], Any]) -> None:
+        super().__init__(plain)
+        self._read, self._noted = read, noted
+
+    def __call__(self) -> Any:
+        return self._read(self._plain, self._noted) if _by_program() else self._plain()
+
+
+class _OfNow(_InPlace):
     """A function that makes something of a time: of now, where it is given none at that place of its arguments."""
 
-    @functools.wraps(plain)
-    def told(*args: Any) -> Any:
-        of_now = len(args) == place or (len(args) == place + 1 and args[place] is None)
-        return plain(*args[:place], now()) if of_now and _by_program() else plain(*args)
+    def __init__(self, plain: Callable[..., Any], place: int, now: Callable[[], Any]) -> None:
+        super().__init__(plain)
+        self._place, self._now = place, now
 
-    return told
+    def __call__(self, *args: Any) -> Any:
+        place = self._place
+        of_now = len(args) == place or (len(args) == place + 1 and args[place] is None)
+        return self._plain(*args[:place], self._now()) if of_now and _by_program() else self._plain(*args)
 
 
 def _is_named(frame: Any) -> bool:
