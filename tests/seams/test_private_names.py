@@ -63,6 +63,7 @@ IN_SEAMS = (
     "torch._inductor.runtime.cache_dir_utils.cache_dir",
     "torch.autograd.Variable._execution_engine.queue_callback",
     "torch.autograd.forward_ad._current_level",
+    "torch.jit._builtins._find_builtin",
     "torch.jit._builtins._get_builtin_table",
     "torch.jit._builtins._register_builtin",
     "torch.nn.Module._wrapped_call_impl",

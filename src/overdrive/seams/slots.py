@@ -10,6 +10,8 @@ import ctypes
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import Any
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 # `PyTypeObject` of CPython 3.10 to 3.14, in words after its head: name, basicsize, ..., as_number, as_sequence.
@@ -24,6 +26,19 @@ def staying_no_sequences(kind: type) -> Iterator[None]:
     yield
     for each in found:
         _item(each).value = None
+
+
+def derived_from(kind: type) -> classmethod[Any, Any, None]:
+    """An `__init_subclass__` of `kind` by which what is derived from it later is no sequence either, unless it has a
+    `__getitem__` of its own."""
+
+    def __init_subclass__(cls: type, **kwargs: Any) -> None:
+        super(kind, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
+        own = next((each for each in cls.__mro__ if "__getitem__" in vars(each)), None)
+        if own is kind and _is_as_known() and _is_no_sequence(kind):
+            _item(cls).value = None
+
+    return classmethod(__init_subclass__)
 
 
 def _derived(kind: type) -> Iterator[type]:
@@ -46,6 +61,7 @@ def _is_no_sequence(kind: type) -> bool:
     return _item(kind).value is None
 
 
+@cache
 def _is_as_known() -> bool:
     """Whether types are laid out in memory as they are here."""
 

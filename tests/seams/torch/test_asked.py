@@ -36,6 +36,16 @@ def test_a_choice_by_truth_values_is_heard_of_and_a_tensor_stays_no_sequence() -
         assert torch.tensor([number, parameter[1].detach()]).tolist() == [2.0, 4.0]
         assert torch.as_tensor([[number], [number]]).shape == (2, 1)
         assert torch.arange(3)[[torch.tensor(1)],].tolist() == [1]
+
+        class Loss(torch.Tensor):
+            pass
+
+        class Chosen(torch.Tensor):
+            def __getitem__(self, place: Any) -> Any:
+                return super().__getitem__(place)
+
+        assert torch.tensor([number.as_subclass(Loss)]).tolist() == [2.0]
+        assert torch.ones(3).as_subclass(Chosen)[1] == 1
         for held in (torch.ones(2), torch.nn.Parameter(torch.ones(2))):
             try:
                 torch.tensor([held])
@@ -43,5 +53,21 @@ def test_a_choice_by_truth_values_is_heard_of_and_a_tensor_stays_no_sequence() -
                 assert "only one element tensors" in str(error)
             else:
                 raise AssertionError("a tensor counts as a sequence")
-    assert "__getitem__" not in vars(torch.Tensor)
+    assert not {"__getitem__", "__init_subclass__"} & vars(torch.Tensor).keys()
     assert torch.tensor([number]).tolist() == [2.0]
+
+
+def test_torchscript_knows_what_is_heard_of() -> None:
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        places = torch.nonzero(x).sum() + torch.masked_select(x, x > 0).sum() + torch.rand(2).sum()
+        return torch.where(x > 0, x, torch.zeros_like(x)) + places * 0
+
+    asked = Asked()
+
+    def observe(seams: Any) -> None:
+        asked.observe(seams)
+        seams.random_drawn.subscribe(lambda *drawn: None)
+
+    with Session(observers=[observe]):
+        assert torch.jit.script(choose)(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+    assert torch.jit.script(choose)(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]

@@ -15,7 +15,8 @@ import torch
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import Around
-from overdrive.seams.slots import staying_no_sequences
+from overdrive.seams.slots import derived_from, staying_no_sequences
+from overdrive.seams.torch.internals import scripted_alike
 
 _METHODS = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist", "numpy", "__repr__")
 _BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
@@ -23,14 +24,16 @@ _SHAPED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    removers: list[Callable[[], None]] = []
     if hub.value_asked.wanted:
         for name in _METHODS:
             patches.replace(torch.Tensor, name, _asked(hub.value_asked, name, getattr(torch.Tensor, name)))
-        _replace_both(hub.value_asked, patches, _BOTH)
+        removers += _replace_both(hub.value_asked, patches, _BOTH)
     if hub.shape_asked.wanted:
-        _replace_both(hub.shape_asked, patches, _SHAPED)
+        removers += _replace_both(hub.shape_asked, patches, _SHAPED)
         with staying_no_sequences(torch.Tensor):
             patches.replace(torch.Tensor, "__getitem__", _indexed(hub, torch.Tensor.__getitem__))
+        patches.replace(torch.Tensor, "__init_subclass__", derived_from(torch.Tensor))
         where = torch.where
 
         @functools.wraps(where)
@@ -40,14 +43,19 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return hub.shape_asked.run(("where", args[0]), functools.partial(where, *args))
 
         patches.replace(torch, "where", places)
-    return []
+        removers.append(scripted_alike(places, where))
+    return removers
 
 
-def _replace_both(point: Around, patches: Patches, names: tuple[str, ...]) -> None:
+def _replace_both(point: Around, patches: Patches, names: tuple[str, ...]) -> list[Callable[[], None]]:
+    removers: list[Callable[[], None]] = []
     for holder in (torch.Tensor, torch):
         for name in names:
             if plain := getattr(holder, name, None):
-                patches.replace(holder, name, _asked(point, name, plain))
+                seen = _asked(point, name, plain)
+                patches.replace(holder, name, seen)
+                removers.append(scripted_alike(seen, plain))
+    return removers
 
 
 def _asked(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
-from overdrive.seams.torch.internals import schema_of
+from overdrive.seams.torch.internals import schema_of, scripted_alike
 
 _DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 DROPOUTS: tuple[str, ...] = (*_DROPPING, *(f"{name}_" for name in _DROPPING))
@@ -44,16 +44,20 @@ _thread = _Thread()
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not hub.random_drawn.wanted:
         return []
+    removers: list[Callable[[], None]] = []
     for name in _FUNCTIONS:
         plain = getattr(torch, name)
         seen = _seen(hub.random_drawn, name, plain)
+        removers.append(scripted_alike(seen, plain))
         for holder in (torch, _VF, F):
             if getattr(holder, name, None) is plain:
                 patches.replace(holder, name, seen)
     for name in _METHODS:
         patches.replace(torch.Tensor, name, _seen(hub.random_drawn, name, getattr(torch.Tensor, name)))
-    patches.replace(F, ATTENTION, _seen(hub.random_drawn, ATTENTION, getattr(F, ATTENTION)))
-    return []
+    seen = _seen(hub.random_drawn, ATTENTION, getattr(F, ATTENTION))
+    removers.append(scripted_alike(seen, getattr(F, ATTENTION)))
+    patches.replace(F, ATTENTION, seen)
+    return removers
 
 
 def _seen(point: Answer, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.jit import _builtins
 from torch.nn import functional as F
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
+from overdrive.seams.torch.internals import scripted_alike
 from overdrive.seams.torch.tracing import of_the_compiler, traced
 
 OPERATORS = {  # by name, functions of `torch`
@@ -26,7 +26,7 @@ METHODS = {"view": ("view",), "as_strided": ("as_strided",)}  # likewise, method
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    known: list[int] = []
+    removers: list[Callable[[], None]] = []
     for operator, point in hub.operators.items():
         if operator not in OPERATORS and operator not in METHODS:
             for owner in point.techniques:
@@ -37,18 +37,12 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             for holder in (torch, F):
                 if vars(holder).get(name) is plain:
                     patches.replace(holder, name, seen)
-            _builtins._register_builtin(seen, f"aten::{name}")  # TorchScript knows operators by their identity
-            known.append(id(seen))
+            removers.append(scripted_alike(seen, plain))
         for name in METHODS.get(operator, ()) if point.wanted else ():
             patches.replace(torch.Tensor, name, _seen(point, getattr(torch.Tensor, name)))
             if hasattr(torch, name):
                 patches.replace(torch, name, _seen(point, getattr(torch, name)))
-
-    def forget() -> None:
-        for each in known:
-            _builtins._get_builtin_table().pop(each, None)  # type: ignore[no-untyped-call]
-
-    return [forget]
+    return removers
 
 
 def _seen(point: Answer, plain: Callable[..., Any]) -> Callable[..., Any]:
