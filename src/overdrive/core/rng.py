@@ -50,7 +50,7 @@ class States:
     def same(self, other: States) -> bool:
         return (
             self.python == other.python
-            and _same_numpy(self.numpy, other.numpy)
+            and same_numpy(self.numpy, other.numpy)
             and _same_torch(self.torch, other.torch)
             and len(self.cuda) == len(other.cuda)
             and (not self.cuda or all(bool((a == b).all()) for a, b in zip(self.cuda, other.cuda, strict=True)))
@@ -213,7 +213,7 @@ def _state_of_numpy(numpy: Any) -> Any:
     return state
 
 
-def _same_numpy(one: Any, other: Any) -> bool:
+def same_numpy(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if one is None or other is None:
