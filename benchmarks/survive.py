@@ -172,7 +172,7 @@ def ranks_killed(ranks: int, kills: int, chance: random.Random) -> Result:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="cost,replay,signal,ranks")
-    parser.add_argument("--programs", default="vae,word_lstm,gat")
+    parser.add_argument("--programs", default="vae,word_lstm,mnist_rnn")
     parser.add_argument("--seconds", type=float, default=100.0, help="of `cost`, for each program")
     parser.add_argument("--kills", type=int, default=25, help="of 2 ranks, and as many of 4")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
