@@ -361,6 +361,18 @@ def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytes
     assert [path for path, _ in often] == [path for path, _ in once]
 
 
+def test_what_is_called_within_a_transform_of_torch_func_cannot_be_told() -> None:
+    """It is said as a reason; an error would end all that watches the program."""
+    from overdrive.survive import structure
+
+    def called(x: Any) -> Any:
+        with pytest.raises(structure.CannotTell, match="torch.func"):
+            structure.told(x * 2, (x,))
+        return (x * 2).sum()
+
+    torch.func.grad(called)(torch.ones(3))
+
+
 def test_what_sqlite_keeps_beside_a_database_goes_with_it(tmp_path: Path) -> None:
     """A journal that a killed process has left is rolled back into whatever database lies beside it."""
     from overdrive.survive.files import Files

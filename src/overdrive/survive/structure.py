@@ -87,6 +87,10 @@ class _Telling:
             raise CannotTell(f"a tensor of the kind {type(tensor).__name__}, {tensor.layout}")
         if tensor.is_quantized or tensor.is_meta:
             raise CannotTell("a tensor that is quantized or has no numbers")
+        try:
+            size = tensor.untyped_storage().nbytes()
+        except (RuntimeError, NotImplementedError):
+            raise CannotTell("a tensor within a transform of torch.func") from None
         memory = storage_id(tensor)
         about = [
             list(tensor.shape),
@@ -99,7 +103,7 @@ class _Telling:
         if memory in self._memories:
             return ["view", self._memories[memory], *about]
         number = self._own.setdefault(memory, len(self._own))
-        return ["tensor", number, tensor.untyped_storage().nbytes(), *about]
+        return ["tensor", number, size, *about]
 
 
 def made(structure: Any, given: Any, passed_through: Callable[[], None]) -> Any:
