@@ -366,7 +366,7 @@ def test_what_is_called_within_a_transform_of_torch_func_cannot_be_told() -> Non
     from overdrive.survive import structure
 
     def called(x: Any) -> Any:
-        with pytest.raises(structure.CannotTell, match="torch.func"):
+        with pytest.raises(structure.CannotTell, match="transform of"):
             structure.told(x * 2, (x,))
         return (x * 2).sum()
 
