@@ -152,8 +152,8 @@ class Store:
             return None
 
     def take_over(self, key: str, filled: Filled | None = None) -> PartialTable | None:
-        """The table that processes which are gone have left unfinished; None where there is none. One that nobody can go
-        on with is removed."""
+        """The table that processes which are gone have left unfinished, None where there is none. What nobody can go on
+        with is removed."""
         try:
             return PartialTable.take_over(self.folder, key, filled)
         except (OSError, ValueError, LookupError, TypeError):
@@ -167,7 +167,7 @@ class Store:
         return 0 if lies_in_memory(self.folder) else int(self._allowed())
 
     def busy(self, key: str) -> bool:
-        """Whether a living process fills this table. What a dead one has left, and nobody may go on with, is removed."""
+        """Whether a living process fills this table. What dead ones left is removed, if nobody may go on with it."""
         place = self.folder / f"{PARTIAL}{key}"
         if takes_part(place):
             return True
