@@ -26,7 +26,7 @@ class Gradients:
 
     def __init__(self) -> None:
         self.there = ""
-        self._zeros: dict[int, tuple[Any, Any]] = {}  # by the id of its parameter: a gradient, its owners then
+        self._zeros: dict[int, list[Any]] = {}  # by its parameter's id: a gradient, its owners and its version
 
     def note(self, optimizers: Sequence[Any], journal: Journal) -> None:
         """After a backward pass."""
@@ -49,22 +49,25 @@ class Gradients:
         self._zeros.clear()
 
     def _zeros_of(self, parameter: Any) -> Any:
-        zeros, owners = self._zeros.get(id(parameter), (None, None))
-        if zeros is None or _owners(zeros) != owners or not _like(zeros, parameter):
-            zeros = parameter.detach().new_zeros(parameter.shape)
-            self._zeros[id(parameter)] = zeros, _owners(zeros)
-        return zeros
+        kept = self._zeros.get(id(parameter))
+        if kept is None or _owners(kept) != kept[1] or not _like(kept[0], parameter):
+            kept = self._zeros[id(parameter)] = [parameter.detach().new_zeros(parameter.shape), None, 0]
+            kept[1] = _owners(kept)
+        elif version_of(kept[0]) != kept[2]:  # they were clipped, say
+            kept[0].detach().zero_()
+        kept[2] = version_of(kept[0])
+        return kept[0]
 
 
-def _owners(zeros: Any) -> tuple[int | None, int]:
-    """Of its memory, and of itself: equal in calls from the same place where nobody else has it."""
-    return storage_owners(zeros.untyped_storage()), sys.getrefcount(zeros)
+def _owners(kept: list[Any]) -> tuple[int | None, int]:
+    """Of its memory, and of itself."""
+    return storage_owners(kept[0].untyped_storage()), sys.getrefcount(kept[0])
 
 
 def _like(zeros: Any, parameter: Any) -> bool:
-    """Whether it still is what would be made for this parameter, and nobody has written to it."""
+    """Whether it still is what would be made for this parameter."""
     alike = zeros.shape == parameter.shape and zeros.dtype == parameter.dtype and zeros.device == parameter.device
-    return alike and version_of(zeros) == 0
+    return alike and not zeros.requires_grad
 
 
 def _parameters(optimizers: Sequence[Any]) -> Iterator[Any]:
