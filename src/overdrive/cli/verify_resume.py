@@ -106,8 +106,9 @@ class _Place:
 
     def run_alone(self) -> int:
         """The exit code of a run without `--survive`."""
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.run(self._command(), cwd=self._working, env=self._environment, **quiet).returncode
+        none = subprocess.DEVNULL
+        command, folder, variables = self._command(), self._working, self._environment
+        return subprocess.run(command, cwd=folder, env=variables, stdin=none, stdout=none, stderr=none).returncode
 
     def _command(self, *options: str) -> list[str]:
         plan = [f"--plan={self._plan}"] if self._plan else []

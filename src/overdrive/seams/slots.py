@@ -28,17 +28,18 @@ def staying_no_sequences(kind: type) -> Iterator[None]:
         _item(each).value = None
 
 
-def derived_from(kind: type) -> classmethod[Any, Any, None]:
+def derived_from(kind: type) -> Any:
     """An `__init_subclass__` of `kind` by which what is derived from it later is no sequence either, unless it has a
     `__getitem__` of its own."""
 
-    def __init_subclass__(cls: type, **kwargs: Any) -> None:
-        super(kind, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
+    def __init_subclass__(cls: Any, **kwargs: Any) -> None:
+        super(kind, cls).__init_subclass__(**kwargs)
         own = next((each for each in cls.__mro__ if "__getitem__" in vars(each)), None)
         if own is kind and _is_as_known() and _is_no_sequence(kind):
             _item(cls).value = None
 
-    return classmethod(__init_subclass__)
+    found: Any = __init_subclass__
+    return classmethod(found)
 
 
 def _derived(kind: type) -> Iterator[type]:

@@ -85,7 +85,7 @@ class _InPlace:
     (`logging.Formatter.converter = time.gmtime`)."""
 
     def __init__(self, plain: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, plain)
+        functools.update_wrapper(self, plain)  # type: ignore[arg-type]  # it is called in the classes below
         self._plain = plain
 
     def __reduce__(self) -> str:
