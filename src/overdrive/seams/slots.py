@@ -28,7 +28,7 @@ def staying_no_sequences(kind: type) -> Iterator[None]:
         _item(each).value = None
 
 
-def derived_from(kind: type) -> Any:
+def derived_from(kind: Any) -> Any:
     """An `__init_subclass__` of `kind` by which what is derived from it later is no sequence either, unless it has a
     `__getitem__` of its own."""
 
@@ -43,7 +43,8 @@ def derived_from(kind: type) -> Any:
 
 
 def _derived(kind: type) -> Iterator[type]:
-    for each in type.__subclasses__(kind):
+    found: list[type] = type.__subclasses__(kind)
+    for each in found:
         yield each
         yield from _derived(each)
 
