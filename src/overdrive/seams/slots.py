@@ -34,7 +34,7 @@ def derived_from(kind: Any) -> Any:
 
     def __init_subclass__(cls: Any, **kwargs: Any) -> None:
         super(kind, cls).__init_subclass__(**kwargs)
-        own = next((each for each in cls.__mro__ if "__getitem__" in vars(each)), None)
+        own: Any = next((each for each in cls.__mro__ if "__getitem__" in vars(each)), None)
         if own is kind and _is_as_known() and _is_no_sequence(kind):
             _item(cls).value = None
 
