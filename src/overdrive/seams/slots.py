@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-# `PyTypeObject` of CPython 3.10 to 3.14, in words after its head: name, basicsize, ..., as_number, as_sequence.
+# `PyTypeObject` of CPython, in words after its head: name, basicsize, ..., as_number, as_sequence. Seen in 3.10 to 3.13.
 _BASIC_SIZE, _AS_SEQUENCE = 1, 10
 _ITEM = 3  # in `PySequenceMethods`: length, concat, repeat, item
 
@@ -25,7 +25,7 @@ def staying_no_sequences(kind: type) -> Iterator[None]:
     found = [each for each in (kind, *_derived(kind)) if _is_no_sequence(each)] if _is_as_known() else []
     yield
     for each in found:
-        _item(each).value = None
+        _clear(each)
 
 
 def derived_from(kind: Any) -> Any:
@@ -36,7 +36,7 @@ def derived_from(kind: Any) -> Any:
         super(kind, cls).__init_subclass__(**kwargs)
         own: Any = next((each for each in cls.__mro__ if "__getitem__" in vars(each)), None)
         if own is kind and _is_as_known() and _is_no_sequence(kind):
-            _item(cls).value = None
+            _clear(cls)
 
     found: Any = __init_subclass__
     return classmethod(found)
@@ -49,9 +49,11 @@ def _derived(kind: type) -> Iterator[type]:
         yield from _derived(each)
 
 
-def _item(kind: type) -> ctypes.c_void_p:
+def _item(kind: type) -> ctypes.c_void_p | None:
+    """Where C finds how to take an item; None of a type in C that has no such table."""
     place = _place(kind) + _AS_SEQUENCE * _WORD
-    return ctypes.c_void_p.from_address((ctypes.c_void_p.from_address(place).value or 0) + _ITEM * _WORD)
+    table = ctypes.c_void_p.from_address(place).value
+    return ctypes.c_void_p.from_address(table + _ITEM * _WORD) if table else None
 
 
 def _place(kind: type) -> int:
@@ -60,7 +62,13 @@ def _place(kind: type) -> int:
 
 
 def _is_no_sequence(kind: type) -> bool:
-    return _item(kind).value is None
+    item = _item(kind)
+    return item is None or item.value is None
+
+
+def _clear(kind: type) -> None:
+    if (item := _item(kind)) is not None:
+        item.value = None
 
 
 @cache
