@@ -311,6 +311,21 @@ def test_the_longest_unused_go_first(store: Store, monkeypatch: pytest.MonkeyPat
     assert len(list(store.folder.iterdir())) == 3
 
 
+def test_what_was_left_goes_for_what_needs_the_room(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _left(store, tmp_path)
+    assert partial_of(store, "a").finish([], 1.0)
+    assert sorted(each.name for each in store.folder.iterdir()) == ["a", "partial-key"]
+    size = store_module.size_of(store.folder / "a")
+    taken = store.take_over("key")
+    monkeypatch.setattr(Store, "_allowed", lambda self: 1.5 * size)
+    assert partial_of(store, "b").finish([], 1.0)  # "a" goes: somebody is going on with the other
+    assert taken is not None and not taken.finish([], 1.0)
+    assert partial_of(store, "c").finish([], 1.0)
+    assert [each.name for each in store.folder.iterdir()] == ["c"]
+
+
 def test_a_table_takes_in_what_fits_only() -> None:
     layout = layout_of(batch_of(COUNT))
     table = Table.in_memory(layout, COUNT)

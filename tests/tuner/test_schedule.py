@@ -13,9 +13,9 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.duel_runner import SCREENED
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected
-from overdrive.tuner.duel_runner import SCREENED
 from overdrive.tuner.schedule import Schedule
 
 NOW = 1000.0

@@ -194,7 +194,15 @@ class Store:
         return []
 
     def _evict(self, needed: int, besides: str) -> None:
-        """Make room, the longest unused first. A table that is in use stays readable until it is let go."""
+        """Make room: what was left unfinished goes first, then the longest unused. What is in use stays readable until
+        it is let go."""
+        for place in self.folder.glob(PARTIAL + "*"):
+            if needed <= self._allowed() - self._used():
+                return
+            with contextlib.suppress(OSError):
+                if place.name != PARTIAL + besides and is_left(place):
+                    with locked(place / "lock"):  # nobody goes on with it now
+                        shutil.rmtree(place, ignore_errors=True)
         for place in self._tables():
             if needed <= self._allowed() - self._used():
                 return

@@ -89,7 +89,7 @@ class Worth:
         return not self._schedule.time_for_another(start, then.contract, then.promise)
 
     def proves(self, first: Candidate, then: Candidate) -> bool:
-        """Whether the proof of the first, by seeds, is to be that of the other, too, which needs none of its own then."""
+        """Whether the proof of the first, by seeds, is to be that of the other, too, which needs none then."""
         if first.contract is not Contract.STATISTICAL or then.contract is not Contract.ROUNDING:
             return False
         if self._found.loosest() is Contract.STATISTICAL or first.promise < LEAST_GAIN or self.is_in_vain(first):
