@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-# `PyTypeObject` of CPython, in words after its head: name, basicsize, ..., as_number, as_sequence. Seen in 3.10 to 3.13.
+# `PyTypeObject` of CPython in words after its head: name, basicsize, ..., as_number, as_sequence; seen in 3.10 to 3.13.
 _BASIC_SIZE, _AS_SEQUENCE = 1, 10
 _ITEM = 3  # in `PySequenceMethods`: length, concat, repeat, item
 
