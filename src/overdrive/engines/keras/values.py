@@ -17,7 +17,7 @@ class Values:
         self._held = [_Held(each) for each in variables]
 
     def changed(self) -> bool:
-        return not all([each.same() for each in self._held])
+        return not all(each.same() for each in self._held)
 
     def arrays(self) -> list[Any]:
         """What they held."""
