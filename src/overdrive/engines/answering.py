@@ -40,7 +40,7 @@ class EngineAnswers(Answers):
     def refusals(self) -> Sequence[str]:
         return [each.refused for each in self._models.values()]
 
-    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def called(self, model: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
         if (why := _unfit(model)) or not self._busy.acquire(blocking=False):
             return self._leave(why or BUSY, call, args, kwargs)

@@ -61,7 +61,7 @@ class Answers:
         """Of each model that was looked at, why no engine answers for it; empty where one does or may."""
         return ()
 
-    def called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def called(self, subject: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam at which a framework's models are called."""
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.engines.runtime import Runtime
+from overdrive.engines.runtime import OfTensorFlow, Runtime
 
 if TYPE_CHECKING:
     from overdrive.core.facts import Facts
@@ -26,9 +26,11 @@ def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
 class Answering:
     """What a technique subscribes, and keeps as the notes of its handle."""
 
-    def __init__(self, runtime: Runtime, name: str) -> None:
+    def __init__(self, runtime: Runtime, name: str, of_keras: OfTensorFlow | None = None) -> None:
+        """`of_keras`: answers calls of Keras's models on TensorFlow; without it these are left alone."""
         self._answers: dict[str, Answers] = {}  # by framework; none before a model's first call
         self._runtime = runtime
+        self._of_keras = of_keras
         self._name = name
 
     @property
@@ -46,11 +48,13 @@ class Answering:
 
     def answer_called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam of that name."""
+        if self._of_keras is None:
+            return call(*args, **kwargs)
         if "keras" not in self._answers:
             from overdrive.engines.keras.answering import KerasAnswers
             from overdrive.engines.keras.engine import Engines
 
-            self._answers["keras"] = KerasAnswers(Engines(self._runtime), self._name)
+            self._answers["keras"] = KerasAnswers(Engines(self._of_keras), self._name)
         return self._answers["keras"].called(subject, call, *args, **kwargs)
 
     def in_vain(self) -> str:

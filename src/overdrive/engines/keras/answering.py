@@ -26,7 +26,7 @@ class KerasAnswers(Answers):
     def refusals(self) -> Sequence[str]:
         return [each.refused for each in self._models.values()]
 
-    def called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def called(self, subject: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *answer called*."""
         model, kind = subject
         if kind not in self._maker.kinds:

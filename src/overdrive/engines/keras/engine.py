@@ -30,7 +30,7 @@ from overdrive.seams.points import reason_of
 class Engines:
     """Builds them, by one library."""
 
-    kinds = (CALL, PREDICT)
+    kinds: Sequence[str] = (CALL, PREDICT)
     one_at_a_time = True
 
     def __init__(self, runtime: OfTensorFlow, kept: KeptEngines | None = None) -> None:

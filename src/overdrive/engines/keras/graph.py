@@ -23,7 +23,7 @@ def traced(model: Any, given: Given, xla: bool = False) -> Any:
 class Graphs:
     """Makes them."""
 
-    kinds = (CALL,)
+    kinds: Sequence[str] = (CALL,)
     calibrating = 0
     narrow = False
     one_at_a_time = False

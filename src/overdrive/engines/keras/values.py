@@ -54,4 +54,5 @@ def _alike(one: Any, other: Any) -> bool:
     """In every bit."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return bool(np.array_equal(*(np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))))
+    mine, its = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+    return bool(np.array_equal(mine, its))

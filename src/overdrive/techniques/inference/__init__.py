@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from overdrive.techniques.technique import CannotInstall
 
 if TYPE_CHECKING:
-    from overdrive.engines.runtime import Runtime
+    from overdrive.engines.runtime import OfTensorFlow, Runtime
     from overdrive.seams.hub import Handle, Seams
 
 # What changes a model's own call does nothing for an engine that answers in its place, or keeps it from being built.
@@ -21,11 +21,11 @@ OF_THE_MODEL = (
 TO_BUILD = 12.0
 
 
-def answered_by(runtime: Runtime, name: str, seams: Seams, of_keras: bool = False) -> Handle:
+def answered_by(runtime: Runtime, name: str, seams: Seams, of_keras: OfTensorFlow | None = None) -> Handle:
     """Have engines of this library answer the model's calls, for the technique of this name.
 
     Args:
-        of_keras: Keras's models on TensorFlow, too: the runtime takes their graphs.
+        of_keras: has those of Keras's models on TensorFlow answered, too.
 
     Raises:
         CannotInstall: the library is not there.
@@ -34,7 +34,7 @@ def answered_by(runtime: Runtime, name: str, seams: Seams, of_keras: bool = Fals
 
     if reason := runtime.missing():
         raise CannotInstall(reason)
-    answering = Answering(runtime, name)
+    answering = Answering(runtime, name, of_keras)
 
     def ended(stands_in: Any) -> None:
         """A model that no engine can answer for leaves nothing to be measured, and in a run nothing to watch."""

@@ -67,4 +67,5 @@ class OpenVino(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino as Runtime
 
-        return answered_by(Runtime(), self.name, seams, of_keras=True)
+        runtime = Runtime()
+        return answered_by(runtime, self.name, seams, of_keras=runtime)

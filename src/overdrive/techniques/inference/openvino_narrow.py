@@ -79,4 +79,5 @@ class OpenVinoNarrow(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino
 
-        return answered_by(OpenVino(_PRECISIONS[str(settings["format"])]), self.name, seams, of_keras=True)
+        runtime = OpenVino(_PRECISIONS[str(settings["format"])])
+        return answered_by(runtime, self.name, seams, of_keras=runtime)
