@@ -79,7 +79,8 @@ def tuned(folder: Path, words: tuple[str, ...], contract: str, budget: str, fres
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "result.json"
         if folder == HERE:  # the plan is written beside the script
-            shutil.copy(HERE / words[0], place)
+            for name in (words[0], "fitted.py"):
+                shutil.copy(HERE / name, place)
             folder = Path(place)
         options = ["--contract", contract, "--budget", budget, "--json", str(result), "--force"]
         command = [sys.executable, "-m", "overdrive", "tune", *options, *words]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.changes.written_pages import Pages
+from overdrive.changes.written_pages import Pages, any_written
 
 SIZE = 8 << 20
 
@@ -73,3 +73,25 @@ def test_in_a_forked_process_all_counts_as_written(array: Any) -> None:
         os._exit(0 if pages.written() and of(np.ones(SIZE, np.uint8)) is not None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert not pages.written()
+
+
+def test_of_several_asked_in_one_go_one_is_enough(array: Any) -> None:
+    other = np.ones(SIZE, np.uint8)
+    pieces = [of(array[: SIZE // 2]), of(array[SIZE // 2 :]), of(other)]
+    assert not any_written([]) and not any_written(pieces) and not any_written(pieces)
+    other[-5000] = 1
+    assert any_written(pieces) and any_written(pieces[2:]) and not any_written(pieces[:2])
+    for each in pieces:
+        each.forget()
+    array[5000] = 1
+    assert pieces[0].written()  # who has asked alone takes nothing from who asks for all
+    assert any_written(pieces) and not any_written(pieces[1:])
+
+
+def test_a_fork_which_has_no_account_says_so_of_several(array: Any) -> None:
+    pieces = [of(array)]
+    assert not any_written(pieces)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if any_written(pieces) else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -231,6 +231,58 @@ def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
     assert store.open("key") is not None
 
 
+def _left(store: Store, tmp_path: Path) -> Path:
+    """A file that four rows were read from: they are written, and vouched for."""
+    data = tmp_path / "data.bin"
+    data.write_bytes(b"1")
+    os.utime(data, (1e9, 1e9))
+    partial = store.partial("key", layout_of(batch_of(COUNT)), COUNT)
+    assert partial is not None and partial.table.write(np.arange(4), _first(4))
+    assert not partial.finish([str(data)], 1.0)
+    return data
+
+
+def test_what_was_left_unfinished_is_gone_on_with(store: Store, tmp_path: Path) -> None:
+    data = _left(store, tmp_path)
+    later = Store(store.folder)
+    assert later.open("key") is None and not later.busy("key") and later.join("key") is None
+    taken = later.take_over("key")
+    assert taken is not None and not taken.joined and taken.table.missing == COUNT - 4
+    assert same_bits(taken.table.gather(np.arange(4)), _first(4), taken.table.layout)
+    assert later.busy("key") and store.take_over("key") is None  # by one at a time
+    assert taken.table.write(np.arange(COUNT), batch_of(COUNT)) and taken.finish([], 1.0)
+    assert later.open("key") is not None and later.take_over("key") is None
+    os.utime(data, (1e9, 1e9 + 1))  # which the first of them read
+    assert later.open("key") is None
+
+
+def _killed(store: Store) -> None:
+    taken = store.take_over("key")
+    assert taken is not None
+    die(taken)
+
+
+HARMS: dict[str, Any] = {
+    "a file was changed": lambda store, data, patch: data.write_bytes(b"2"),
+    "a file is gone": lambda store, data, patch: data.unlink(),
+    "killed": lambda store, data, patch: _killed(store),
+    "another machine": lambda store, data, patch: patch.setattr(partial_module, "this_machine", lambda: "another"),
+    "a day ago": lambda store, data, patch: patch.setattr(partial_module, "_LEFT_SECONDS", -1.0),
+    "damaged": lambda store, data, patch: next(store.folder.glob("*/layout.json")).write_text("{"),
+    "of another length": lambda store, data, patch: os.truncate(next(store.folder.glob("*/0.raw")), 7),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+def test_what_was_left_and_cannot_be_trusted_is_begun_anew(
+    harm: Any, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = _left(store, tmp_path)
+    harm(store, data, monkeypatch)
+    assert store.take_over("key") is None
+    assert partial_of(Store(store.folder)).finish([], 1.0) and store.open("key") is not None
+
+
 def test_only_partials_of_the_dead_are_removed(store: Store) -> None:
     alive = partial_of(store)
     code = (
@@ -257,6 +309,21 @@ def test_the_longest_unused_go_first(store: Store, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Store, "_allowed", lambda self: 10.0)
     assert store.partial("e", layout_of(batch_of(COUNT)), COUNT) is None
     assert len(list(store.folder.iterdir())) == 3
+
+
+def test_what_was_left_goes_for_what_needs_the_room(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _left(store, tmp_path)
+    assert partial_of(store, "a").finish([], 1.0)
+    assert sorted(each.name for each in store.folder.iterdir()) == ["a", "partial-key"]
+    size = store_module.size_of(store.folder / "a")
+    taken = store.take_over("key")
+    monkeypatch.setattr(Store, "_allowed", lambda self: 1.5 * size)
+    assert partial_of(store, "b").finish([], 1.0)  # "a" goes: somebody is going on with the other
+    assert taken is not None and not taken.finish([], 1.0)
+    assert partial_of(store, "c").finish([], 1.0)
+    assert [each.name for each in store.folder.iterdir()] == ["c"]
 
 
 def test_a_table_takes_in_what_fits_only() -> None:

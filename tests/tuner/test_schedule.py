@@ -13,6 +13,7 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.duel_runner import SCREENED
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.schedule import Schedule
@@ -149,3 +150,27 @@ def test_what_is_proved_by_seeds_keeps_the_time_of_as_many_as_there_is_time_for_
         assert made.proof_begins() == NOW + left - 2.0 * kept
         made.deadline += 20.0  # more seeds would have time now: what was kept stays
         assert made.proof_begins() == NOW + left + 20.0 - 2.0 * kept
+
+
+def test_the_rest_of_a_statistical_plan_is_proved_before_the_shortest_confirmation_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = schedule(100.0, adopted=1)
+    monkeypatch.setattr(made, "confirmation_begins", lambda: NOW + 80.0)
+    monkeypatch.setattr(made, "shortest_confirmation_begins", lambda: NOW + 90.0)
+    assert made.seeds_end(0.0) == NOW + 80.0 and made.seeds_end(5.0) == NOW + 80.0
+    assert made.seeds_end(30.0) == NOW + 60.0
+
+
+def test_what_seeds_prove_is_joined_where_there_is_time_for_the_other_proof_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needed = {Contract.ROUNDING: 40.0, Contract.STATISTICAL: 70.0}
+    made = schedule(0.0, adopted=0)
+    made._prover.seconds_needed = lambda level, plain=None, gain=1.0, seeds=5: needed[level]
+    made._prover.trial_seconds = lambda: 5.0
+    duels = 2 * made._duel_seconds(SCREENED)
+    made.deadline = NOW + 40.0 + 5.0 + 70.0 + duels + 1.0
+    assert made.time_to_be_joined(0.2, Contract.ROUNDING)
+    made.deadline -= 2.0
+    assert not made.time_to_be_joined(0.2, Contract.ROUNDING)

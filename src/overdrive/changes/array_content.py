@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from overdrive.changes import word_places
 from overdrive.changes.identities import Held
 from overdrive.changes.word_places import Places
-from overdrive.changes.written_pages import Pages
+from overdrive.changes.written_pages import Pages, any_written
 
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
 _LARGE = 64 << 10
@@ -114,6 +114,33 @@ class ArrayContent:
         flat = array.reshape(-1, order="A") if array.flags.forc else np.ascontiguousarray(array).reshape(-1)
         flat = flat.view(np.uint8)
         return [hash(flat[start : start + _PART].tobytes()) for start in range(0, len(flat), _PART)]
+
+
+class Contents:
+    """What arrays held that nobody else has, so that their forms stay: all are looked at together, some 2 µs for each.
+
+    An engine asks before each call, when the processor's caches hold nothing of a model: of an encoder's 76 tensors it
+    took 320 µs to ask one after the other.
+    """
+
+    def __init__(self, arrays: Iterable[Any]) -> None:
+        self._pages: list[Pages] = []
+        self._others: list[ArrayContent] = []
+        pieces: list[tuple[int, int]] = []
+        for array in arrays:
+            start, end = _address(array), _address(array) + array.nbytes
+            pages = Pages.of(start, array.nbytes) if array.nbytes >= _LARGE else None
+            if pages is not None:
+                self._pages.append(pages)
+                pieces += (start, pages.start), (pages.end, end)
+            elif array.nbytes < _LARGE:
+                pieces.append((start, end))
+            else:
+                self._others.append(ArrayContent(array))
+        self._memory = Held(*((start, ctypes.string_at(start, end - start)) for start, end in pieces if end > start))
+
+    def changed(self) -> bool:
+        return any_written(self._pages) or not self._memory.same() or any(each.changed() for each in self._others)
 
 
 def _form(array: Any) -> tuple[Any, ...]:

@@ -15,7 +15,10 @@ import os
 import platform
 import struct
 import weakref
+from collections.abc import Sequence
 from functools import cache
+from itertools import repeat
+from operator import attrgetter
 
 _SYSCALL = {"x86_64": 323, "aarch64": 282}
 _USER_MODE_ONLY = 1  # what needs no privilege; writes by the kernel (a `readinto`) are noted all the same
@@ -31,7 +34,7 @@ class Pages:
     """The whole pages of a piece of memory, which must live as long as this is asked. Use `of`."""
 
     def __init__(self, kernel: _Kernel, start: int, end: int) -> None:
-        self._kernel = kernel
+        self.kernel = kernel
         self.start = start
         self.end = end
         self.writes = 0  # times that writes were come upon
@@ -51,13 +54,29 @@ class Pages:
 
     def written(self) -> bool:
         """Whether they were written to since the last `forget`. In a forked process, which has no account: yes."""
-        self._kernel.look(self)
+        self.kernel.look(self)
+        return self.written_before
+
+    @property
+    def written_before(self) -> bool:
+        """The same, by what was come upon so far: the kernel is not asked."""
         return self.writes != self._forgotten
 
     def forget(self) -> None:
         """What was written so far no longer counts."""
-        self._kernel.look(self)
+        self.kernel.look(self)
         self._forgotten = self.writes
+
+
+_question_of = attrgetter("question")
+
+
+def any_written(all_pages: Sequence[Pages]) -> bool:
+    """Whether any of these pieces was, asked in one go: 1 µs for each that was not."""
+    if not all_pages:
+        return False
+    all_pages[0].kernel.look_at_all(all_pages)
+    return any(each.written_before for each in all_pages)
 
 
 class _Kernel:
@@ -91,6 +110,18 @@ class _Kernel:
         if written:
             for each in self._overlapping(pages):
                 each.writes += 1
+
+    def look_at_all(self, all_pages: Sequence[Pages]) -> None:
+        questions = map(_question_of, all_pages)
+        try:
+            none = os.getpid() == self._process and not any(
+                map(fcntl.ioctl, repeat(self._pagemap), repeat(_SCAN), questions)
+            )
+        except OSError:
+            none = False
+        if not none:
+            for each in all_pages:
+                self.look(each)
 
     def _written(self, pages: Pages) -> bool:
         """Whether they were since this was last asked of them."""

@@ -192,13 +192,13 @@ class Filler:
         partial.finish(opened, self._fill_seconds or time.perf_counter() - self._began)
 
     def close(self) -> None:
-        """The session ends: keep what is there, if it is all, or others fill it too."""
+        """The session ends: keep what is there, for a later one to go on with if it is not all."""
         if self._partial is None:
             return
         self._table.count_present()
         if self._table.complete:
             self._wait_for_fillers()
-        if self._partial is not None and (self._table.complete or self._partial.shared):
+        if self._partial is not None and (self._table.missing < self._table.count or self._partial.shared):
             self.end_beside()
             self._finish()
 

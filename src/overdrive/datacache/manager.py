@@ -277,6 +277,7 @@ class CacheManager:
             try:
                 kept.filler.fill(in_forks)
             except BaseException:
+                kept.filler.abandon()  # what did not end well is nothing to go on with
                 kept.close()
                 raise
         return self._add(kept)

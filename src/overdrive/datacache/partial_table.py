@@ -2,8 +2,8 @@
 
 One begins it under its key, others join. Each says by a file that it writes, and vouches for its rows when it will
 write no more: that the data set is still the one that the key stands for. The last one to vouch puts the table into its
-place, if it is whole. Of a process that dies, or whose data set has changed, nobody knows what it has written: such a
-table serves those who have it, and is not kept.
+place, if it is whole; else it is left for a later process to go on with. Of a process that dies, or whose data set has
+changed, nobody knows what it has written: such a table serves those who have it, and is not kept.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes.files import stats_of
-from overdrive.datacache.disk import PARTIAL, mapped, new_file, new_place, sums, this_machine
+from overdrive.datacache.disk import PARTIAL, locked, mapped, new_file, new_place, sums, this_machine
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Table
 from overdrive.forks.layout import Layout
 
 FORMAT = 1
 _WRITES, _VOUCHED = "writes-", "vouched-"
+_LEFT_SECONDS = 24 * 3600.0  # that one which is not whole is kept
 # How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and
 # loses them when it closes the file anywhere: it must not even ask.
 _taking_part: Counter[Path] = Counter()
@@ -38,8 +39,17 @@ def takes_part(place: Path) -> bool:
     return _taking_part[place] > 0
 
 
+def is_left(place: Path) -> bool:
+    """Whether all who wrote to it have vouched for their rows, the last one not long ago: another may go on with it."""
+    with contextlib.suppress(OSError):
+        vouched = list(place.glob(_VOUCHED + "*"))
+        fresh = any(time.time() - each.stat().st_mtime < _LEFT_SECONDS for each in vouched)
+        return fresh and (place / "layout.json").is_file() and not any(place.glob(_WRITES + "*"))
+    return False
+
+
 class PartialTable:
-    """This process's part in it. `joined`: another process has begun it."""
+    """This process's part in it. `joined`: another process is filling it."""
 
     def __init__(self, folder: Path, key: str, place: Path, lock: int, joined: bool) -> None:
         self.joined = joined
@@ -115,13 +125,29 @@ class PartialTable:
             raise
         return partial
 
+    @classmethod
+    def take_over(cls, folder: Path, key: str, filled: Filled | None = None) -> PartialTable:
+        """What processes that are gone have left, each of whose files is as they read it.
+
+        Raises:
+            OSError, ValueError, LookupError, TypeError: nobody has left one, or another process was first.
+        """
+        place = folder / f"{PARTIAL}{key}"
+        with locked(place / "lock"):
+            if not is_left(place) or any(stats_of([each[0] for each in one]) != one for one in _depends(place)):
+                raise LookupError(f"{place} is none that can be gone on with")
+        partial = cls.join(folder, key, filled)
+        partial.joined = False
+        partial.table.count_present()
+        return partial
+
     @property
     def shared(self) -> bool:
         """Whether other processes take part, or have."""
         return len(list(self.place.glob(_WRITES + "*"))) + len(list(self.place.glob(_VOUCHED + "*"))) > 1
 
     def finish(self, opened: list[str], seconds: float) -> bool:
-        """Vouch for what was written here, and put the table into its place if that was all; whether it is there.
+        """Vouch for what was written here, and put the table into its place if it is whole; whether it is there.
 
         Args:
             opened: the files that samples were read from, as far as the key does not know them.
@@ -153,7 +179,7 @@ class PartialTable:
     def _put_into_place(self, seconds: float) -> bool:
         os.rename(self.place / "layout.json", self.place / "finishing")  # only one can; nobody joins from now on
         vouched = list(self.place.glob(_VOUCHED + "*"))
-        depends: list[Any] = sorted({tuple(each) for path in vouched for each in json.loads(path.read_text())})
+        depends: list[Any] = sorted({each for one in _depends(self.place) for each in one})
         contents = self.table.contents()
         manifest = {
             "format": FORMAT,
@@ -177,7 +203,7 @@ class PartialTable:
         return True
 
     def _let_go(self) -> None:
-        """The last one removes what is left."""
+        """The last one removes it, unless another process may go on with it."""
         if self._lock < 0:
             return
         _taking_part[self.place] -= 1
@@ -185,12 +211,19 @@ class PartialTable:
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # forked processes have this file open as well
             if not takes_part(self.place):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(self._lock), os.stat(self.place / "lock")):
+                its = os.path.samestat(os.fstat(self._lock), os.stat(self.place / "lock"))
+                if its and not is_left(self.place):
                     shutil.rmtree(self.place, ignore_errors=True)
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
         with contextlib.suppress(OSError):
             os.close(self._lock)
         self._lock = -1
+
+
+def _depends(place: Path) -> list[list[tuple[str, int, int]]]:
+    """What each that has vouched read samples from."""
+    found = [json.loads(path.read_text()) for path in place.glob(_VOUCHED + "*")]
+    return [[(str(path), int(size), int(modified)) for path, size, modified in each] for each in found]
 
 
 def _joined(place: Path, description: Any, filled: Filled | None) -> Table:

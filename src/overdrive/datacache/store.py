@@ -30,7 +30,7 @@ from overdrive.datacache.disk import (
     used_at,
 )
 from overdrive.datacache.early import NOTE, EarlyCheck, with_program, without_program
-from overdrive.datacache.partial_table import FORMAT, PartialTable, takes_part
+from overdrive.datacache.partial_table import FORMAT, PartialTable, is_left, takes_part
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Bytes, Table
 from overdrive.forks.layout import Layout
@@ -151,18 +151,30 @@ class Store:
         except (OSError, ValueError, LookupError, TypeError):  # it has just been finished, or given up
             return None
 
+    def take_over(self, key: str, filled: Filled | None = None) -> PartialTable | None:
+        """The table that processes which are gone have left unfinished, None where there is none. What nobody can go on
+        with is removed."""
+        try:
+            return PartialTable.take_over(self.folder, key, filled)
+        except (OSError, ValueError, LookupError, TypeError):
+            place = self.folder / f"{PARTIAL}{key}"
+            with contextlib.suppress(OSError), locked(place / "lock"):
+                shutil.rmtree(place, ignore_errors=True)
+            return None
+
     def room(self) -> int:
         """Bytes of disk that a table may take, once others have gone for it."""
         return 0 if lies_in_memory(self.folder) else int(self._allowed())
 
     def busy(self, key: str) -> bool:
-        """Whether a living process fills this table. What a dead one has left is removed."""
+        """Whether a living process fills this table. What dead ones left is removed, if nobody may go on with it."""
         place = self.folder / f"{PARTIAL}{key}"
         if takes_part(place):
             return True
         try:
             with locked(place / "lock"):
-                shutil.rmtree(place, ignore_errors=True)
+                if not is_left(place):
+                    shutil.rmtree(place, ignore_errors=True)
         except BlockingIOError:
             return True
         except OSError:
@@ -182,7 +194,15 @@ class Store:
         return []
 
     def _evict(self, needed: int, besides: str) -> None:
-        """Make room, the longest unused first. A table that is in use stays readable until it is let go."""
+        """Make room: what was left unfinished goes first, then the longest unused. What is in use stays readable until
+        it is let go."""
+        for place in self.folder.glob(PARTIAL + "*"):
+            if needed <= self._allowed() - self._used():
+                return
+            with contextlib.suppress(OSError):
+                if place.name != PARTIAL + besides and is_left(place):
+                    with locked(place / "lock"):  # nobody goes on with it now
+                        shutil.rmtree(place, ignore_errors=True)
         for place in self._tables():
             if needed <= self._allowed() - self._used():
                 return
@@ -190,11 +210,14 @@ class Store:
                 self.remove(place.name)
 
     def _clean(self) -> None:
-        """Remove the partial tables of processes that are gone: those whose lock is free."""
+        """Remove the partial tables of processes that are gone: those whose lock is free, and that nobody may go on
+        with."""
         for place in self.folder.glob(PARTIAL + "*"):
             if takes_part(place):
                 continue
             with contextlib.suppress(OSError), locked(place / "lock"):
+                if is_left(place):
+                    continue
                 shutil.rmtree(place, ignore_errors=True)
 
 

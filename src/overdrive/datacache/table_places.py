@@ -80,6 +80,11 @@ class TablePlaces:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budgets}")
         for _ in range(_ROUNDS if self._store and key else 0):
             assert self._store is not None and key is not None
+            if (left := self._store.take_over(key, source.filled)) is not None:
+                if self._is_of(source, proof, left.table):
+                    self._store.forget_unused()
+                    return left.table, left
+                left.abandon()
             partial = self._store.partial(key, proof.layout, count, size, source.filled)
             if partial is not None:
                 self._store.forget_unused()  # a table is begun: last time's are of another data set, or other code
@@ -87,8 +92,7 @@ class TablePlaces:
             if not self._at_once or not fits:
                 partial = self._store.join(key, source.filled)
                 table = partial.table if partial is not None else self._store.open(key)
-                fitting = table is not None and table.layout == proof.layout and table.count == count
-                if table is not None and fitting and still_true(source, table, _LOOKED_AT) is not None:
+                if table is not None and self._is_of(source, proof, table):
                     return table, partial
                 if partial is not None:
                     partial.finish([], 0.0)  # no row is ours
@@ -98,3 +102,8 @@ class TablePlaces:
         if not fits:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
         return source.empty_table(proof.layout), None
+
+    def _is_of(self, source: Source, proof: DryRunResult, table: Table) -> bool:
+        """Whether its rows are what the source gives now, as far as some of them show it."""
+        fitting = table.layout == proof.layout and table.count == source.count
+        return fitting and still_true(source, table, _LOOKED_AT) is not None

@@ -42,7 +42,8 @@ class EngineAnswers(Answers):
 
     def called(self, model: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
-        if (why := _unfit(model)) or not self._busy.acquire(blocking=False):
+        served = self._models.get(model)
+        if (why := _unfit(model, served)) or not self._busy.acquire(blocking=False):
             return self._leave(why or BUSY, call, args, kwargs)
         try:
             given = signature(args, kwargs)
@@ -50,7 +51,6 @@ class EngineAnswers(Answers):
                 return self._leave(OF_NO_KIND, call, args, kwargs)
             if torch.is_grad_enabled() and any(each.requires_grad for each in given.tensors):
                 return self._leave("gradients of its inputs are recorded", call, args, kwargs)
-            served = self._models.get(model)
             if served is None:
                 served = self._models[model] = ServedModel(model, self._runtime, self._kept)
             return self.noted(served.answer(given, call, args, kwargs))
@@ -61,7 +61,7 @@ class EngineAnswers(Answers):
         return self.noted(Answer(call(*args, **kwargs), why))
 
 
-def _unfit(model: Any) -> str:
+def _unfit(model: Any, served: ServedModel | None) -> str:
     """Why this call is the model's, whatever it is given; empty where it need not be."""
     if isinstance(model, torch.jit.ScriptModule) or compiled(model):
         return "the program compiles the model itself"
@@ -69,6 +69,6 @@ def _unfit(model: Any) -> str:
         return "autocast is on"
     if traced() or function_modes():
         return "the call is traced or observed"
-    if own_hooks(model):
+    if own_hooks(model) if served is None else served.hooked(model):
         return "the program has hooks on the model"
     return ""

@@ -38,10 +38,11 @@ def exported(
         chance.restore()
     if said:
         raise NoEngine("it prints in its call")
-    if change := state.change():  # by exporting: an LSTM finds other tensors in the place of its weights, say
-        state.put_back()
-        if state.change():
-            raise NoEngine(f"exporting it changes {change}")
+    change = state.change()  # by exporting: an LSTM finds other tensors in the place of its weights, say
+    state.put_back()  # values that are equal, too: modules that set their attributes would be kept before each call
+    if change and state.change():
+        raise NoEngine(f"exporting it changes {change}")
+    state.watch_anew()
     if left := _left_undone(graph):
         raise NoEngine(left)
     return graph

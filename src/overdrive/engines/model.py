@@ -21,6 +21,7 @@ from overdrive.engines.tally import EVERY
 from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import without_graph
 from overdrive.model_state.state import State
+from overdrive.seams.torch.hooks import all_modules_have_hooks, hooks_of
 from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.reads import noting_reads
 
@@ -45,6 +46,7 @@ class ServedModel:
         self._state: State | None = None
         self._weights: Weights | None = None
         self._digest = ""
+        self._hooks: list[dict[int, Any]] = []  # where hooks would be, while the model is what it was
         self._looks = False  # its code has been seen to look at values
         self._changes = 0
         self._engines: dict[tuple[str, Any, int], Proved] = {}
@@ -59,6 +61,12 @@ class ServedModel:
         """Why no engine answers for it, nor for any size of its inputs so far; empty where one does or may."""
         reasons = [each.refused for each in self._engines.values()]
         return self._refused or (reasons[0] if reasons and all(reasons) else "")
+
+    def hooked(self, model: torch.nn.Module) -> bool:
+        """Whether the program has put hooks on it, as far as it is what it was when it was looked at."""
+        if any(self._hooks):
+            self._hooks = hooks_of(model)
+        return all_modules_have_hooks() or any(self._hooks)
 
     def answer(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Answer:
         """The call's result, by an engine or by the model; an error of the model's own call passes."""
@@ -104,6 +112,7 @@ class ServedModel:
 
     def _look(self, model: torch.nn.Module) -> bool:
         self._state = State([model])
+        self._hooks = hooks_of(model)
         reach = self._state.reach
         self._seen.clear()
         self._sizes.clear()
@@ -167,7 +176,7 @@ class ServedModel:
             self._copies += 1
             engine, proved = self._builder.built(made, self._state, examples, wanted)
             if engine and wanted and not proved.refused:
-                wide = Wide.of(engine, made.given, wanted)
+                wide = Wide.of(engine, made.given, wanted, proved.tally)
                 self._wide.setdefault(self._place(made.given)[::2], []).append(wide)
             if not proved.refused:
                 break

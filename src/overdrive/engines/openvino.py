@@ -111,11 +111,11 @@ class OpenVino:
         one = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads)}
         settings = {"INFERENCE_PRECISION_HINT": hint, **mode, **one, "ENABLE_CPU_PINNING": "NO"}
         compiled = ov.Core().compile_model(model, "CPU", settings)
-        request = compiled.create_infer_request()
+        request, outputs = compiled.create_infer_request(), compiled.outputs
 
         def answer(given: Sequence[Array]) -> list[Array]:
             results = request.infer(list(given), share_inputs=True, share_outputs=False)
-            return [results[port] for port in compiled.outputs]
+            return [results[port] for port in outputs]
 
         return answer
 

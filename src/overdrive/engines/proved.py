@@ -31,17 +31,20 @@ class Proved:
         self._refused = refused
         self._narrow = narrow
         self._compared = 0
-        self._tally = tally or Tally()
+        self.tally = tally or Tally()
         self._engine = engine
         self._spec = spec
         self._constants = leaves
+        self._bare = spec is not None and spec.is_leaf()  # its result is a tensor, and nothing else
         self._forms = [(each.shape, each.dtype, each.stride()) for each in tensors]
 
     def due(self, every: int) -> bool:
         """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
-        return self._compared < COMPARED or self._tally.due(every)
+        return self._compared < COMPARED or self.tally.due(every)
 
     def answer(self, given: Signature) -> Any:
+        if self._bare:
+            return self._results(given)[0]
         made = iter(self._results(given))
         return tree_unflatten([next(made) if each is _TENSOR else each for each in self._constants], self._spec)
 
@@ -58,13 +61,13 @@ class Proved:
 
     @property
     def refused(self) -> str:
-        return self._refused or self._tally.refused
+        return self._refused or self.tally.refused
 
     def _refuse(self, why: str) -> None:
         """An engine that has answered is believed for no size any more."""
         self._refused = why
         if self._compared >= COMPARED:
-            self._tally.refused = why
+            self.tally.refused = why
 
     def _results(self, given: Signature) -> list[torch.Tensor]:
         assert self._engine is not None

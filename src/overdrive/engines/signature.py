@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ NUMERIC = (
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 )
 _PLAIN = (bool, int, float, str, type(None))
+_FLAT = frozenset((torch.Tensor, torch.nn.Parameter, *_PLAIN))
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Signature:
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None:
     """None where something is given that no engine takes: other objects, sparse tensors, those on a GPU."""
-    leaves, spec = tree_flatten((args, kwargs))
+    leaves, spec = _flat(args, kwargs)
     kinds: list[Any] = [spec]
     form: list[Any] = [spec]
     tensors = []
@@ -45,6 +47,13 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
         else:
             return None
     return Signature(tuple(kinds), tuple(tensors), tuple(form)) if tensors else None
+
+
+def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], Any]:
+    """What is given, and how it is put together: quickly where nothing is."""
+    if not kwargs and all(type(each) in _FLAT for each in args):
+        return args, len(args)
+    return tree_flatten((args, kwargs))
 
 
 def takes(tensor: torch.Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,11 +52,11 @@ class Wide:
     form: Any
     sizes: Sequence[Sequence[int]]  # that it was built from
     places: frozenset[Place]  # where there may be others
-    tally: Tally = field(default_factory=Tally)
+    tally: Tally
 
     @classmethod
-    def of(cls, engine: Engine, given: Signature, places: Sequence[Place]) -> Wide:
-        return cls(engine, given.form, [each.shape for each in given.tensors], frozenset(places))
+    def of(cls, engine: Engine, given: Signature, places: Sequence[Place], tally: Tally) -> Wide:
+        return cls(engine, given.form, [each.shape for each in given.tensors], frozenset(places), tally)
 
     def fits(self, given: Signature) -> bool:
         return given.form == self.form and all(

@@ -1,7 +1,7 @@
 """Whether what a model's tensors hold is what it was, whoever wrote to them and in whatever way.
 
 PyTorch's own count of writes does not see those through `.data` or `numpy()`. So the kernel is asked whether the pages
-were written to, where it knows (see `datacache.written_pages`); small tensors, and all where it does not, are compared.
+were written to, where it knows (see `changes.written_pages`); small tensors, and all where it does not, are compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from overdrive.changes.array_content import ArrayContent
+from overdrive.changes.array_content import Contents
 from overdrive.seams.torch.internals import storage_id
 
 
@@ -21,28 +21,30 @@ class Weights:
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._tensors = list({id(each): each for each in tensors}.values())
-        self._forms = [_form(each) for each in self._tensors]
+        # Of memory of their own, which lives as long as this.
         self._memories = [_bytes_of(each) for each in {storage_id(each): each for each in self._tensors}.values()]
-        self._contents = [ArrayContent(each) for each in self._memories]
+        self._forms = self._forms_now()
+        self._contents = Contents(self._memories)
 
     def changed(self) -> bool:
         """Whether any was written to, or has another memory, shape or stride. Some microseconds for each."""
-        if any(_form(each) != form for each, form in zip(self._tensors, self._forms, strict=True)):
-            return True
-        return any(each.changed() for each in self._contents)
+        return self._forms_now() != self._forms or self._contents.changed()
+
+    def _forms_now(self) -> list[Any]:
+        """Where they lie and how, by calls that run no code of Python's."""
+        return [list(map(of, self._tensors)) for of in (_PLACE, _SHAPE, _STRIDES)]
 
     def digest(self) -> str:
         """sha256 of all that they hold, whatever memory it lies in."""
         digest = hashlib.sha256()
-        for tensor, form in zip(self._tensors, self._forms, strict=True):
-            digest.update(repr((tensor.dtype, *form[1:])).encode())
+        for each in self._tensors:
+            digest.update(repr((each.dtype, each.storage_offset(), each.shape, each.stride())).encode())
         for memory in self._memories:
             digest.update(memory)
         return digest.hexdigest()
 
 
-def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+_PLACE, _SHAPE, _STRIDES = torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:

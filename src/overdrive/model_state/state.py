@@ -30,7 +30,7 @@ class State:
         self._saved = _Held(self.reach)
         # Nearly all are empty (those for hooks): that they still are takes 10 ns each.
         self._empty = [each for each in self.reach.containers if type(each) in _BUILT_IN and not each]
-        self._watch = _watching(self.reach, {id(each) for each in self._empty})
+        self.watch_anew()
         self._renewals = 0
 
     def changed(self) -> bool:
@@ -41,7 +41,7 @@ class State:
             return True
         if self._renewals < _MOST_RENEWALS:  # what was set to an equal number is not to be looked into each time
             self._renewals += 1
-            self._watch = _watching(self.reach, {id(each) for each in self._empty})
+            self.watch_anew()
         return False
 
     def change(self) -> str:
@@ -50,6 +50,10 @@ class State:
 
     def put_back(self) -> None:
         self._saved.put()
+
+    def watch_anew(self) -> None:
+        """After much was put back, say, which is a change, too: each look would go into it."""
+        self._watch = _watching(self.reach, {id(each) for each in self._empty})
 
     @contextmanager
     def as_it_was(self) -> Iterator[None]:

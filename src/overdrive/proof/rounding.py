@@ -154,8 +154,10 @@ class RoundingProof:
         return min(2 * STATES, max(_FEWEST_CALLS, int(_FP64_SECONDS / max(seconds, 1e-6))))
 
     def _events(self, plain: TrialSpec, steps: int) -> tuple[int, ...]:
-        """Steps in which something rare happens, by a plain run, where that is quick. It may tell later on what the
-        model made itself."""
+        """Steps in which something rare happens, by a log that is there, or else by a plain run, where that is quick,
+        which may tell later on what the model made itself."""
+        if self._runs.seen:
+            return events_in(self._runs.seen)
         if not self._is_quick(steps):
             return ()
         perturbed = self._runs.perturbed(plain)

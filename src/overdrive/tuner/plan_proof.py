@@ -145,10 +145,10 @@ class PlanProof:
             case Contract.OPEN:
                 return OPEN
         # A look that tells is worth more than a fourth pair of processes.
-        deadline, latest = schedule.confirmation_begins(), schedule.shortest_confirmation_begins()
+        deadline, latest = schedule.seeds_end(), schedule.shortest_confirmation_begins()
         if found.confirms_itself():
-            deadline = latest = schedule.deadline
-        return self._prover.statistical(found.quick_plain(), best, deadline - schedule.rest_seconds(), latest=latest)
+            deadline, latest = schedule.deadline - schedule.rest_seconds(), schedule.deadline
+        return self._prover.statistical(found.quick_plain(), best, deadline, latest=latest)
 
     def _to_act(self, level: Contract) -> list[str]:
         """What a proof at this level is about, and was not left out beside the others in the last duel already."""

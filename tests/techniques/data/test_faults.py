@@ -117,6 +117,15 @@ def test_pictures_changed_between_runs_are_read_anew(pictures: Path, filling: st
         assert seen_of(DataLoader(Pictures(pictures), 4)) == second != first
 
 
+def test_what_was_left_unfinished_of_pictures_that_changed_is_not_gone_on_with(pictures: Path) -> None:
+    with Session([("sample_cache", {})]):
+        seen_of(DataLoader(Pictures(pictures), 4), epochs=1, most=3)
+    (pictures / "01.png").write_bytes((pictures / "20.png").read_bytes())
+    second = seen_of(DataLoader(Pictures(pictures), 4))
+    with Session([("sample_cache", {})]):
+        assert seen_of(DataLoader(Pictures(pictures), 4)) == second
+
+
 @pytest.mark.fault(13)
 def test_the_disk_fills_up(pictures: Path, filling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are taken before the first sample is written, so it is then, or at the end, that none are left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -557,6 +558,24 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch, filling: str) 
 
 def tables(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
+
+
+def test_what_a_run_left_unfinished_the_next_goes_on_with(folder: Path) -> None:
+    """A tune's trials end after some steps: each read the first samples of a large data set again."""
+
+    def make() -> Any:
+        return DataLoader(Images(), 8)
+
+    for batches in (2, 1, 3):
+        with Run():
+            list(itertools.islice(make(), batches))
+    (left,) = tables(folder)
+    assert left.startswith("partial") and not list((folder / left).glob("writes-*"))
+    with Run() as run:
+        next(iter(make()))
+    assert run.kept[0].table.missing == COUNT - 24
+    plain, kept, run = both(make)
+    assert plain == kept and not run.left_out and tables(folder) == [left.removeprefix("partial-")]
 
 
 def test_a_second_run_finds_the_samples_of_the_first(folder: Path) -> None:

@@ -20,7 +20,16 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 def own_hooks(model: torch.nn.Module) -> bool:
     """Whether the program has put hooks on modules of this model, or on all, which see every call of them."""
-    return all_modules_have_hooks() or any(map(has_hooks, modules_of(model)))
+    return all_modules_have_hooks() or any(hooks_of(model))
+
+
+def hooks_of(model: torch.nn.Module) -> list[dict[int, Any]]:
+    """Where the modules of this model have their hooks, empty or not."""
+    return [
+        hooks
+        for each in modules_of(model)
+        for hooks in (each._forward_hooks, each._forward_pre_hooks, each._backward_hooks, each._backward_pre_hooks)
+    ]
 
 
 def all_modules_have_hooks() -> bool:

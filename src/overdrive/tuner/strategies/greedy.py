@@ -181,9 +181,11 @@ class Greedy:
         )  # of equal worth the strictest, as `Contract` has them
 
     def _bring_forward(self) -> None:
-        """What promises more than the next group, and could not be tried any more after that, comes before it."""
+        """What promises more than the next group, and could not be tried any more after that, comes before it; so does
+        what would be proved together with it."""
         first, *later = self._groups
-        if pressed := [each for each in later if self._worth.pushes_out(first, each)]:
+        pressed = [each for each in later if self._worth.pushes_out(first, each) or self._worth.proves(each, first)]
+        if pressed:
             best = max(pressed, key=lambda each: each.promise)
             self._groups.sort(key=lambda each: each is not best)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from overdrive.core.contract import Contract
+from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.techniques.catalogue import conflict
 from overdrive.techniques.technique import Technique
 from overdrive.tuner.findings import Findings
@@ -85,6 +87,14 @@ class Worth:
             return False
         start = then.usual_start + self.seconds(first)
         return not self._schedule.time_for_another(start, then.contract, then.promise)
+
+    def proves(self, first: Candidate, then: Candidate) -> bool:
+        """Whether the proof of the first, by seeds, is to be that of the other, too, which needs none then."""
+        if first.contract is not Contract.STATISTICAL or then.contract is not Contract.ROUNDING:
+            return False
+        if self._found.loosest() is Contract.STATISTICAL or first.promise < LEAST_GAIN or self.is_in_vain(first):
+            return False
+        return self._schedule.time_to_be_joined(first.promise, then.contract)
 
     def seconds(self, candidate: Candidate) -> float:
         """That it takes until it is adopted."""
