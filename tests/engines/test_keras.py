@@ -408,11 +408,17 @@ def test_one_that_turns_wrong_is_caught_later() -> None:
         assert not served.answered(_called, X) and "another one" in served.answers.told()
 
 
+def _as_in_a_new_process() -> Any:
+    """Layers have the names that the first ones have."""
+    keras.utils.clear_session()
+    return network()
+
+
 def test_the_second_run_takes_what_the_first_has_built() -> None:
     def run(change: Callable[[Any], Any] = lambda model: None, **other: Any) -> tuple[int, int]:
         runtime = Frozen()
         vars(runtime).update(other)
-        with Served(network(), runtime) as served:
+        with Served(_as_in_a_new_process(), runtime) as served:
             change(served.model)
             served.warm(_called, X)
         return runtime.built, runtime.loaded_again
@@ -428,7 +434,7 @@ def test_the_second_run_takes_what_the_first_has_built() -> None:
 
 
 def test_a_kept_engine_that_answers_otherwise_is_built_anew() -> None:
-    with Served(network()) as served:
+    with Served(_as_in_a_new_process()) as served:
         served.warm(_called, X)
 
     class Turned(Frozen):
@@ -440,7 +446,7 @@ def test_a_kept_engine_that_answers_otherwise_is_built_anew() -> None:
             self._spoilt = lambda y: y
             return super().of_tensorflow(*given)
 
-    with Served(network(), Turned()) as served:
+    with Served(_as_in_a_new_process(), Turned()) as served:
         served.warm(_called, X)
     assert (served.runtime.built, served.runtime.loaded_again) == (1, 1)
 
