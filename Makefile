@@ -50,8 +50,10 @@ test-quick: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(QUICK:%=tests/%)
 
 # What needs TensorFlow and Keras, which are installed (2 GB): about 15 minutes on 2 cores.
-KERAS := worker/keras seams/keras techniques/test_keras.py techniques/inference/test_direct_predict.py \
-	techniques/inference/test_graph_call.py insight/profile/test_keras.py test_keras_programs.py ranks/test_keras.py
+# With `make test-engines` before it OpenVINO answers, too.
+KERAS := worker/keras seams/keras techniques/test_keras.py techniques/inference/test_direct_predict.py engines/test_keras.py \
+	techniques/inference/test_graph_call.py techniques/inference/test_keras_engines.py insight/profile/test_keras.py \
+	test_keras_programs.py ranks/test_keras.py
 test-keras: $(VENV)/.keras
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(KERAS:%=tests/%)
 

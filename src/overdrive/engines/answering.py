@@ -12,88 +12,53 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from overdrive.core.progress import log
+from overdrive.engines.answers import BUSY, OF_NO_KIND, Answer, Answers
 from overdrive.engines.kept import KeptEngines
-from overdrive.engines.model import Answer, ServedModel
+from overdrive.engines.model import ServedModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import signature
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.tracing import compiled, traced
 
-_TELLING = 8  # calls, after which a program has called all of its models
 
-
-class EngineAnswers:
-    """All of one session, by one library.
-
-    Attributes:
-        answered: calls that an engine answered.
-        left: those that it left to the model, by reason.
-    """
+class EngineAnswers(Answers):
+    """All of one session, by one library."""
 
     def __init__(self, runtime: Runtime, name: str) -> None:
-        self.answered = 0
-        self.left: Counter[str] = Counter()
+        super().__init__(name)
         self._runtime = runtime
-        self._name = name
         self._kept = KeptEngines()
         self._models: weakref.WeakKeyDictionary[Any, ServedModel] = weakref.WeakKeyDictionary()
         self._busy = threading.Lock()  # an engine's memory is that of one call at a time
 
-    def told(self) -> str:
-        """How often it answered, and why not more often, for people."""
-        calls = self.answered + self.left.total()
-        said = f"{self._name} answered {self.answered:,} of {calls:,} calls"
-        most = self.left.most_common(3)
-        return said + (
-            f"; the model itself the others: {', '.join(f'{why} ({n:,})' for why, n in most)}" if most else ""
-        )
+    def refusals(self) -> Sequence[str]:
+        return [each.refused for each in self._models.values()]
 
-    def in_vain(self) -> str:
-        """Why it has answered nothing and will not, in words; empty where it may yet."""
-        if self.answered or self.left.total() < _TELLING:
-            return ""
-        reasons = [each.refused for each in self._models.values()]
-        if not reasons and len(self.left) == 1:  # no call was of a kind that is looked at more closely
-            return next(iter(self.left))
-        return reasons[0] if reasons and all(reasons) else ""
-
-    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def called(self, model: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
         served = self._models.get(model)
         if (why := _unfit(model, served)) or not self._busy.acquire(blocking=False):
-            return self._leave(why or "another thread is being answered", call, args, kwargs)
+            return self._leave(why or BUSY, call, args, kwargs)
         try:
             given = signature(args, kwargs)
             if given is None:
-                return self._leave("an input of a kind that no engine takes", call, args, kwargs)
+                return self._leave(OF_NO_KIND, call, args, kwargs)
             if torch.is_grad_enabled() and any(each.requires_grad for each in given.tensors):
                 return self._leave("gradients of its inputs are recorded", call, args, kwargs)
             if served is None:
                 served = self._models[model] = ServedModel(model, self._runtime, self._kept)
-            return self._noted(served.answer(given, call, args, kwargs))
+            return self.noted(served.answer(given, call, args, kwargs))
         finally:
             self._busy.release()
 
-    def _noted(self, answer: Answer) -> Any:
-        if answer.left:
-            if answer.left not in self.left:
-                log.info("%s leaves a call to the model: %s", self._name, answer.left)
-            self.left[answer.left] += 1
-        else:
-            self.answered += 1
-        return answer.result
-
     def _leave(self, why: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self.left[why] += 1
-        return call(*args, **kwargs)
+        return self.noted(Answer(call(*args, **kwargs), why))
 
 
 def _unfit(model: Any, served: ServedModel | None) -> str:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten
 
-from overdrive.engines.exported import NoEngine, exported, share_memory
+from overdrive.engines.exported import exported, share_memory
 from overdrive.engines.identity import identity
 from overdrive.engines.kept import KeptEngines
-from overdrive.engines.proved import Proved, Tally, plain_of
-from overdrive.engines.runtime import Array, Engine, Place, Runtime
+from overdrive.engines.proved import Proved, plain_of
+from overdrive.engines.runtime import Array, Engine, NoEngine, Place, Runtime, said_nowhere
 from overdrive.engines.signature import NUMERIC, Signature
 from overdrive.engines.sizes import Wide, as_exported, vary
-from overdrive.model_state.quiet import quiet
+from overdrive.engines.tally import Tally
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
 
@@ -82,7 +81,7 @@ class Builder:
             graph = exported(call.model, call.args, call.kwargs, state, dynamic)
             if places and not vary(graph, places):
                 raise NoEngine("its sizes are constants of the exported graph")
-            with _said_nowhere():
+            with said_nowhere():
                 made = self._runtime.converted(graph, examples, places)
                 engine, proved = self._compared(made, call)
                 if key and not proved.refused:
@@ -110,7 +109,7 @@ class Builder:
         parts = self._kept.take(key)
         if parts is None:
             return None
-        with contextlib.suppress(Exception), _said_nowhere():
+        with contextlib.suppress(Exception), said_nowhere():
             engine, proved = self._compared(self._runtime.loaded(parts), call)
             if not proved.refused:
                 return engine, proved
@@ -121,11 +120,3 @@ class Builder:
 def refused(why: str) -> Proved:
     """No engine, for good."""
     return Proved(None, None, [], [], why)
-
-
-@contextlib.contextmanager
-def _said_nowhere() -> Iterator[None]:
-    """What a library prints or warns of is no line of the program's."""
-    with warnings.catch_warnings(), quiet():
-        warnings.simplefilter("ignore")
-        yield

@@ -9,13 +9,10 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
+from overdrive.engines.runtime import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
-
-
-class NoEngine(Exception):
-    """There can be none for this model, or for these calls; the message is the reason, for people."""
 
 
 def exported(

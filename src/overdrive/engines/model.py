@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from overdrive.core.rng import States
+from overdrive.engines.answers import BY_BOTH, CHANGED, CHANGES_ALWAYS, GATHERED, NEW, Answer
 from overdrive.engines.building import Builder, Call
+from overdrive.engines.gathering import Gathering
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, array_of
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature
 from overdrive.engines.sizes import Sizes, Wide
+from overdrive.engines.tally import EVERY
 from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import without_graph
 from overdrive.model_state.state import State
@@ -24,23 +26,12 @@ from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
-# Afterwards both make the 32nd, 64th, … of its answers and each of so many; more where the model's own code looks at
-# values (whether a mask hides anything, say), and exports another way for all of them.
-_EVERY, _EVERY_OF_A_LOOKER = 512, 16
+# More answers are made by both where the model's own code looks at values (whether a mask hides anything, say), and
+# exports another way for all of them.
+_EVERY_OF_A_LOOKER = 16
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
 _MOST_SIZES = 1024  # that engines answer for
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
-_MOST_GATHERED = 256 << 20  # bytes of the inputs that an engine is calibrated by
-# Of large batches fewer calls are enough for its ranges. Of pictures of 224 x 224 a call of 16 takes half a second.
-_FEWEST_GATHERED, _ROWS_GATHERED = 4, 128
-
-BY_BOTH = "made by both and compared"
-
-
-@dataclass(frozen=True)
-class Answer:
-    result: Any
-    left: str = ""  # why the model itself was called; empty where the engine answered
 
 
 class ServedModel:
@@ -63,8 +54,7 @@ class ServedModel:
         self._copies = 0  # engines that were built
         self._sizes: dict[Any, Sizes] = {}  # by form, since the model last changed
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
-        # Inputs that engines are calibrated by, by signature.
-        self._gathered: dict[Any, list[list[Any]]] = {}
+        self._gathered = Gathering(runtime.calibrating)
 
     @property
     def refused(self) -> str:
@@ -82,13 +72,13 @@ class ServedModel:
         """The call's result, by an engine or by the model; an error of the model's own call passes."""
         model = self._model()
         if model is None or self._refused or not self._holds(model):
-            return Answer(call(*args, **kwargs), self._refused or "the model was changed")
+            return Answer(call(*args, **kwargs), self._refused or CHANGED)
         engine = self._engines.get(self._place(given))
         if engine is None:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(call(*args, **kwargs), engine.refused)
-        if engine.due(_EVERY_OF_A_LOOKER if self._looks else _EVERY):
+        if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY):
             result = call(*args, **kwargs)
             engine.compare(result, given)
             return Answer(result, engine.refused or BY_BOTH)
@@ -111,7 +101,7 @@ class ServedModel:
         else:
             return True
         if self._changes > _MOST_CHANGES:
-            self._refused = "the model changes from call to call"
+            self._refused = CHANGES_ALWAYS
             self._forget()
         return False
 
@@ -126,7 +116,7 @@ class ServedModel:
         reach = self._state.reach
         self._seen.clear()
         self._sizes.clear()
-        self._gathered.clear()
+        self._gathered.forget()
         if reach.hidden or reach.outward:
             self._refused = f"the model's code can reach {reach.hidden or reach.outward}"
             return False
@@ -161,9 +151,9 @@ class ServedModel:
             sizes.note(given)
         result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
         if self._refused or (seen < _BUILT_AT and not first and not wide):
-            return Answer(result, self._refused or "a shape of inputs that is new")
-        if not self._has_gathered(given):
-            return Answer(result, "its inputs were gathered, for the ranges of values in the model")
+            return Answer(result, self._refused or NEW)
+        if not self._gathered.enough(given.key, [array_of(each) for each in given.tensors]):
+            return Answer(result, GATHERED)
         made = Call(model, given, args, kwargs, result)
         proved = self._builder.reused(wide, made) if wide else self._built(made, sizes)
         if wide and proved.refused:  # what holds for one size need not for the next: each has its own from now on
@@ -180,7 +170,7 @@ class ServedModel:
     def _built(self, made: Call, sizes: Sizes) -> Proved:
         """For this call's sizes, and for all that may come where many have come."""
         assert self._state is not None
-        examples = self._gathered.pop(made.given.key, None) or [[array_of(each) for each in made.given.tensors]]
+        examples = self._gathered.taken(made.given.key, [array_of(each) for each in made.given.tensors])
         places = () if self._runtime.calibrating else sizes.varying(made.given)
         for wanted in (places, ()) if places else ((),):
             self._copies += 1
@@ -192,17 +182,6 @@ class ServedModel:
                 break
             sizes.stiff = True
         return proved
-
-    def _has_gathered(self, given: Signature) -> bool:
-        """Whether so many calls of this signature were seen as an engine is calibrated by; this one is counted."""
-        if not self._runtime.calibrating:
-            return True
-        gathered = self._gathered.setdefault(given.key, [])
-        gathered.append([array_of(each).copy() for each in given.tensors])
-        size = sum(each.nbytes for each in gathered[-1]) * (len(gathered) + 1)
-        rows = sum(max((len(each) for each in call if each.ndim), default=1) for call in gathered)
-        enough = len(gathered) >= _FEWEST_GATHERED and rows >= _ROWS_GATHERED
-        return enough or len(gathered) >= self._runtime.calibrating or size > _MOST_GATHERED
 
     def _watched(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The model's own call; what it does besides computing leaves the model alone for good."""

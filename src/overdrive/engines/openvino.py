@@ -1,6 +1,7 @@
 """OpenVINO on the CPU, in fp32, bf16 or int8.
 
 Sources: https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-pytorch.html,
+https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-tensorflow.html,
 https://docs.openvino.ai/2026/openvino-workflow/model-optimization-guide/quantizing-models-post-training.html
 """
 
@@ -16,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from overdrive.core.installing import pip_install
-from overdrive.engines.runtime import Array, Engine, Place, unlogged, versions_of
+from overdrive.engines.runtime import Array, Engine, NoEngine, Place, unlogged, versions_of
 
 _TELEMETRY = "openvino_telemetry"
 _CALIBRATING = 16  # calls: NNCF's own default is 300 samples, which some batches are
@@ -59,11 +60,30 @@ class OpenVino:
         sizes = [list(given.shape) for given in examples[-1]]
         for number, dim in places:
             sizes[number][dim] = -1
-        model = converted(graph, sizes)
-        if self.precision == "int8":
-            with _telling_nobody(), unlogged():
-                model = _quantised(model, examples)
-        return model
+        return self._in_its_precision(converted(graph, sizes), examples)
+
+    def of_tensorflow(self, function: Any, inputs: Sequence[str], examples: Sequence[Sequence[Array]]) -> Any:
+        with _telling_nobody(), unlogged():
+            import openvino as ov
+
+            # Weights that it shares are read where the program's own variables lie.
+            model = ov.convert_model(function, share_weights=False)
+        places = self.places(model, inputs, ())[0]
+        return self._in_its_precision(model, [[each[place] for place in places] for each in examples])
+
+    def places(self, model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[list[int], list[int]]:
+        if len(model.inputs) != len(inputs):
+            raise NoEngine("it does not read all that it is given")
+        given = [_place(port.names, inputs) for port in model.inputs]
+        made = [port.names for port in model.outputs]
+        # Outputs of equal value are one, with the names of all.
+        return given, [next(place for place, names in enumerate(made) if name in names) for name in outputs]
+
+    def _in_its_precision(self, model: Any, examples: Sequence[Sequence[Array]]) -> Any:
+        if self.precision != "int8":
+            return model
+        with _telling_nobody(), unlogged():
+            return _quantised(model, examples)
 
     def saved(self, model: Any) -> Mapping[str, bytes]:
         """OpenVINO's IR: a text about the graph, and the weights as they are. Not what it compiles of that, which it
@@ -98,6 +118,10 @@ class OpenVino:
             return [results[port] for port in outputs]
 
         return answer
+
+
+def _place(names: set[str], known: Sequence[str]) -> int:
+    return next(place for place, name in enumerate(known) if name in names)
 
 
 def _quantised(model: Any, examples: Sequence[Sequence[Array]]) -> Any:

@@ -8,32 +8,10 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from overdrive.engines import closeness
 from overdrive.engines.runtime import Engine
 from overdrive.engines.signature import Signature
-
-_COMPARED = 2  # calls that both make before the engine answers by itself
-# Answers until the next such call, then twice as many, and so on. From the first on, half of the calls of a duel were
-# made by both, of a ResNet-18 of 0.4 s a call: OpenVINO, 1.59x, came out at 1.02x [0.68, 1.54].
-_AGAIN = 32
-# The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5, a wrong formula to
-# more.
-_CLOSE = 1e-4
-_CLOSE_EACH = 1e-2  # any single element's
-_CLOSE_NARROW = 0.3  # in fewer bits, where a plan's proof says how much is lost: what is worse is no rounding at all
-
-
-class Tally:
-    """Of an engine's answers, for all sizes that it answers for. `refused`: why it answers for none any more."""
-
-    def __init__(self) -> None:
-        self.refused = ""
-        self._answers = 0
-
-    def due(self, every: int) -> bool:
-        """Whether the model gives the next one too: the 32nd, 64th, … and each of so many."""
-        self._answers += 1
-        doubled = self._answers >= _AGAIN and self._answers & (self._answers - 1) == 0
-        return doubled or self._answers % every == 0
+from overdrive.engines.tally import COMPARED, Tally
 
 
 class Proved:
@@ -62,7 +40,7 @@ class Proved:
 
     def due(self, every: int) -> bool:
         """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
-        return self._compared < _COMPARED or self.tally.due(every)
+        return self._compared < COMPARED or self.tally.due(every)
 
     def answer(self, given: Signature) -> Any:
         if self._bare:
@@ -88,7 +66,7 @@ class Proved:
     def _refuse(self, why: str) -> None:
         """An engine that has answered is believed for no size any more."""
         self._refused = why
-        if self._compared >= _COMPARED:
+        if self._compared >= COMPARED:
             self.tally.refused = why
 
     def _results(self, given: Signature) -> list[torch.Tensor]:
@@ -119,23 +97,5 @@ def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
 
 
 def close(one: torch.Tensor, other: torch.Tensor, narrow: bool = False) -> bool:
-    """Whether they differ by rounding. Where the model's has no finite number, the engine's has the same there.
-
-    Args:
-        narrow: of an engine in fewer bits, whose labels fall another way now and then: they are the proof's.
-    """
-    if not one.is_floating_point():
-        return narrow or torch.equal(one, other)
-    mine, its = one.detach().double(), other.double()
-    finite = mine.isfinite()
-    if not torch.equal(finite, its.isfinite()) or not torch.equal(
-        mine[~finite].nan_to_num(), its[~finite].nan_to_num()
-    ):
-        return False
-    if not bool(finite.any()):
-        return True
-    errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
-    error = errors.square().mean().sqrt()
-    if narrow:
-        return bool(error <= _CLOSE_NARROW * size)
-    return bool(error <= _CLOSE * size) and bool(errors.abs().max() <= _CLOSE_EACH * size)
+    """Whether they differ by rounding (see `closeness`); `one` is the model's."""
+    return closeness.close(array_of(one), array_of(other), narrow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -10,11 +11,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from overdrive.model_state.quiet import quiet
+
 Array = np.ndarray[Any, Any]
 Place = tuple[int, int]  # an input, and a dimension of it
 # Of one signature, or of several that differ in sizes: given its inputs, the results in order, in memory of their own.
 # Called by one thread at a time.
 Engine = Callable[[Sequence[Array]], Sequence[Array]]
+
+
+class NoEngine(Exception):
+    """There can be none for this model, or for these calls; the message is the reason, for people."""
 
 
 class Runtime(Protocol):
@@ -62,6 +69,27 @@ def versions_of(packages: Sequence[str]) -> str:
     return ", ".join(f"{name} {metadata.version(name)}" for name in packages)
 
 
+class OfTensorFlow(Runtime, Protocol):
+    """... that takes graphs of TensorFlow, too."""
+
+    def of_tensorflow(self, function: Any, inputs: Sequence[str], examples: Sequence[Sequence[Array]]) -> Any:
+        """The library's own model of a concrete function, with weights in memory of its own.
+
+        Args:
+            inputs: the names of its inputs, in the order in which the examples have them.
+
+        Raises:
+            NoEngine: it reads not all of them.
+        """
+
+    def places(self, model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Which of these inputs each of the model's own is, and at which of its results each of these outputs is.
+
+        Raises:
+            NoEngine: they are not there.
+        """
+
+
 @contextmanager
 def unlogged() -> Iterator[None]:
     """What the libraries tell of their work is no line of the program's."""
@@ -71,3 +99,11 @@ def unlogged() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def said_nowhere() -> Iterator[None]:
+    """What a library prints or warns of is no line of the program's."""
+    with warnings.catch_warnings(), quiet():
+        warnings.simplefilter("ignore")
+        yield

@@ -5,46 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.engines.runtime import Runtime
+from overdrive.engines.runtime import OfTensorFlow, Runtime
 
 if TYPE_CHECKING:
     from overdrive.core.facts import Facts
-    from overdrive.engines.answering import EngineAnswers
+    from overdrive.engines.answers import Answers
 
 
 def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
     """Why engines of this library cannot help here, or None."""
     if facts.device != "cpu":
         return "the model is on the GPU"
+    if facts.framework == "keras":  # what Keras compiles of its own accord lies around the call that is answered
+        return runtime.missing() if facts.backend in ("", "tensorflow") else f"Keras runs on {facts.backend} here"
     if facts.own_compile:
         return "the program compiles its model itself"
     return runtime.missing()
 
 
 class Answering:
-    """What a technique subscribes, and keeps as the notes of its handle.
+    """What a technique subscribes, and keeps as the notes of its handle."""
 
-    Attributes:
-        answers: None before the model's first call.
-    """
-
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        self.answers: EngineAnswers | None = None
+    def __init__(self, runtime: Runtime, name: str, of_keras: OfTensorFlow | None = None) -> None:
+        """`of_keras`: answers calls of Keras's models on TensorFlow; without it these are left alone."""
+        self._answers: dict[str, Answers] = {}  # by framework; none before a model's first call
         self._runtime = runtime
+        self._of_keras = of_keras
         self._name = name
+
+    @property
+    def answers(self) -> Answers | None:
+        """Those of the framework whose model was called first; None before that."""
+        return next(iter(self._answers.values()), None)
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
-        if self.answers is None:
+        if "torch" not in self._answers:
             from overdrive.engines.answering import EngineAnswers
 
-            self.answers = EngineAnswers(self._runtime, self._name)
-        return self.answers.called(model, call, *args, **kwargs)
+            self._answers["torch"] = EngineAnswers(self._runtime, self._name)
+        return self._answers["torch"].called(model, call, *args, **kwargs)
+
+    def answer_called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A subscriber of the seam of that name."""
+        if self._of_keras is None:
+            return call(*args, **kwargs)
+        if "keras" not in self._answers:
+            from overdrive.engines.keras.answering import KerasAnswers
+            from overdrive.engines.keras.engine import Engines
+
+            self._answers["keras"] = KerasAnswers(Engines(self._of_keras), self._name)
+        return self._answers["keras"].called(subject, call, *args, **kwargs)
 
     def in_vain(self) -> str:
         """Why no engine will answer, in words; empty where one may."""
-        return self.answers.in_vain() if self.answers else ""
+        reasons = [each.in_vain() for each in self._answers.values()]
+        return reasons[0] if reasons and all(reasons) else ""
 
     def told(self) -> str:
         """How often it answered, for people."""
-        return self.answers.told() if self.answers else f"{self._name} was not asked: no model was called"
+        said = "; ".join(each.told() for each in self._answers.values())
+        return said or f"{self._name} was not asked: no model was called"

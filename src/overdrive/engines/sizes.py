@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from overdrive.engines.proved import Tally
 from overdrive.engines.runtime import Engine, Place
 from overdrive.engines.signature import Signature
+from overdrive.engines.tally import Tally
 
 _OWN = 4  # sizes that have an engine each: one that is built for a size is faster than one for all
 

@@ -15,6 +15,7 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "JAX's tracer": ("_trace",),
     "TensorFlow's context": ("_initialized",),
     "function of TensorFlow": ("_clone",),
+    "tensor of TensorFlow": ("_numpy",),
 }
 # Those that techniques ask for themselves.
 OF_DATA: dict[str, tuple[str, ...]] = {

@@ -45,6 +45,8 @@ def thing_of(kind: str) -> Any:
             return import_module("tensorflow.python.eager.context").context()
         case "function of TensorFlow":
             return pytest.importorskip("tensorflow").function(lambda: None)
+        case "tensor of TensorFlow":
+            return pytest.importorskip("tensorflow").constant(1.0)
         case "mapped data set":
             return pytest.importorskip("tensorflow").data.Dataset.range(2).map(lambda number: number)
     return import_module("keras.src.trainers.data_adapters.array_data_adapter").ArrayDataAdapter(np.ones((2, 2)))

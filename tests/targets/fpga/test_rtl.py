@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from overdrive.core.installing import pip_install_extra
-from overdrive.engines.exported import NoEngine
+from overdrive.engines.runtime import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.targets.fpga import logic, rtl
 from overdrive.targets.fpga.graph import Fixed

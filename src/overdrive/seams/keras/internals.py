@@ -112,3 +112,17 @@ def renew_functions() -> None:
         )
         config.experimental.session_metadata.version += 1
         now.function_call_options = context.FunctionCallOptions(now.function_call_options.executor_type, config)
+
+
+def array_of(tensor: Any) -> Any:
+    """What an eager tensor in the main memory holds, as an array that shares it."""
+    return tensor._numpy()
+
+
+def value_of(variable: Any) -> Any:
+    """What a variable of TensorFlow holds. While the tensor is held, nobody writes to its memory: TensorFlow gives the
+    variable other memory first, so that it holds what it held as long as this has the same place.
+
+    A variable that was once written to in single rows is copied each time.
+    """
+    return sys.modules["tensorflow"].raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)

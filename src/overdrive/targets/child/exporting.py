@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
-from overdrive.engines.exported import NoEngine, exported
+from overdrive.engines.exported import exported
 from overdrive.engines.proved import close
+from overdrive.engines.runtime import NoEngine
 from overdrive.engines.weights import Weights
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State

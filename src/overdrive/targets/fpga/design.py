@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from overdrive.engines.exported import NoEngine
+from overdrive.engines.runtime import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga import rtl

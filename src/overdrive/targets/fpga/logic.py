@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.engines.exported import NoEngine
+from overdrive.engines.runtime import NoEngine
 
 ADDERS = 1, -1, -1  # da4ml's: an addition takes one unit of time, however wide its numbers are
 _DEPTH = 2  # additions more than the fewest that a product of a matrix may take one after the other

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.installing import pip_install_extra
-from overdrive.engines.exported import NoEngine
+from overdrive.engines.runtime import NoEngine
 from overdrive.targets.fpga.logic import logic
 
 CLOCK = 200e6  # Hz, assumed: no place and route has shown it

@@ -22,7 +22,8 @@ class OpenVino(Technique):
     watched, the next are made by both and compared. Before each call the model's tensors and all of Python's that
     its code can reach are looked at: an engine of other weights is built anew, up to four times. Whatever was not
     proved is the model's own call: another shape, training mode, hooks, autocast, gradients of inputs. A run says how
-    often which was the case.
+    often which was the case. Of Keras on TensorFlow it answers `model(x)` and the batches of `predict`, by an engine
+    of the call's own graph.
 
     When it helps: inference on a CPU: fused convolutions with weights packed in advance, small batches of
     transformers, where Python and PyTorch's dispatcher take most of the time.
@@ -30,20 +31,24 @@ class OpenVino(Technique):
     When it hurts: shapes that differ in more than sizes get eight engines at most; of more than four sizes one engine
     answers for all, after two calls of each. Each engine is a copy of the weights and takes seconds to build, once:
     what it is built from is kept on disk for later runs. Models whose way
-    depends on their data, that change their own tensors, print, or draw random numbers are left alone, with the reason.
+    depends on their data, that change their own tensors, print, or draw random numbers are left alone, with the reason;
+    of Keras also those with layers or functions of the program's own, and each shape has an engine of its own.
 
-    What it watches: before each call, the model's tensors by their content and all of Python's that its code can reach;
-    now and then (one call in 512, one in 16 of models that look at values) both make it and are compared. What would
-    escape, until then: a model whose way hangs on the values of its input in a case that has not come yet; state that C
-    code keeps.
+    What it watches: before each call, the model's tensors by their content and all of Python's that its code can reach
+    (of Keras: each variable that the graph reads, and every attribute of every layer); now and then (one call in 512,
+    one in 16 of models that look at values) both make it and are compared. What would escape, until then: a model whose
+    way hangs on the values of its input in a case that has not come yet; state that C code keeps; methods of Keras's
+    own classes that the program replaces.
 
     Contract: rounding. The same mathematics, other orders of summation; OpenVINO's default of computing in bf16
     where the processor can is switched off.
 
-    Source: https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-pytorch.html
+    Source: https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-pytorch.html,
+    https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-tensorflow.html
     """
 
     name = "openvino"
+    frameworks = ("torch", "keras")
     programs = ("inference",)
     contract = Contract.ROUNDING
     targets = ("forward",)
@@ -62,4 +67,5 @@ class OpenVino(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino as Runtime
 
-        return answered_by(Runtime(), self.name, seams)
+        runtime = Runtime()
+        return answered_by(runtime, self.name, seams, of_keras=runtime)

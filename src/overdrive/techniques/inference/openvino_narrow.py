@@ -43,6 +43,7 @@ class OpenVinoNarrow(Technique):
     """
 
     name = "openvino_narrow"
+    frameworks = ("torch", "keras")
     programs = ("inference",)
     contract = Contract.STATISTICAL
     targets = ("forward",)
@@ -59,7 +60,7 @@ class OpenVinoNarrow(Technique):
         from overdrive.engines.openvino import OpenVino
         from overdrive.engines.session import of_no_use
 
-        unlike = [name for name in facts.parameter_dtypes if name != "torch.float32"]
+        unlike = [name for name in facts.parameter_dtypes if name.rpartition(".")[2] != "float32"]
         reason = of_no_use(OpenVino(), facts) if facts.bf16_fast else of_no_use(OpenVino("int8"), facts)
         return reason or (f"the parameters are {', '.join(unlike)}, not 32-bit" if unlike else None)
 
@@ -78,4 +79,5 @@ class OpenVinoNarrow(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino
 
-        return answered_by(OpenVino(_PRECISIONS[str(settings["format"])]), self.name, seams)
+        runtime = OpenVino(_PRECISIONS[str(settings["format"])])
+        return answered_by(runtime, self.name, seams, of_keras=runtime)

@@ -11,6 +11,7 @@ from overdrive.seams.answering import kinds_asked
 from overdrive.techniques.technique import Knob, Technique
 
 if TYPE_CHECKING:
+    from overdrive.engines.answers import Answers
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
@@ -66,8 +67,31 @@ class GraphCall(Technique):
         return lambda: {"calls": "call" in kinds} if kinds else {}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.techniques.inference.graph_call.graphs import GraphCalls
-
-        graphs = GraphCalls(bool(settings["xla"]))
+        graphs = _Graphs(bool(settings["xla"]))
         seams.answer_called.subscribe_innermost(graphs.called)
         return seams.handle(notes=graphs)
+
+
+class _Graphs:
+    """Imports Keras when a model is called.
+
+    Attributes:
+        answers: None before that.
+    """
+
+    def __init__(self, xla: bool) -> None:
+        self.answers: Answers | None = None
+        self._xla = xla
+
+    def called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A subscriber of the seam *answer called*."""
+        if self.answers is None:
+            from overdrive.engines.keras.answering import KerasAnswers
+            from overdrive.engines.keras.graph import Graphs
+
+            self.answers = KerasAnswers(Graphs(self._xla), GraphCall.name)
+        return self.answers.called(subject, call, *args, **kwargs)
+
+    def told(self) -> str:
+        """How often a graph answered, for people."""
+        return self.answers.told() if self.answers else f"{GraphCall.name} was not asked: no model was called"

@@ -1,0 +1,76 @@
+"""What an engine's answers of one session come to, whatever the framework: how many there were, and why not more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from overdrive.core.progress import log
+
+_TELLING = 8  # calls, after which a program has called all of its models
+
+BY_BOTH = "made by both and compared"
+GATHERED = "its inputs were gathered, for the ranges of values in the model"
+CHANGED = "the model was changed"
+NEW = "a shape of inputs that is new"
+OF_NO_KIND = "an input of a kind that no engine takes"
+BUSY = "another thread is being answered"
+CHANGES_ALWAYS = "the model changes from call to call"
+
+
+@dataclass(frozen=True)
+class Answer:
+    result: Any
+    left: str = ""  # why the model itself was called; empty where the engine answered
+
+
+class Answers:
+    """Counts them.
+
+    Attributes:
+        answered: calls that an engine answered.
+        left: those that it left to the model, by reason.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.answered = 0
+        self.left: Counter[str] = Counter()
+        self._name = name
+
+    def told(self) -> str:
+        """How often it answered, and why not more often, for people."""
+        calls = self.answered + self.left.total()
+        said = f"{self._name} answered {self.answered:,} of {calls:,} calls"
+        most = self.left.most_common(3)
+        return said + (
+            f"; the model itself the others: {', '.join(f'{why} ({n:,})' for why, n in most)}" if most else ""
+        )
+
+    def in_vain(self) -> str:
+        """Why it has answered nothing and will not, in words; empty where it may yet."""
+        if self.answered or self.left.total() < _TELLING:
+            return ""
+        reasons = self.refusals()
+        if not reasons and len(self.left) == 1:  # no call was of a kind that is looked at more closely
+            return next(iter(self.left))
+        return reasons[0] if reasons and all(reasons) else ""
+
+    def refusals(self) -> Sequence[str]:
+        """Of each model that was looked at, why no engine answers for it; empty where one does or may."""
+        return ()
+
+    def called(self, subject: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """A subscriber of the seam at which a framework's models are called."""
+        raise NotImplementedError
+
+    def noted(self, answer: Answer) -> Any:
+        """The call's result, once it is counted."""
+        if answer.left:
+            if answer.left not in self.left:
+                log.info("%s leaves a call to the model: %s", self._name, answer.left)
+            self.left[answer.left] += 1
+        else:
+            self.answered += 1
+        return answer.result

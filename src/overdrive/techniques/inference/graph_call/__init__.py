@@ -1,1 +1,0 @@
-"""Technique `graph_call`, with the graphs that answer."""
