@@ -591,13 +591,6 @@ def test_a_second_run_finds_the_samples_of_the_first(folder: Path) -> None:
     assert run.kept[0].table.complete and run.kept[0].table.leaves[0].flags.writeable is False
 
 
-def test_an_unfinished_table_is_not_left_behind(folder: Path) -> None:
-    with Run():
-        next(iter(DataLoader(Images(), 8)))
-        assert tables(folder)[0].startswith("partial")
-    assert tables(folder) == []
-
-
 PROGRAM = """
     import os, sys, zlib, torch
     from torch.utils.data import DataLoader, Dataset
