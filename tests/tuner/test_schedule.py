@@ -168,9 +168,8 @@ def test_what_seeds_prove_is_joined_where_there_is_time_for_the_other_proof_too(
     needed = {Contract.ROUNDING: 40.0, Contract.STATISTICAL: 70.0}
     made = schedule(0.0, adopted=0)
     made._prover.seconds_needed = lambda level, plain=None, gain=1.0, seeds=5: needed[level]
-    made._prover.trial_seconds = lambda: 5.0
     duels = 2 * made._duel_seconds(SCREENED)
-    made.deadline = NOW + 40.0 + 5.0 + 70.0 + duels + 1.0
+    made.deadline = NOW + 40.0 + 70.0 + duels + 1.0
     assert made.time_to_be_joined(0.2, Contract.ROUNDING)
     made.deadline -= 2.0
     assert not made.time_to_be_joined(0.2, Contract.ROUNDING)

@@ -141,8 +141,8 @@ class Schedule:
         Of CIFAR-10 `channels_last`, 1.18x, came first: its proof at `rounding` took 47 s, and there was no time left
         for `autocast`, 1.20x.
         """
-        rest = self._prover.seconds_needed(by) + self._prover.trial_seconds()
-        return time.monotonic() + 2 * self._duel_seconds(SCREENED) < self._seeds_begin(promise, LOOKS[0], rest)
+        duels = 2 * self._duel_seconds(SCREENED)
+        return time.monotonic() + duels < self._seeds_begin(promise, LOOKS[0], self._rest_seconds(by))
 
     def proved_sooner(self, proof: Check | None) -> bool:
         """Whether the plan is proved, and what its proof took tells how long that of more will: a few seeds may have
@@ -181,8 +181,13 @@ class Schedule:
         """Seconds for the proof of those that joined a statistical plan, should its own proof establish nothing."""
         joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
         levels = sorted((each for each in joined if each), key=lambda level: level.rank)
-        # A digest log more: those of the statistical proof were made under other threads.
-        return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
+        return self._rest_seconds(levels[-1]) if levels else 0.0
+
+    def _rest_seconds(self, level: Contract) -> float:
+        """The same of what joins at this level. At `exact` a digest log more: those of the statistical proof were made
+        under other threads; at `rounding` they tell where something rare happens, which saves one."""
+        again = self._prover.trial_seconds() if level is Contract.EXACT else 0.0
+        return self._prover.seconds_needed(level) + again
 
     def screening_ends(self, began: float, choice: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         """Two fifths of the time until the last candidate, and a third of all that is left at the least; more where
