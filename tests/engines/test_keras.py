@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from overdrive.engines.keras.answering import KerasAnswers
 from overdrive.engines.keras.engine import Engines
 from overdrive.worker.session import Session
 from tests.engines.frozen_runtime import Frozen
+from tests.engines.keras_inputs import random_inputs
 
 X = np.random.default_rng(0).normal(size=(8, 6, 6, 1)).astype("float32")
 
@@ -497,16 +497,10 @@ def test_another_thread_is_not_kept_waiting() -> None:
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
 def test_random_inputs_get_the_right_answers(count: int) -> None:
-    """Of any shape and type, those among them that the model itself refuses."""
-    chance, kinds = random.Random(0), ("float32", "float64", "float16", "int32", "uint8", "bool")
     with Served(keras.Sequential([layers.Rescaling(0.5, 1.0), layers.Dense(3)])) as served:
         served.model(np.ones((1, 4), "float32"))
         answered = 0
-        for _ in range(count):
-            shape = [chance.randint(1, 3) for _ in range(chance.randint(0, 2))] + [chance.choice((4, 4, 4, 5))]
-            shape, kind = (shape, chance.choice(kinds)) if chance.random() < 0.5 else ([2, 4], "float32")
-            x = (np.random.default_rng(chance.randint(0, 9)).normal(size=shape) * 3).astype(kind)
-            given = tf.constant(x) if chance.random() < 0.5 else x
+        for given in random_inputs(count):
             try:
                 expected = np.array(served.own(_called, given))
             except Exception as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +20,7 @@ from keras import layers
 from overdrive.engines.answers import Answers
 from overdrive.engines.keras import graph
 from overdrive.worker.session import Session
+from tests.engines.keras_inputs import random_inputs
 
 
 def network(*more: Any) -> Any:
@@ -228,16 +228,10 @@ def test_regularised_weights_are_no_losses_of_a_call() -> None:
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
 def test_random_inputs_get_the_right_answers(count: int) -> None:
-    """Of any shape and type, those among them that the model itself refuses."""
-    chance, kinds = random.Random(0), ("float32", "float64", "float16", "int32", "uint8", "bool")
     with Asked(keras.Sequential([layers.Rescaling(0.5, 1.0), layers.Dense(3)])) as asked:
         asked.model(np.ones((1, 4), "float32"))
         answered = 0
-        for _ in range(count):
-            shape = [chance.randint(1, 3) for _ in range(chance.randint(0, 2))] + [chance.choice((4, 4, 4, 5))]
-            shape, kind = (shape, chance.choice(kinds)) if chance.random() < 0.5 else ([2, 4], "float32")
-            x = (np.random.default_rng(chance.randint(0, 9)).normal(size=shape) * 3).astype(kind)
-            given = tf.constant(x) if chance.random() < 0.5 else x
+        for given in random_inputs(count):
             asked.session.seams.switch("graph_call", False)
             try:
                 expected: Any = np.array(asked.model(given))
