@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -309,6 +310,18 @@ def test_the_longest_unused_go_first(store: Store, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Store, "_allowed", lambda self: 10.0)
     assert store.partial("e", layout_of(batch_of(COUNT)), COUNT) is None
     assert len(list(store.folder.iterdir())) == 3
+
+
+def test_where_a_process_does_not_meet_its_own_locks_it_takes_nothing_over_from_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on file servers, of which it must not even ask for a lock that it holds."""
+    partial = partial_of(store)
+    for module in (store_module, partial_module):
+        monkeypatch.setattr(module, "locked", lambda path: contextlib.nullcontext())
+    assert store.take_over("key") is None and partial.place.exists()
+    monkeypatch.undo()
+    assert partial.finish([], 1.0) and store.open("key") is not None
 
 
 def test_what_was_left_goes_for_what_needs_the_room(

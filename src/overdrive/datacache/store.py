@@ -154,12 +154,13 @@ class Store:
     def take_over(self, key: str, filled: Filled | None = None) -> PartialTable | None:
         """The table that processes which are gone have left unfinished, None where there is none. What nobody can go on
         with is removed."""
+        place = self.folder / f"{PARTIAL}{key}"
+        if takes_part(place):
+            return None
         try:
             return PartialTable.take_over(self.folder, key, filled)
         except (OSError, ValueError, LookupError, TypeError):
-            place = self.folder / f"{PARTIAL}{key}"
-            with contextlib.suppress(OSError), locked(place / "lock"):
-                shutil.rmtree(place, ignore_errors=True)
+            _remove_partial(place, left_too=True)
             return None
 
     def room(self) -> int:
@@ -169,17 +170,7 @@ class Store:
     def busy(self, key: str) -> bool:
         """Whether a living process fills this table. What dead ones left is removed, if nobody may go on with it."""
         place = self.folder / f"{PARTIAL}{key}"
-        if takes_part(place):
-            return True
-        try:
-            with locked(place / "lock"):
-                if not is_left(place):
-                    shutil.rmtree(place, ignore_errors=True)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass  # there is none
-        return False
+        return takes_part(place) or _remove_partial(place)
 
     def _used(self) -> int:
         return sum(size_of(place) for place in self._tables())
@@ -199,10 +190,8 @@ class Store:
         for place in self.folder.glob(PARTIAL + "*"):
             if needed <= self._allowed() - self._used():
                 return
-            with contextlib.suppress(OSError):
-                if place.name != PARTIAL + besides and is_left(place):
-                    with locked(place / "lock"):  # nobody goes on with it now
-                        shutil.rmtree(place, ignore_errors=True)
+            if place.name != PARTIAL + besides and is_left(place):
+                _remove_partial(place, left_too=True)
         for place in self._tables():
             if needed <= self._allowed() - self._used():
                 return
@@ -213,12 +202,25 @@ class Store:
         """Remove the partial tables of processes that are gone: those whose lock is free, and that nobody may go on
         with."""
         for place in self.folder.glob(PARTIAL + "*"):
-            if takes_part(place):
-                continue
-            with contextlib.suppress(OSError), locked(place / "lock"):
-                if is_left(place):
-                    continue
+            if not takes_part(place):
+                _remove_partial(place)
+
+
+def _remove_partial(place: Path, left_too: bool = False) -> bool:
+    """Remove a partial table that no living process fills; whether one does.
+
+    Args:
+        left_too: also where another process might go on with it.
+    """
+    try:
+        with locked(place / "lock"):
+            if left_too or not is_left(place):
                 shutil.rmtree(place, ignore_errors=True)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # there is none
+    return False
 
 
 def _opened(place: Path, early: EarlyCheck | None) -> Table | None:

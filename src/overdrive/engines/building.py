@@ -14,7 +14,7 @@ from overdrive.engines.exported import exported, share_memory
 from overdrive.engines.identity import identity
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, plain_of
-from overdrive.engines.runtime import Array, Engine, NoEngine, Place, Runtime, said_nowhere
+from overdrive.engines.runtime import PLAIN, Array, Engine, NoEngine, Place, Runtime, said_nowhere
 from overdrive.engines.signature import NUMERIC, Signature
 from overdrive.engines.sizes import Wide, as_exported, vary
 from overdrive.engines.tally import Tally
@@ -48,7 +48,7 @@ class Call:
         leaves = tree_flatten(self.result)[0]
         tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
         for each in leaves:
-            if not isinstance(each, (torch.Tensor, bool, int, float, str, type(None))):
+            if not isinstance(each, (torch.Tensor, *PLAIN)):
                 raise NoEngine(f"it returns a {type(each).__name__}")
         if not tensors or any(type(each) is not torch.Tensor or each.dtype not in NUMERIC for each in tensors):
             raise NoEngine("it returns what no engine gives")

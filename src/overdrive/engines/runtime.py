@@ -20,6 +20,9 @@ Place = tuple[int, int]  # an input, and a dimension of it
 Engine = Callable[[Sequence[Array]], Sequence[Array]]
 
 
+PLAIN = (bool, int, float, str, type(None))  # values that an engine is built for, beside tensors
+
+
 class NoEngine(Exception):
     """There can be none for this model, or for these calls; the message is the reason, for people."""
 

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
+from overdrive.engines.runtime import PLAIN
+
 # What NumPy can hand to an engine and back.
 NUMERIC = (
     *(torch.float32, torch.float64, torch.float16),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 )
-_PLAIN = (bool, int, float, str, type(None))
-_FLAT = frozenset((torch.Tensor, torch.nn.Parameter, *_PLAIN))
+_FLAT = frozenset((torch.Tensor, torch.nn.Parameter, *PLAIN))
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
             kinds.append((leaf.shape, leaf.dtype))
             form.append((leaf.dim(), leaf.dtype))
             tensors.append(leaf)
-        elif isinstance(leaf, _PLAIN):
+        elif isinstance(leaf, PLAIN):
             kinds.append((type(leaf), leaf))
             form.append(kinds[-1])
         else:

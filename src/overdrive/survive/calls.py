@@ -184,12 +184,14 @@ class Calls:
             self._run.cannot_skip(str(error))
 
     def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        skips = self._run.replaying and not self._run.warming and not self._run.aside()
-        return answers.drawn(name, args, kwargs) if skips else None
+        return answers.drawn(name, args, kwargs) if self._skips() else None
 
     def _loss_computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        skips = self._run.replaying and not self._run.warming and not self._run.aside()
-        return self._losses.loss(name, call, args, kwargs) if skips else None
+        return self._losses.loss(name, call, args, kwargs) if self._skips() else None
+
+    def _skips(self) -> bool:
+        """Whether what the program computes now is left out."""
+        return self._run.replaying and not self._run.warming and not self._run.aside()
 
     def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
         """`model`: whose call it is, if it is one's."""

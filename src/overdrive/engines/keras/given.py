@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from overdrive.engines.runtime import PLAIN
 from overdrive.seams.keras.answers import PREDICT
 from overdrive.seams.keras.internals import array_of
 
 # What OpenVINO takes; a number of bytes that is not the processor's way round TensorFlow does not take either.
 NUMERIC = frozenset(("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"))
-_PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Given:
             if found is None:
                 return None
             args, kwargs = (found,), {}
-        if not all(isinstance(each, _PLAIN) for each in kwargs.values()):
+        if not all(isinstance(each, PLAIN) for each in kwargs.values()):
             return None
         leaves = tuple(keras.tree.flatten(args))
         if not leaves or any(not isinstance(each, (np.ndarray, tf.Tensor)) or each.dtype == object for each in leaves):

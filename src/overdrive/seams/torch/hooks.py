@@ -13,9 +13,7 @@ from overdrive.seams.keras.layers_on_torch import modules_of
 
 def has_hooks(module: torch.nn.Module) -> bool:
     """Whether calls of this module are seen by hooks of its own, before or after, forward or backward."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
+    return any(_hooks_in(module))
 
 
 def own_hooks(model: torch.nn.Module) -> bool:
@@ -25,11 +23,11 @@ def own_hooks(model: torch.nn.Module) -> bool:
 
 def hooks_of(model: torch.nn.Module) -> list[dict[int, Any]]:
     """Where the modules of this model have their hooks, empty or not."""
-    return [
-        hooks
-        for each in modules_of(model)
-        for hooks in (each._forward_hooks, each._forward_pre_hooks, each._backward_hooks, each._backward_pre_hooks)
-    ]
+    return [hooks for each in modules_of(model) for hooks in _hooks_in(each)]
+
+
+def _hooks_in(module: Any) -> tuple[dict[int, Any], ...]:
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
 def all_modules_have_hooks() -> bool:
