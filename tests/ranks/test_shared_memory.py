@@ -84,7 +84,7 @@ def told_by(processes: list[subprocess.Popen[str]]) -> list[object]:
     return [json.loads(each.communicate(timeout=100)[0].splitlines()[-1]) for each in processes]
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(5, marks=pytest.mark.cluster)])
 @pytest.mark.parametrize("shares", [True, False])
 def test_ranks_have_what_all_ranks_said(tmp_path: Path, size: int, shares: bool) -> None:
     without = "" if shares else "\nshared_memory._made = lambda size: ''\n"

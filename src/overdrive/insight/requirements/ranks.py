@@ -79,10 +79,10 @@ def ranks_of(
     except PoolUnavailable as error:
         raise CannotForetell(str(error).rstrip(".")) from None
     times = {name: {int(size): float(took) for size, took in points} for name, points in told["seconds"].items()}
-    network: Network = Measured(count, times, told["busy"] / threads_of(count))
-    if memory := told.get("memory"):
-        network = ByMemory(network, float(memory["exchange"]), float(memory["bytes_per_second"]))
-    return Ranks(count, network, True, f"{count} processes of this machine, measured")
+    here: Network = (by_messages := Measured(count, times, told["busy"] / threads_of(count)))
+    if memory := told["memory"]:
+        here = ByMemory(by_messages, float(memory["exchange"]), float(memory["bytes_per_second"]))
+    return Ranks(count, here, True, f"{count} processes of this machine, measured")
 
 
 def with_steps(
