@@ -41,3 +41,24 @@ def test_a_call_that_fails_holds_nothing_once_its_error_is_gone(name: str) -> No
         getattr(seams, name).run("a model", call, 1)
     del caught
     assert held[0]() is None and not seams.left_out
+
+
+def test_who_makes_its_answer_of_others_has_those_that_are_asked_after_it() -> None:
+    seams, asked = Seams(), []
+    point = seams.random_drawn
+
+    def answering(name: str, answer: Any) -> None:
+        def act(*subject: Any) -> Any:
+            asked.append(name)
+            return answer(*subject) if callable(answer) else answer
+
+        with seams.owned_by(name):
+            point.subscribe(act)
+
+    answering("before", None)
+    answering("one", lambda *subject: (point.ask_others("one", *subject), "of one"))
+    answering("silent", None)
+    answering("last", "of the last")
+    assert point.ask("rand") == ("of the last", "of one")
+    assert asked == ["before", "one", "silent", "last"]
+    assert point.ask_others("last", "rand") is None

@@ -205,9 +205,16 @@ class Answer(Point):
 
     def ask(self, *subject: Any) -> Any:
         self.came = True
-        if self.rests:
-            return None
-        for subscriber in tuple(self.subscribers):
+        return None if self.rests else self._first_answer(tuple(self.subscribers), subject)
+
+    def ask_others(self, owner: str, *subject: Any) -> Any:
+        """Of those that are asked after `owner`, which makes its own answer of theirs."""
+        subscribers = tuple(self.subscribers)
+        after = max((place + 1 for place, each in enumerate(subscribers) if each.owner == owner), default=0)
+        return self._first_answer(subscribers[after:], subject)
+
+    def _first_answer(self, subscribers: tuple[Subscriber, ...], subject: tuple[Any, ...]) -> Any:
+        for subscriber in subscribers:
             try:
                 answer = subscriber.act(*subject)
             except Exception as error:

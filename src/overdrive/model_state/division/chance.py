@@ -48,7 +48,10 @@ class Chance:
     """
     Attributes:
         noted: in trial calls, what is drawn; else None.
+        others: draws for the whole batch as somebody else does it, if anybody does: as `answer` is called.
     """
+
+    others: Callable[..., Any] | None = None
 
     def __init__(self) -> None:
         self.noted: list[Drawn] | None = None
@@ -76,7 +79,7 @@ class Chance:
             return None
         first, rows, all_rows = self._part
         each = drawn.per_row
-        span = _Span(drawn.dim, first * each, rows * each, all_rows * each, drawn.order)
+        span = _Span(drawn.dim, first * each, rows * each, all_rows * each, drawn.order, self.others)
         return _drawn(name, call, args, kwargs, span)
 
     def _find(self, name: str, shape: tuple[int, ...]) -> Drawn:
@@ -126,6 +129,7 @@ class _Span:
     size: int
     whole: int
     order: tuple[int, ...] = ()
+    others: Callable[..., Any] | None = None
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.narrow(self.dim, self.first, self.size)
@@ -223,14 +227,22 @@ def _dropout(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], span: _Sp
         if plain == "feature_dropout":  # it draws for whole channels
             ones = x.new_ones([*shape[:2], *(1 for _ in shape[2:])])
         elif x.device.type == "cpu" and p < 1:  # as torch does it there, without the product for other ranks' rows
-            with torch.no_grad():
-                kept = span.of(span.blank(x, shape).bernoulli_(1 - p)).div_(1 - p)
-            made = x * kept
+            made = x * _noise(span.blank(x, shape), p, span)
             return made if name == plain else x.copy_(made)
         else:
             ones = span.blank(x, shape).fill_(1)
         made = x * span.of(function(ones, p, True))
     return made if name == plain else x.copy_(made)
+
+
+def _noise(whole: torch.Tensor, p: float, span: _Span) -> torch.Tensor:
+    """What this rank's rows are multiplied by. `whole`: memory for all of them."""
+    with torch.no_grad():
+        if span.others is not None:
+            drawn = span.others("dropout", torch.dropout, (whole.fill_(1), p, True), {})
+            if drawn is not None:
+                return span.of(drawn)
+        return span.of(whole.bernoulli_(1 - p)).div_(1 - p)
 
 
 def _in_place(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], span: _Span) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
@@ -75,6 +76,7 @@ class DataParallel(Technique):
             divided = Divided(lambda: rank.group, rank.say, sharding, sparing)
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
+            divided.chance.others = partial(seams.random_drawn.ask_others, self.name)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
             seams.moments_taken.subscribe(divided.norms.moments)
             seams.train_function_made.subscribe(divided.trained_by)
