@@ -37,6 +37,12 @@ class States:
             torch.cuda.get_rng_state_all() if torch and cuda else [],
         )
 
+    @staticmethod
+    def of_host() -> tuple[Any, Any]:
+        """Python's and NumPy's alone, in 1 µs where they are what they were when they were asked last."""
+        numpy = sys.modules.get("numpy")
+        return _state_of_python(), _state_of_numpy(numpy) if numpy else None
+
     def restore(self) -> None:
         random.setstate(self.python)
         if self.numpy is not None:

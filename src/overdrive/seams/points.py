@@ -143,6 +143,9 @@ class Around(Point):
     A subscriber is `act(subject, call, *args, **kwargs)`. An error that `call` itself raised is the
     program's own and passes; any other is the subscriber's, which is dropped. Where it had made the call, the result
     stands: the call may have had effects. Else it is made without the subscriber.
+
+    Attributes:
+        rests: nobody is asked for now. Only seams that are come to many times a step look at it.
     """
 
     def __init__(self, hub: Hub, undone: bool = False) -> None:
@@ -150,6 +153,7 @@ class Around(Point):
         undoes all of it and runs it again: what was made of arguments, surroundings or result is of no use then."""
         super().__init__(hub)
         self._undone = undone
+        self.rests = False
 
     def run(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         runs = [self._undone]  # a technique may call it again later, in a backward pass

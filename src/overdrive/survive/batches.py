@@ -16,18 +16,22 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from overdrive.seams.points import Around
 from overdrive.survive import words
 from overdrive.survive.journal import Diverged, Entry
 
 if TYPE_CHECKING:
     from overdrive.survive.journal import Journal
 
-BATCH = "batch"  # the kind of an entry: key, what was asked in it, number of the data set, structure, words drawn
+# The kind of an entry: key, what was asked in it and is told again, number of the data set, structure, words drawn,
+# whether its own tensors tell it the rest (the state of PyTorch's generator before it, where it draws from that).
+BATCH = "batch"
 _SAME = 0  # in the place of a structure: that of the batch before, from the same data set
 _LAST = 2  # fetches of each data set that are made
 _MOST = 1 << 16  # bytes of a structure that is noted: a batch may hold texts
 _ALL = 1 << 27  # of all of them in one process
 _READ = ("value", "shapes")  # what a data set asks its own tensors
+_MANY = 256  # questions in a fetch, which take about as much room as a generator's state
 
 
 class FetchingRun(Protocol):
@@ -61,8 +65,12 @@ class Batches:
     def __init__(self, run: FetchingRun, passed_through: Callable[[], None]) -> None:
         self._run, self._passed_through = run, passed_through
         self.skipped = 0
-        self._asked: list[Entry] | None = None  # in the fetch that is under way, or still to be asked in it
+        self._asked: list[Entry] = []  # in the fetch that is under way, or still to be asked in it
         self._within = False
+        self.points: tuple[Around, ...] = ()
+        self._resting: Entry | None = None  # of the fetch that is under way, while its own tensors tell what it asks
+        # Of data sets that drew or called a model in a fetch: what one asked whose questions were all noted, by number.
+        self._asking: dict[int, int] = {}
         self._data_sets: dict[int, Any] = {}  # by number: a weak reference to each
         self._numbers: dict[int, int] = {}  # of these, by id
         self._structures: dict[int, Any] = {}  # the last one, by the data set's number
@@ -72,6 +80,7 @@ class Batches:
         self._seen: set[int] = set()
         self._noted, self._again = run.guarded(self._note_fetch), run.guarded(self._answer_fetch)
         self._told, self._over = run.guarded(self._note_batch), run.guarded(self._all_asked)
+        self._begin, self._end = run.guarded(self._begin_rest), run.guarded(self._end_rest)
 
     def data_sets(self) -> list[Any]:
         """Those that live, in the order of their first fetch."""
@@ -82,23 +91,54 @@ class Batches:
     def note(self, *entry: Any) -> bool:
         """Whether a fetch is under way, to which it now belongs."""
         if self._within:
-            assert self._asked is not None
             self._asked.append(list(entry))
         return self._within
 
     def answer(self, kind: str) -> tuple[bool, Entry | None]:
-        """Whether a fetch is under way, and what it was told then; None where its own tensors tell it.
+        """Whether a fetch is under way, and what it was told then.
 
         Raises:
             Diverged: it asked for something else.
         """
         if not self._within:
             return False, None
-        if self._asked is None:
-            return True, None
         if not self._asked or self._asked[0][0] != kind:
             raise Diverged("a fetch of samples asks for something else than it did")
         return True, self._asked.pop(0)
+
+    def _rest(self, entry: Entry | None) -> None:
+        self._resting = entry
+        for point in self.points:
+            point.rests = entry is not None
+
+    @property
+    def rests(self) -> bool:
+        """Whether a fetch is under way whose own tensors tell what it asks: they are to hold the right numbers."""
+        return self._resting is not None
+
+    def wake(self) -> None:
+        """What is asked from here on in this fetch is noted: it calls a model, whose numbers do not count."""
+        if self._resting is not None:
+            self._asking[self._resting[3]] = 0
+            self._end()
+
+    def _begin_rest(self, entry: Entry) -> None:
+        from overdrive.survive import state
+
+        if self._run.replaying and isinstance(entry[6], str):
+            state.set_torch(entry[6])
+        self._rest(entry if entry[6] else None)
+
+    def _end_rest(self) -> None:
+        from overdrive.survive import state
+
+        entry = self._resting
+        if entry is None:
+            return
+        self._rest(None)
+        if not self._run.replaying and state.torch_state() != self._before[1]:
+            entry[6] = state.torch_told(self._before[1])
+            self._asking.setdefault(entry[3], 0)
 
     # -- the fetch --------------------------------------------------------------------------------
 
@@ -116,10 +156,12 @@ class Batches:
         if replaying and (made := self._skipped(entry)) is not None:
             return made[0]
         self._within, self._asked = True, entry[2]
+        self._begin(entry)
         try:
             result = call()
         finally:
             self._within = False
+            self._end()
         (self._over if replaying else self._told)(entry, result)
         return result
 
@@ -127,8 +169,9 @@ class Batches:
         from overdrive.survive import state
 
         number = self._number_of(data_set)
+        own = self._asking.get(number, _MANY) >= _MANY
         self._before = state.host_state(), state.torch_state(), self._run.journal.count
-        return self._run.journal.add(BATCH, key_of(indices), [], number, None, None)
+        return self._run.journal.add(BATCH, key_of(indices), [], number, None, None, own)
 
     def _note_batch(self, entry: Entry, batch: Any) -> None:
         from overdrive.survive import state
@@ -136,8 +179,11 @@ class Batches:
         host, drawn, count = self._before
         if self._run.journal.count != count + 1:  # it called a model
             return
-        if state.torch_state() == drawn and all(each[0] in _READ for each in entry[2]):
-            entry[2] = None  # it just read: its own tensors hold the right numbers the next time, too
+        if not entry[6]:
+            besides = [each for each in entry[2] if each[0] not in _READ]
+            self._asking[entry[3]] = len(entry[2]) - len(besides)
+            if state.torch_state() == drawn:  # it just read: its own tensors hold the right numbers the next time, too
+                entry[2], entry[6] = besides, True
         after = state.host_state()
         if after[0] is not host[0] or after[1] is not host[1]:
             entry[5] = words.between(host, after)
@@ -193,7 +239,7 @@ class Batches:
 
     def _skipped(self, entry: Entry) -> tuple[Any] | None:
         """The batch of zeros; None where it is to be fetched."""
-        number, told, drawn = entry[3:]
+        number, told, drawn = entry[3:6]
         if told is not None and told != _SAME:
             self._structures[number] = told
         assert self._to_come is not None

@@ -122,6 +122,11 @@ class Calls:
             return entry
         return self._next(kind, told)
 
+    def _wake(self) -> None:
+        """A fetch of samples that is under way does more than to read its own tensors."""
+        if self.fetching is not None:
+            self.fetching.batches.wake()
+
     def _note(self, *entry: Any) -> None:
         if not self._fetched.note(*entry):
             self._run.journal.add(*entry)
@@ -173,6 +178,7 @@ class Calls:
         """`due`: where it may be another one than was told last."""
         from overdrive.survive.optimizer_states import CannotTake
 
+        self._wake()
         kind = f"{kind} {next((n for n, each in enumerate(self.optimizers) if each is optimizer), -1)}"
         if self._run.replaying:
             self.states.answer(kind, optimizer, self._run.journal)
@@ -191,10 +197,13 @@ class Calls:
 
     def _skips(self) -> bool:
         """Whether what the program computes now is left out."""
-        return self._run.replaying and not self._run.warming and not self._run.aside()
+        if not self._run.replaying or self._run.warming or self._run.aside():
+            return False
+        return self.fetching is None or not self.fetching.batches.rests
 
     def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
         """`model`: whose call it is, if it is one's."""
+        self._wake()
         if self._run.replaying:
             return self._again(kind, told, given, call, model)
         from overdrive.survive import state
