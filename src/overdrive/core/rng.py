@@ -151,7 +151,7 @@ def _find_generators() -> tuple[Any, Any, Any, tuple[Any, Any], Any, Any] | None
     if type(bits) is not numpy.random.MT19937:
         return None
     memories = (
-        (ctypes.c_char * _PYTHONS.size).from_address(id(python) + object.__basicsize__),
+        _memory_of(python),
         (ctypes.c_char * _MT19937_BYTES).from_address(bits.ctypes.state_address),
     )
     cudas = torch.cuda if torch.backends.cuda.is_built() else None
@@ -166,21 +166,28 @@ _seen_of_python: list[tuple[Any, bytes, Any, Any]] = []  # its generator, its me
 def _state_of_python() -> Any:
     """As `random.setstate` takes it. Python makes 625 numbers of it, in 8 µs, and takes 5 to compare them: it is asked
     only where its memory is not what it was when it was asked last."""
-    generator = random._inst
-    if type(generator) is not random.Random or not _lies_as_known():
-        return random.getstate()
-    memory, spare = _memory_of(generator), generator.gauss_next  # type: ignore[attr-defined]
+    generator: Any = random._inst
+    if not _looked_at or _looked_at[0][0] is not generator:
+        if type(generator) is not random.Random or not _lies_as_known():
+            return random.getstate()
+        _looked_at[:] = [(generator, _memory_of(generator))]
+    memory, spare = _looked_at[0][1].raw, generator.gauss_next
     for asked, then, spare_then, state in _seen_of_python:
         if asked is generator and then == memory and spare_then == spare:
             return state
     state = random.getstate()
-    if _memory_of(generator) == memory:  # else another thread has drawn meanwhile
+    if _looked_at[0][1].raw == memory:  # else another thread has drawn meanwhile
         _seen_of_python[:] = [(generator, memory, spare, state)]
     return state
 
 
-def _memory_of(generator: random.Random) -> bytes:
-    return ctypes.string_at(id(generator) + object.__basicsize__, _PYTHONS.size)
+# Python's generator and NumPy's, with the memory of each: what is found anew each time takes longer than to look at it.
+_looked_at: list[tuple[Any, Any]] = []
+_looked_at_of_numpy: list[tuple[Any, Any]] = []
+
+
+def _memory_of(generator: random.Random) -> Any:
+    return (ctypes.c_char * _PYTHONS.size).from_address(id(generator) + object.__basicsize__)
 
 
 @cache
@@ -192,7 +199,7 @@ def _lies_as_known() -> bool:
         return False
     known = random.Random(1)
     numbers = known.getstate()[1]
-    return _memory_of(known) == _PYTHONS.pack(numbers[-1], *numbers[:-1])
+    return bool(_memory_of(known).raw == _PYTHONS.pack(numbers[-1], *numbers[:-1]))
 
 
 _MT19937_BYTES = 4 * 625  # numpy's `mt19937_state`: 624 numbers and the place among them
@@ -207,14 +214,17 @@ def _state_of_numpy(numpy: Any) -> Any:
     where none was left over, none is.
     """
     generator = numpy.random.mtrand._rand._bit_generator
-    if type(generator) is not numpy.random.MT19937:
-        return numpy.random.get_state(legacy=False)
-    memory = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
+    if not _looked_at_of_numpy or _looked_at_of_numpy[0][0] is not generator:
+        if type(generator) is not numpy.random.MT19937:
+            return numpy.random.get_state(legacy=False)
+        address = generator.ctypes.state_address
+        _looked_at_of_numpy[:] = [(generator, (ctypes.c_char * _MT19937_BYTES).from_address(address))]
+    memory = _looked_at_of_numpy[0][1].raw
     for asked, then, state in _seen:
         if asked is generator and then == memory:
             return state
     state = numpy.random.get_state()
-    still = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES) == memory
+    still = _looked_at_of_numpy[0][1].raw == memory
     _seen[:] = [(generator, memory, state)] if still and not state[3] else []
     return state
 

@@ -9,18 +9,21 @@ The first fetch of a data set is made, which opens its files, and so are the las
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import weakref
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from overdrive.seams.points import Around
 from overdrive.survive import words
 from overdrive.survive.journal import Diverged, Entry
 
 if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.seams.points import Point
     from overdrive.survive.journal import Journal
 
 # The kind of an entry: key, what was asked in it and is told again, number of the data set, structure, words drawn,
@@ -31,6 +34,7 @@ _LAST = 2  # fetches of each data set that are made
 _MOST = 1 << 16  # bytes of a structure that is noted: a batch may hold texts
 _ALL = 1 << 27  # of all of them in one process
 _READ = ("value", "shapes")  # what a data set asks its own tensors
+_INT = {int}
 _MANY = 256  # questions in a fetch, which take about as much room as a generator's state
 
 
@@ -67,7 +71,7 @@ class Batches:
         self.skipped = 0
         self._asked: list[Entry] = []  # in the fetch that is under way, or still to be asked in it
         self._within = False
-        self.points: tuple[Around, ...] = ()
+        self._restful: tuple[Point, ...] = ()  # points where nobody is asked while its own tensors tell
         self._resting: Entry | None = None  # of the fetch that is under way, while its own tensors tell what it asks
         # Of data sets that drew or called a model in a fetch: what one asked whose questions were all noted, by number.
         self._asking: dict[int, int] = {}
@@ -81,6 +85,15 @@ class Batches:
         self._noted, self._again = run.guarded(self._note_fetch), run.guarded(self._answer_fetch)
         self._told, self._over = run.guarded(self._note_batch), run.guarded(self._all_asked)
         self._begin, self._end = run.guarded(self._begin_rest), run.guarded(self._end_rest)
+
+    def follow(self, seams: Seams) -> None:
+        """PyTorch has arrived."""
+        from overdrive.seams.torch.fetches import samples_of
+        from overdrive.survive import state
+
+        self._restful = seams.value_asked, seams.shape_asked
+        self._samples_of, self._host_state, self._torch_state = samples_of, state.host_state, state.torch_state
+        seams.samples_fetched.subscribe(self.fetched)
 
     def data_sets(self) -> list[Any]:
         """Those that live, in the order of their first fetch."""
@@ -108,8 +121,8 @@ class Batches:
 
     def _rest(self, entry: Entry | None) -> None:
         self._resting = entry
-        for point in self.points:
-            point.rests = entry is not None
+        for point in self._restful:
+            point.rests = entry is not None and len(point.subscribers) == 1
 
     @property
     def rests(self) -> bool:
@@ -123,20 +136,20 @@ class Batches:
             self._end()
 
     def _begin_rest(self, entry: Entry) -> None:
-        from overdrive.survive import state
-
         if self._run.replaying and isinstance(entry[6], str):
+            from overdrive.survive import state
+
             state.set_torch(entry[6])
         self._rest(entry if entry[6] else None)
 
     def _end_rest(self) -> None:
-        from overdrive.survive import state
-
         entry = self._resting
         if entry is None:
             return
         self._rest(None)
-        if not self._run.replaying and state.torch_state() != self._before[1]:
+        if not self._run.replaying and self._torch_state() != self._before[1]:
+            from overdrive.survive import state
+
             entry[6] = state.torch_told(self._before[1])
             self._asking.setdefault(entry[3], 0)
 
@@ -144,13 +157,9 @@ class Batches:
 
     def fetched(self, subject: Any, call: Callable[[], Any]) -> Any:
         """Around a fetch; an error in it is the program's."""
-        from overdrive.seams.torch.fetchers import in_worker
-        from overdrive.seams.torch.fetches import samples_of
-        from overdrive.survive.in_workers import hand_over
-
-        data_set = samples_of(subject[0])
+        data_set = self._samples_of(subject[0])
         if data_set is None or self._run.aside():
-            return hand_over(data_set, call) if data_set is not None and in_worker() else call()
+            return _beside(data_set, call)
         replaying = self._run.replaying
         entry = (self._again if replaying else self._noted)(data_set, subject[1])
         if replaying and (made := self._skipped(entry)) is not None:
@@ -166,25 +175,21 @@ class Batches:
         return result
 
     def _note_fetch(self, data_set: Any, indices: Any) -> Entry:
-        from overdrive.survive import state
-
         number = self._number_of(data_set)
         own = self._asking.get(number, _MANY) >= _MANY
-        self._before = state.host_state(), state.torch_state(), self._run.journal.count
+        self._before = self._host_state(), self._torch_state(), self._run.journal.count
         return self._run.journal.add(BATCH, key_of(indices), [], number, None, None, own)
 
     def _note_batch(self, entry: Entry, batch: Any) -> None:
-        from overdrive.survive import state
-
         host, drawn, count = self._before
         if self._run.journal.count != count + 1:  # it called a model
             return
         if not entry[6]:
             besides = [each for each in entry[2] if each[0] not in _READ]
             self._asking[entry[3]] = len(entry[2]) - len(besides)
-            if state.torch_state() == drawn:  # it just read: its own tensors hold the right numbers the next time, too
+            if self._torch_state() == drawn:  # it just read: its own tensors hold the right numbers the next time, too
                 entry[2], entry[6] = besides, True
-        after = state.host_state()
+        after = self._host_state()
         if after[0] is not host[0] or after[1] is not host[1]:
             entry[5] = words.between(host, after)
             if entry[5] is None:
@@ -265,6 +270,17 @@ class Batches:
             self._run.begin_anew("a fetch of samples asks for less than it did")
 
 
+def _beside(data_set: Any, call: Callable[[], Any]) -> Any:
+    """A fetch of which nothing is noted here."""
+    from overdrive.seams.torch.fetchers import in_worker
+    from overdrive.survive.in_workers import hand_over
+
+    return hand_over(data_set, call) if data_set is not None and in_worker() else call()
+
+
 def key_of(indices: Any) -> str:
     """Of a batch, which may be of thousands."""
+    if type(indices) is list and set(map(type, indices)) == _INT:
+        with contextlib.suppress(OverflowError):
+            return hashlib.sha256(array("q", indices)).hexdigest()[:12]
     return hashlib.sha256(repr(indices).encode(errors="replace")).hexdigest()[:12]

@@ -16,10 +16,12 @@ from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
+    from overdrive.seams.points import Point
     from overdrive.survive.gradients import Gradients
     from overdrive.survive.journal import Journal
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.set_in_calls import SetInCalls
+    from overdrive.survive.structure import Results
 
 
 class JournaledRun(Protocol):
@@ -78,6 +80,9 @@ class Calls:
         self.gradients: Gradients
         self.states: OptimizerStates
         self._set: SetInCalls
+        self._results: Results
+        self._host_state: Callable[[], Any]
+        self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
 
@@ -86,6 +91,10 @@ class Calls:
         from overdrive.survive.optimizer_states import OptimizerStates
         from overdrive.survive.set_in_calls import SetInCalls
 
+        from overdrive.survive import state, structure
+
+        self._host_state, self._results = state.host_state, structure.Results()
+        self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
         self.gradients, self.states, self._set = Gradients(), OptimizerStates(), SetInCalls()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
@@ -150,7 +159,11 @@ class Calls:
         if self._run.replaying:
             entry = self._answer("value", f"the value of a tensor ({name})")
             return call() if entry is None else answers.given(entry[1], tensor, call)
-        value = self._made(call)
+        self._run.inside = True
+        try:
+            value = call()
+        finally:
+            self._run.inside = False
         try:
             self._note("value", self._told(value))
         except answers.TooMuch as error:
@@ -206,14 +219,14 @@ class Calls:
         self._wake()
         if self._run.replaying:
             return self._again(kind, told, given, call, model)
-        from overdrive.survive import state
-
-        before = state.host_state()
+        before = self._host_state()
         if model is not None:
             self._set.begin()
         result = self._made(call)
         self._note_result(kind, told, result, given, model)
-        if not _same(state.host_state(), before):
+        if not _same(self._host_state(), before):
+            from overdrive.survive import state
+
             self._run.journal.add("host", state.host_told())
         return result
 
@@ -245,17 +258,22 @@ class Calls:
                     of_all = structure.told([result, *values], (given, list(model.parameters())))
                     self._run.journal.add(kind, of_all, places)
                     return
-            self._run.journal.add(kind, structure.told(result, given))
+            self._run.journal.add(kind, self._results.told(result, given))
         except structure.CannotTell as error:
             self._run.cannot_skip(f"{told} returns {error}")
 
     def _made(self, call: Callable[[], Any]) -> Any:
         """The call itself, with nothing that is asked in it told."""
-        self._run.inside = True
+        self._set_inside(True)
         try:
             return call()
         finally:
-            self._run.inside = False
+            self._set_inside(False)
+
+    def _set_inside(self, inside: bool) -> None:
+        self._run.inside = inside
+        for point in self._restful:  # who shares a point with us is asked all the same
+            point.rests = inside and len(point.subscribers) == 1
 
     def passed_through(self) -> None:
         self._run.begin_anew("a loss goes back through a step before the snapshot")
@@ -286,7 +304,8 @@ class Calls:
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
             return call(*args, **kwargs)
-        self._made(lambda: self._tell_state("loaded", optimizer, self.states.touched(optimizer)))
+        if (touched := self.states.touched(optimizer)) or self._run.replaying:
+            self._made(lambda: self._tell_state("loaded", optimizer, touched))
         closure, args, kwargs = answers.closure_of(args, kwargs)
         if closure is None:
             result = self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
@@ -309,12 +328,12 @@ class Calls:
                 self._next("closure", "a closure's loss")
             else:
                 self._run.journal.add("closure")
-            self._run.inside = False
+            self._set_inside(False)
             try:
                 losses.append(closure())
                 return losses[-1]
             finally:
-                self._run.inside = True
+                self._set_inside(True)
 
         return self._skipped("step", "an optimizer's step", losses, lambda: call(counted))
 
