@@ -152,7 +152,7 @@ def _find_generators() -> tuple[Any, Any, Any, tuple[Any, Any], Any, Any] | None
         return None
     memories = (
         _memory_of(python),
-        (ctypes.c_char * _MT19937_BYTES).from_address(bits.ctypes.state_address),
+        _bytes_at(bits.ctypes.state_address, _MT19937_BYTES),
     )
     cudas = torch.cuda if torch.backends.cuda.is_built() else None
     _generators[:] = [(python, rand, bits, memories, torch.default_generator, cudas)]
@@ -160,7 +160,13 @@ def _find_generators() -> tuple[Any, Any, Any, tuple[Any, Any], Any, Any] | None
 
 
 _PYTHONS = struct.Struct("=625I")  # the place among 624 numbers, and these
-_seen_of_python: list[tuple[Any, bytes, Any, Any]] = []  # its generator, its memory, its spare number and its state
+# Its generator, a part of that one's memory, its spare number and its state, when it was last asked.
+_seen_of_python: list[tuple[Any, bytes, Any, Any]] = []
+# A part of the memory of each generator: its place and seven of its 624 numbers. Who draws moves the place, or comes
+# around to it with other numbers. All of it would take a microsecond to look at, several times a step.
+_PART = 4 * 8
+_looked_at: list[tuple[Any, Any]] = []
+_looked_at_of_numpy: list[tuple[Any, Any]] = []
 
 
 def _state_of_python() -> Any:
@@ -170,24 +176,23 @@ def _state_of_python() -> Any:
     if not _looked_at or _looked_at[0][0] is not generator:
         if type(generator) is not random.Random or not _lies_as_known():
             return random.getstate()
-        _looked_at[:] = [(generator, _memory_of(generator))]
-    memory, spare = _looked_at[0][1].raw, generator.gauss_next
+        _looked_at[:] = [(generator, _bytes_at(id(generator) + object.__basicsize__, _PART))]
+    part, spare = _looked_at[0][1].raw, generator.gauss_next
     for asked, then, spare_then, state in _seen_of_python:
-        if asked is generator and then == memory and spare_then == spare:
+        if asked is generator and then == part and spare_then == spare:
             return state
     state = random.getstate()
-    if _looked_at[0][1].raw == memory:  # else another thread has drawn meanwhile
-        _seen_of_python[:] = [(generator, memory, spare, state)]
+    if _looked_at[0][1].raw == part:  # else another thread has drawn meanwhile
+        _seen_of_python[:] = [(generator, part, spare, state)]
     return state
 
 
-# Python's generator and NumPy's, with the memory of each: what is found anew each time takes longer than to look at it.
-_looked_at: list[tuple[Any, Any]] = []
-_looked_at_of_numpy: list[tuple[Any, Any]] = []
+def _bytes_at(address: int, size: int) -> Any:
+    return (ctypes.c_char * size).from_address(address)
 
 
 def _memory_of(generator: random.Random) -> Any:
-    return (ctypes.c_char * _PYTHONS.size).from_address(id(generator) + object.__basicsize__)
+    return _bytes_at(id(generator) + object.__basicsize__, _PYTHONS.size)
 
 
 @cache
@@ -203,7 +208,8 @@ def _lies_as_known() -> bool:
 
 
 _MT19937_BYTES = 4 * 625  # numpy's `mt19937_state`: 624 numbers and the place among them
-_seen: list[tuple[Any, bytes, Any]] = []  # numpy's generator, its memory and its state, when it was last asked
+# numpy's generator, a part of its memory and its state, when it was last asked.
+_seen: list[tuple[Any, bytes, Any]] = []
 
 
 def _state_of_numpy(numpy: Any) -> Any:
@@ -217,15 +223,15 @@ def _state_of_numpy(numpy: Any) -> Any:
     if not _looked_at_of_numpy or _looked_at_of_numpy[0][0] is not generator:
         if type(generator) is not numpy.random.MT19937:
             return numpy.random.get_state(legacy=False)
-        address = generator.ctypes.state_address
-        _looked_at_of_numpy[:] = [(generator, (ctypes.c_char * _MT19937_BYTES).from_address(address))]
-    memory = _looked_at_of_numpy[0][1].raw
+        address = generator.ctypes.state_address + _MT19937_BYTES - _PART  # its place comes last
+        _looked_at_of_numpy[:] = [(generator, _bytes_at(address, _PART))]
+    part = _looked_at_of_numpy[0][1].raw
     for asked, then, state in _seen:
-        if asked is generator and then == memory:
+        if asked is generator and then == part:
             return state
     state = numpy.random.get_state()
-    still = _looked_at_of_numpy[0][1].raw == memory
-    _seen[:] = [(generator, memory, state)] if still and not state[3] else []
+    still = _looked_at_of_numpy[0][1].raw == part
+    _seen[:] = [(generator, part, state)] if still and not state[3] else []
     return state
 
 

@@ -84,7 +84,7 @@ class Batches:
         self._seen: set[int] = set()
         self._noted, self._again = run.guarded(self._note_fetch), run.guarded(self._answer_fetch)
         self._told, self._over = run.guarded(self._note_batch), run.guarded(self._all_asked)
-        self._begin, self._end = run.guarded(self._begin_rest), run.guarded(self._end_rest)
+        self._begin, self._end = run.guarded(self._begin_fetch), run.guarded(self._end_fetch)
 
     def follow(self, seams: Seams) -> None:
         """PyTorch has arrived."""
@@ -133,14 +133,20 @@ class Batches:
         """What is asked from here on in this fetch is noted: it calls a model, whose numbers do not count."""
         if self._resting is not None:
             self._asking[self._resting[3]] = 0
-            self._end()
+            self._end_rest()
 
-    def _begin_rest(self, entry: Entry) -> None:
-        if self._run.replaying and isinstance(entry[6], str):
+    def _begin_fetch(self, entry: Entry) -> None:
+        self._within, self._asked = True, entry[2]
+        if isinstance(entry[6], str) and self._run.replaying:
             from overdrive.survive import state
 
             state.set_torch(entry[6])
-        self._rest(entry if entry[6] else None)
+        if entry[6]:
+            self._rest(entry)
+
+    def _end_fetch(self) -> None:
+        self._within = False
+        self._end_rest()
 
     def _end_rest(self) -> None:
         entry = self._resting
@@ -160,29 +166,34 @@ class Batches:
         data_set = self._samples_of(subject[0])
         if data_set is None or self._run.aside():
             return _beside(data_set, call)
-        replaying = self._run.replaying
-        entry = (self._again if replaying else self._noted)(data_set, subject[1])
-        if replaying and (made := self._skipped(entry)) is not None:
-            return made[0]
-        self._within, self._asked = True, entry[2]
-        self._begin(entry)
+        over = self._told
+        if not self._run.replaying:
+            entry = self._noted(data_set, subject[1])
+        else:
+            entry, over = self._again(data_set, subject[1]), self._over
+            if (made := self._skipped(entry)) is not None:
+                return made[0]
+            self._begin(entry)
         try:
             result = call()
-        finally:
-            self._within = False
+        except BaseException:
             self._end()
-        (self._over if replaying else self._told)(entry, result)
+            raise
+        over(entry, result)
         return result
 
     def _note_fetch(self, data_set: Any, indices: Any) -> Entry:
         number = self._number_of(data_set)
         own = self._asking.get(number, _MANY) >= _MANY
+        entry = self._run.journal.add(BATCH, key_of(indices), [], number, None, None, own)
         self._before = self._host_state(), self._torch_state(), self._run.journal.count
-        return self._run.journal.add(BATCH, key_of(indices), [], number, None, None, own)
+        self._begin_fetch(entry)
+        return entry
 
     def _note_batch(self, entry: Entry, batch: Any) -> None:
+        self._end_fetch()
         host, drawn, count = self._before
-        if self._run.journal.count != count + 1:  # it called a model
+        if self._run.journal.count != count:  # it called a model
             return
         if not entry[6]:
             besides = [each for each in entry[2] if each[0] not in _READ]
@@ -266,6 +277,7 @@ class Batches:
         return structure.made(self._structures[number], (), self._passed_through)
 
     def _all_asked(self, entry: Entry, batch: Any) -> None:
+        self._end_fetch()
         if self._asked:
             self._run.begin_anew("a fetch of samples asks for less than it did")
 

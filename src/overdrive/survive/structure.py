@@ -25,8 +25,6 @@ def told(result: Any, given: Any) -> Any:
     Raises:
         CannotTell: there is something in it that is no tensor and no usual container.
     """
-    if result is None:
-        return ["plain", None]
     tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
     return _Telling(tensors).tell(result)
 
@@ -70,6 +68,8 @@ class Results:
         Raises:
             CannotTell: see `told`.
         """
+        if result is None:
+            return ["plain", None]
         form = _form_alone(result, given)
         if form is None:
             return told(result, given)
