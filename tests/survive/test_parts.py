@@ -363,8 +363,9 @@ def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytes
 
 def test_a_result_that_looks_like_an_earlier_one_is_told_as_it_would_be_anew() -> None:
     from overdrive.survive import structure
+    from overdrive.survive.results import Results
 
-    x, known = torch.zeros(4, 3), structure.Results()
+    x, known = torch.zeros(4, 3), Results()
     graph = (torch.ones(2, requires_grad=True) * 2).clone()
     results = [
         None, x, x[1:], (x[0], x), x.clone(), x.clone().t(), torch.zeros(3, 4), torch.zeros(3, 4).t(), [x.clone()],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from overdrive.survive.gradients import Gradients
     from overdrive.survive.journal import Journal
     from overdrive.survive.optimizer_states import OptimizerStates
-    from overdrive.survive.set_in_calls import SetInCalls
-    from overdrive.survive.structure import Results
+    from overdrive.survive.results import Results
 
 
 class JournaledRun(Protocol):
@@ -79,7 +77,6 @@ class Calls:
         self.optimizers: list[Any] = []
         self.gradients: Gradients
         self.states: OptimizerStates
-        self._set: SetInCalls
         self._results: Results
         self._host_state: Callable[[], Any]
         self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
@@ -89,14 +86,13 @@ class Calls:
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.gradients import Gradients
         from overdrive.survive.optimizer_states import OptimizerStates
-        from overdrive.survive.set_in_calls import SetInCalls
+        from overdrive.survive.results import Results
+        from overdrive.survive.state import host_state
 
-        from overdrive.survive import state, structure
-
-        self._host_state, self._results = state.host_state, structure.Results()
+        self._host_state, self._results = host_state, Results()
         self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
-        self.gradients, self.states, self._set = Gradients(), OptimizerStates(), SetInCalls()
+        self.gradients, self.states = Gradients(), OptimizerStates()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
         seams.model_called.subscribe(guarded(self._model_called))
         seams.attribute_set.subscribe(guarded(self._attribute_set))
@@ -221,7 +217,7 @@ class Calls:
             return self._again(kind, told, given, call, model)
         before = self._host_state()
         if model is not None:
-            self._set.begin()
+            self._results.set.begin()
         result = self._made(call)
         self._note_result(kind, told, result, given, model)
         if not _same(self._host_state(), before):
@@ -247,18 +243,10 @@ class Calls:
         return result
 
     def _note_result(self, kind: str, told: str, result: Any, given: Any, model: Any) -> None:
-        """What it set and cannot be told shows when the run is made again."""
         from overdrive.survive import structure
 
-        found = self._set.found(model) if model is not None else []
-        values, places = [value for _, value in found], [place for place, _ in found]
         try:
-            if found:
-                with contextlib.suppress(structure.CannotTell):
-                    of_all = structure.told([result, *values], (given, list(model.parameters())))
-                    self._run.journal.add(kind, of_all, places)
-                    return
-            self._run.journal.add(kind, self._results.told(result, given))
+            self._results.note(self._run.journal, kind, result, given, model)
         except structure.CannotTell as error:
             self._run.cannot_skip(f"{told} returns {error}")
 
@@ -286,7 +274,7 @@ class Calls:
 
     def _attribute_set(self, module: Any, name: str) -> None:
         if self._run.inside and not self._run.elsewhere():
-            self._set.heard(module, name)
+            self._results.set.heard(module, name)
 
     def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():

@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 from overdrive.seams.torch.internals import storage_id
 
 _PLAIN = (bool, int, float, str, type(None))
-_MOST_FORMS = 1000  # of results that are known: a length may be another one in each step
 
 
 class CannotTell(Exception):
@@ -54,68 +53,6 @@ def told_alone(result: Any) -> Any:
         if strided and (leaf.requires_grad or leaf.untyped_storage().nbytes() != leaf.nbytes):
             raise CannotTell("a part of another tensor")
     return _Telling([]).tell(result)
-
-
-class Results:
-    """Tells results of calls as `told`; of one that looks like an earlier one what was told then, in a fifth of the
-    time."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
-
-    def told(self, result: Any, given: Any) -> Any:
-        """
-        Raises:
-            CannotTell: see `told`.
-        """
-        if result is None:
-            return ["plain", None]
-        form = _form_alone(result, given)
-        if form is None:
-            return told(result, given)
-        found = self._known.get(form)
-        if found is None:
-            found = told(result, given)
-            if len(self._known) < _MOST_FORMS:
-                self._known[form] = found
-        return found
-
-
-def _form_alone(result: Any, given: Any) -> Any:
-    """Of tensors each of which has a memory of its own, which nothing that was given shares; None of anything else."""
-    tensors: list[torch.Tensor] = []
-    others: list[torch.Tensor] = []
-    if not _flatten(result, tensors, ()) or not _flatten(given, others, _PLAIN):
-        return None
-    memories, abouts = set(), []
-    try:
-        for each in tensors:
-            memory = each.untyped_storage()
-            if memory.nbytes() != each.nbytes:
-                return None
-            memories.add(memory._cdata)
-            place = each.shape, each.stride(), each.storage_offset()
-            abouts.append((place, each.dtype, each.device, each.requires_grad, type(each)))
-        shared = len(memories) < len(tensors) or any(each.untyped_storage()._cdata in memories for each in others)
-    except (RuntimeError, NotImplementedError):  # one has no memory of its own
-        return None
-    return None if shared else (_skeleton(result), *abouts)
-
-
-def _flatten(thing: Any, tensors: list[torch.Tensor], plain: tuple[type, ...]) -> bool:
-    """Whether there is nothing but tensors, None and what is `plain` in tuples, lists and dicts; fills `tensors`."""
-    if isinstance(thing, torch.Tensor):
-        tensors.append(thing)
-        return True
-    if type(thing) in (tuple, list):
-        return all([_flatten(each, tensors, plain) for each in thing])
-    if type(thing) is dict:
-        return bool(plain) and all([_flatten(each, tensors, plain) for each in thing.values()])
-    return thing is None or type(thing) in plain
-
-
-def _skeleton(result: Any) -> Any:
-    return (type(result), *map(_skeleton, result)) if type(result) in (tuple, list) else result is None
 
 
 class _Telling:

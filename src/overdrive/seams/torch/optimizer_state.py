@@ -15,7 +15,6 @@ from overdrive.seams.patch import Patches
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if hub.state_asked.wanted:
-
         point = hub.state_asked
 
         def read(self: Any) -> Any:
