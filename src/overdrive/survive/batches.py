@@ -121,8 +121,11 @@ class Batches:
 
     def _rest(self, entry: Entry | None) -> None:
         self._resting = entry
-        for point in self._restful:
-            point.rests = entry is not None and len(point.subscribers) == 1
+        self._set_resting(entry is not None)
+
+    def _set_resting(self, rests: bool) -> None:
+        for point in self._restful:  # who shares a point with us is asked all the same
+            point.rests = rests and len(point.subscribers) == 1
 
     @property
     def rests(self) -> bool:
@@ -165,7 +168,7 @@ class Batches:
         """Around a fetch; an error in it is the program's."""
         data_set = self._samples_of(subject[0])
         if data_set is None or self._run.aside():
-            return _beside(data_set, call)
+            return self._beside(data_set, call)
         over = self._told
         if not self._run.replaying:
             entry = self._noted(data_set, subject[1])
@@ -181,6 +184,16 @@ class Batches:
             raise
         over(entry, result)
         return result
+
+    def _beside(self, data_set: Any, call: Callable[[], Any]) -> Any:
+        """A fetch of which nothing is noted here."""
+        from overdrive.seams.torch.fetchers import in_worker
+        from overdrive.survive.in_workers import hand_over
+
+        if not in_worker():
+            return call()
+        self._set_resting(True)  # for good: nothing that a worker asks is ever noted
+        return hand_over(data_set, call) if data_set is not None else call()
 
     def _note_fetch(self, data_set: Any, indices: Any) -> Entry:
         number = self._number_of(data_set)
@@ -280,14 +293,6 @@ class Batches:
         self._end_fetch()
         if self._asked:
             self._run.begin_anew("a fetch of samples asks for less than it did")
-
-
-def _beside(data_set: Any, call: Callable[[], Any]) -> Any:
-    """A fetch of which nothing is noted here."""
-    from overdrive.seams.torch.fetchers import in_worker
-    from overdrive.survive.in_workers import hand_over
-
-    return hand_over(data_set, call) if data_set is not None and in_worker() else call()
 
 
 def key_of(indices: Any) -> str:
