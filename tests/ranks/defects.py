@@ -130,7 +130,8 @@ def a_stale_bucket():
         key = tuple(numbers)
         bucket = self._begun[-1]
         self._group.finish([bucket.work])
-        now, before = bucket.flat.clone(), held.get(key, bucket.flat)
+        now = sum(each.clone() for each in bucket.summands)
+        before = held.get(key, now)
         held[key] = now
         bucket.flat, bucket.work = before.clone(), self._group.begin_sum(torch.zeros(1))
 

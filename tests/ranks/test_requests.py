@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.ranks.requests import ROOM, Differing, Requests
+from overdrive.ranks.requests import Differing, Requests
+from overdrive.ranks.slots import MessageSlots
 
 
 class Board:
@@ -40,7 +41,7 @@ def both(*asked: tuple[Any, ...], data: bytes = b"", **options: bool) -> list[An
     board = Board()
 
     def one(rank: int) -> Any:
-        requests = Requests(board.seat(rank), 2)
+        requests = Requests(MessageSlots(board.seat(rank), 2), 2)
         requests.put(bytes([rank]) * 3 + data)
         try:
             return requests.meet(*asked[rank], **options), requests.taken(1, 3 + len(data))
@@ -54,8 +55,9 @@ def both(*asked: tuple[Any, ...], data: bytes = b"", **options: bool) -> list[An
 def test_ranks_that_ask_for_the_same_have_what_was_sent() -> None:
     found = both(*[(7, 3, "gather", "a model's result", 3)] * 2)
     assert found == [([3, 3], b"\1\1\1")] * 2
-    room = b"\2" * (ROOM - 3)
-    assert both(*[(7, 3, "gather", "a model's result", ROOM)] * 2, data=room)[0][1] == b"\1\1\1" + room
+    size = Requests(MessageSlots(None, 2), 2).room
+    room = b"\2" * (size - 3)
+    assert both(*[(7, 3, "gather", "a model's result", size)] * 2, data=room)[0][1] == b"\1\1\1" + room
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,7 @@ def test_a_target_is_reached_on_the_way(pool: TrialPool, script: Callable[[str],
     assert run.reached is not None and run.reached < run.seconds - 0.3
 
 
-def test_with_a_target_a_run_is_over_as_it_is_there_or_too_late(
-    pool: TrialPool, script: Callable[[str], Path]
-) -> None:
+def test_with_a_target_a_run_is_over_as_it_is_there_or_too_late(pool: TrialPool, script: Callable[[str], Path]) -> None:
     text = PROGRAM.replace("    print(", "    import time; time.sleep(0.3)\n    print(")
     runs = made(pool, script(text), Metric("Test loss"), target=1.0)
     default = runs.run({}, 0, 60.0)

@@ -18,15 +18,18 @@ from typing import Any
 
 import torch
 
+from overdrive.machine.pool.shared_memory import SharedSlots, SharedSum, SharedSums
 from overdrive.ranks.hosts import CannotMeet, compare
 from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
-from overdrive.ranks.requests import ROOM, Differing, Requests
+from overdrive.ranks.requests import Differing, Requests
+from overdrive.ranks.slots import MessageSlots
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
 _START = timedelta(seconds=60)
+_MOST_TO_ADD = 4  # ranks of which each reads all that is summed; with more gloo divides it among them
 _NOTES = 5.0  # seconds in which a rank that fails says so
 
 
@@ -51,7 +54,15 @@ class Group:
         self.monitor = Monitor(own, self.rank, self.size, self.end)
         self._run = self
         self._connect("", range(self.size))
-        self._requests = Requests(self._on_cpu("words"), self.size)
+        self._requests = Requests(MessageSlots(self._on_cpu("words"), self.size), self.size)
+        self._sums: SharedSums | None = None
+        self._share_memory()
+
+    def _share_memory(self) -> None:
+        """Ranks of one machine talk by memory from here on."""
+        if self.size > 1 and (slots := SharedSlots.among(self)) is not None:
+            self._requests = Requests(slots, self.size)
+            self._sums = SharedSums(self.rank, self.size)
 
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         """The one that all share, and the monitor's own connection to it."""
@@ -93,6 +104,7 @@ class Group:
         made = copy.copy(self._run)
         made.rank, made.size = members.index(self._run.rank), len(members)
         made._connect(f"{name} {members[0]} ", members)
+        made._sums = None
         return made
 
     def mine(self) -> bool:
@@ -106,6 +118,10 @@ class Group:
         os._exit(1)
 
     # -- words ----------------------------------------------------------------------------------
+
+    @property
+    def _shares_memory(self) -> bool:
+        return self._run._sums is not None
 
     def of_all(self, numbers: Sequence[int], what: str) -> list[list[int]]:
         """The numbers (int64, equally many) of each rank."""
@@ -129,9 +145,9 @@ class Group:
         """Rank 0's thing, which JSON can hold."""
         data = json.dumps(thing).encode() if self.tells else b""
         with self._waiting(what):
-            self._requests.put(data[:ROOM])
+            self._requests.put(data[: self._requests.room])
             size = self._meet("words", what, len(data), sizes_differ=True)[self._members[0]]
-            if size <= ROOM:
+            if size <= self._requests.room:
                 return json.loads(self._requests.taken(self._members[0], size))
             told = torch.frombuffer(bytearray(data) if self.tells else bytearray(size), dtype=torch.uint8)
             self._calls.broadcast([told]).wait()
@@ -160,31 +176,44 @@ class Group:
     def _gathered(self, own: torch.Tensor, what: str) -> torch.Tensor:
         """The bytes of all ranks."""
         with self._waiting(what):
-            if small := own.device.type == "cpu" and len(own) <= ROOM:
-                self._requests.put(own)
-            self._meet("gather", what, len(own))
-            if small:
-                return torch.cat(self._all_taken(len(own)))
             whole = own.new_empty(self.size * len(own))
+            if own.device.type == "cpu" and (self._shares_memory or len(own) <= self._requests.room):
+                rows = whole.view(self.size, -1)
+                for first, parts in self._pieces(own, "gather", what):
+                    for row, part in zip(rows, parts, strict=True):
+                        row[first : first + len(part)] = part
+                return whole
+            self._meet("gather", what, len(own))
             gather(self._on(own, self._calls), whole, own).wait()
         return whole
 
     def sum_(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
         """The sum over ranks, in its place."""
+        shares = self._shares_memory and self.size <= _MOST_TO_ADD
         with self._waiting(what):
-            small = tensor.device.type == "cpu" and tensor.nbytes <= ROOM
-            if small:
-                self._requests.put(_bytes(tensor.contiguous()))
+            if tensor.device.type == "cpu" and (shares or tensor.nbytes <= self._requests.room):
+                own = tensor.contiguous()
+                total = torch.empty_like(own).view(-1)
+                for first, parts in self._pieces(_bytes(own), "sum", what):
+                    summands = torch.stack([each.view(own.dtype) for each in parts])
+                    place = first // own.itemsize
+                    torch.sum(summands, 0, dtype=own.dtype, out=total[place : place + summands.shape[1]])
+                return tensor.copy_(total.view(own.shape))
             self._meet("sum", what, tensor.nbytes)
-            if small:
-                parts = [each.view(tensor.dtype) for each in self._all_taken(tensor.nbytes)]
-                return tensor.copy_(torch.stack(parts).sum(0, dtype=tensor.dtype).view(tensor.shape))
             self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
 
-    def _all_taken(self, size: int) -> list[torch.Tensor]:
-        taken = self._requests.all_taken(size)
-        return [taken[each] for each in self._members]
+    def _pieces(self, own: torch.Tensor, kind: str, what: str) -> Iterator[tuple[int, list[torch.Tensor]]]:
+        """The bytes of each rank, as much at a time as a slot holds, and where they begin; read before the next."""
+        room = self._requests.room
+        for first in range(0, max(1, len(own)), room):
+            piece = own[first : first + room]
+            self._requests.put(piece)
+            if first:
+                self._requests.go_on()
+            else:
+                self._meet(kind, what, len(own))
+            yield first, self._requests.seen(self._members, len(piece))
 
     def broadcast(self, tensor: torch.Tensor, source: int, what: str) -> None:
         """That rank's tensor, into all ranks', which are of one piece."""
@@ -224,10 +253,40 @@ class Group:
         """Of gradients, beside the backward pass; `finish` waits for it."""
         return self._on(tensor, self._gradients, "gradients").allreduce([tensor])
 
+    def begin_shared_sum(self, parts: Sequence[torch.Tensor], kind: torch.dtype) -> SharedSum | None:
+        """The same of several flat tensors, one after the other, in memory that ranks share; None: not there.
+
+        All that was begun so is to be finished at once, and `sums_read` is said after it, on all ranks.
+        """
+        on_cpu = all(each.device.type == "cpu" for each in parts)
+        return self._sums.begin(parts, kind) if self._sums is not None and on_cpu else None
+
     def finish(self, works: Sequence[Any]) -> None:
+        shared = [each for each in works if isinstance(each, SharedSum) and not each.finished]
         with self._waiting("gradients"):
+            if shared:
+                self._add_up(shared)
             for work in works:
-                work.wait()
+                if not isinstance(work, SharedSum):
+                    work.wait()
+
+    def _add_up(self, sums: Sequence[SharedSum]) -> None:
+        self._meet("sums", "gradients", len(sums))
+        if self.size > 2:
+            for each in sums:
+                each.share(self.rank)
+            self._meet("sums in shares", "gradients", len(sums))
+            for each in sums:
+                each.gather()
+        for each in sums:
+            each.finished = True
+
+    def sums_read(self) -> None:
+        """What was summed in shared memory is not needed any more."""
+        if self._sums is not None and self._sums.to_be_freed:
+            with self._waiting("gradients"):
+                self._meet("end of sums", "gradients", 0)
+            self._sums.free(self)
 
     def _on(self, tensor: torch.Tensor, on_cpu: Any, purpose: str = "calls") -> Any:
         if tensor.device.type == "cpu":

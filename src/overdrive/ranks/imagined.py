@@ -52,6 +52,9 @@ class ImaginedGroup(Group):
         store = _Store()
         return store, store
 
+    def _share_memory(self) -> None:
+        """What passes between the machines of a plan is to be noted."""
+
     def _on_cpu(self, purpose: str) -> Any:
         return _Echo(self.diary, self._name + purpose, tuple(self._members), self.rank)
 

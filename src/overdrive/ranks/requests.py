@@ -2,7 +2,7 @@
 
 Two ranks that ask for different things do not meet in one sum or gather: gloo ends both processes then, from within
 C++, without a word. So each request begins with the exchange of a slot of fixed size. It holds the mark and, where
-there is room, what is asked for: small requests take one message as before, large ones a second.
+there is room, what is asked for: small requests take one message as before, large ones more.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from overdrive.seams.torch.internals import gather
+from overdrive.ranks.slots import Slots
 
-_SLOT = 2048  # bytes: statistics of 64 channels and results of a small model fit; 64 bytes take as long to exchange
-_HEAD = struct.Struct("<qqq16s96s")
-ROOM = _SLOT - _HEAD.size
+_HEAD = struct.Struct("<qqq16s88s")  # 128 bytes: what follows lies where a tensor of any kind may
 
 
 class Differing(Exception):
@@ -34,8 +31,8 @@ class _Mark:
     what: str
 
     @classmethod
-    def read(cls, data: bytes | bytearray, place: int) -> _Mark:
-        number, step, size, kind, what = _HEAD.unpack_from(data, place)
+    def read(cls, data: bytes) -> _Mark:
+        number, step, size, kind, what = _HEAD.unpack(data)
         return cls(number, step, size, *(each.rstrip(b"\0").decode(errors="replace") for each in (kind, what)))
 
     def words(self, beside: _Mark) -> str:
@@ -46,13 +43,11 @@ class _Mark:
 
 
 class Requests:
-    """Args: `group`: a process group for these slots alone."""
+    """Attributes: `room`: bytes that a slot has beside its mark."""
 
-    def __init__(self, group: Any, size: int) -> None:
-        self._group, self._size = group, size
-        self._own, self._all = bytearray(_SLOT), bytearray(size * _SLOT)
-        self._sent = torch.frombuffer(self._own, dtype=torch.uint8)
-        self._received = torch.frombuffer(self._all, dtype=torch.uint8)
+    def __init__(self, slots: Slots, size: int) -> None:
+        self._slots, self._size = slots, size
+        self.room = slots.size - _HEAD.size
 
     def meet(self, number: int, step: int, kind: str, what: str, size: int, sizes_differ: bool = False) -> list[int]:
         """Send this mark, and what `put` has put into the slot, and wait for those of all ranks.
@@ -68,9 +63,13 @@ class Requests:
             Differing: another rank asks for something else.
             RuntimeError: a rank is gone.
         """
-        _HEAD.pack_into(self._own, 0, number, step, size, kind.encode()[:16], what.encode()[:96])
-        gather(self._group, self._received, self._sent).wait()
-        marks = [_Mark.read(self._all, rank * _SLOT) for rank in range(self._size)]
+        own = _HEAD.pack(number, step, size, kind.encode()[:16], what.encode()[:88])
+        self._slots.own[: _HEAD.size] = own
+        self._slots.exchange()
+        heads = [bytes(self._slots.of(rank)[: _HEAD.size]) for rank in range(self._size)]
+        if all(each == own for each in heads):
+            return [size] * self._size
+        marks = [_Mark.read(each) for each in heads]
         asked = [(each.number, each.kind, each.what, 0 if sizes_differ else each.size) for each in marks]
         for rank, each in enumerate(asked):
             if each != asked[0]:
@@ -78,18 +77,25 @@ class Requests:
                 raise Differing(f"rank 0 asks for {first}, and rank {rank} for {other}")
         return [each.size for each in marks]
 
+    def go_on(self) -> None:
+        """The next exchange of the same request."""
+        self._slots.exchange()
+
     def put(self, data: bytes | torch.Tensor) -> None:
-        """Of at most `ROOM` bytes; a tensor of uint8 on the CPU."""
-        if isinstance(data, torch.Tensor):
-            self._sent[_HEAD.size : _HEAD.size + len(data)] = data
-        else:
-            self._own[_HEAD.size : _HEAD.size + len(data)] = data
+        """Of at most `room` bytes; a tensor of uint8 on the CPU."""
+        place = self._slots.own[_HEAD.size : _HEAD.size + len(data)]
+        if not isinstance(data, torch.Tensor):
+            place[:] = data
+        elif len(data):
+            torch.frombuffer(place, dtype=torch.uint8).copy_(data)
 
     def taken(self, rank: int, size: int) -> bytes:
-        first = rank * _SLOT + _HEAD.size
-        return bytes(self._all[first : first + size])
+        return bytes(self._slots.of(rank)[_HEAD.size : _HEAD.size + size])
 
-    def all_taken(self, size: int) -> Sequence[torch.Tensor]:
-        """Of each rank so many bytes; they are copies."""
-        slots = self._received.view(self._size, _SLOT)[:, _HEAD.size : _HEAD.size + size]
-        return slots.clone().unbind()
+    def seen(self, ranks: Sequence[int], size: int) -> list[torch.Tensor]:
+        """Of each of these ranks so many bytes, as they lie there until the next exchange: to be copied."""
+        if not size:
+            return [torch.empty(0, dtype=torch.uint8, device="cpu") for _ in ranks]
+        return [
+            torch.frombuffer(self._slots.of(rank), dtype=torch.uint8, count=size, offset=_HEAD.size) for rank in ranks
+        ]

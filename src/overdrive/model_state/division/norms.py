@@ -89,8 +89,14 @@ def _kept(x: torch.Tensor) -> torch.dtype:
 
 def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and variance of each channel, not corrected."""
+    if _plain(x):  # torch's own, which its batch normalisation begins with: 3 to 30 times as fast as `var_mean`
+        return torch.batch_norm_update_stats(x.detach(), None, None, 0.0)
     variance, mean = torch.var_mean(x.detach().to(_kept(x)), _but_channels(x), correction=0)
     return mean, variance
+
+
+def _plain(x: torch.Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
 
 
 def _but_channels(x: torch.Tensor) -> list[int]:
@@ -141,17 +147,35 @@ class _Normalised(torch.autograd.Function):
         x, weight, bias, mean, variance = ctx.saved_tensors
         if torch.is_grad_enabled():  # it will be differentiated again
             return (*_differentiable(ctx, x, weight, bias, gradient), *(None,) * 5)
-        dims, kind = _but_channels(x), mean.dtype
-        inverse = torch.rsqrt(variance + ctx.eps)
-        gradient = gradient.to(kind)
-        normal = (x.to(kind) - _along(x, mean)) * _along(x, inverse)
-        of_bias, of_weight = gradient.sum(dims), (gradient * normal).sum(dims)
-        sums = ctx.group.sum_(torch.cat((of_bias, of_weight)), "a batch's statistics").div_(ctx.count)
-        first, second = (_along(x, each) for each in sums.chunk(2))
+        kind, inverse = mean.dtype, torch.rsqrt(variance + ctx.eps)
         scale = inverse if weight is None else inverse * weight.to(kind)
-        of_x = ((gradient - first - normal * second) * _along(x, scale)).to(x.dtype)
-        of_weight = None if weight is None else of_weight.to(weight.dtype)
-        return of_x, of_weight, None if bias is None else of_bias.to(bias.dtype), *(None,) * 5
+        with_fixed = _backward_of_fixed if _plain(x) else _backward_by_hand
+        of_x, of_weight, of_bias = with_fixed(gradient.to(kind), x, weight, mean, variance, ctx.eps)
+        sums = ctx.group.sum_(torch.cat((of_bias, of_weight)), "a batch's statistics").div_(ctx.count)
+        first, second = sums.chunk(2)
+        of_x.addcmul_(x.to(kind) - _along(x, mean), _along(x, second * scale * inverse), value=-1)
+        of_x = of_x.sub_(_along(x, first * scale)).to(x.dtype)
+        for_weight = None if weight is None else of_weight.to(weight.dtype)
+        return of_x, for_weight, None if bias is None else of_bias.to(bias.dtype), *(None,) * 5
+
+
+def _backward_of_fixed(
+    gradient: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients for the input, the weight and the bias, were mean and variance given: torch's own, in two passes."""
+    every = [True, True, True]
+    backward = torch.ops.aten.native_batch_norm_backward
+    return backward(gradient, x, weight, mean, variance, None, None, False, eps, every)  # type: ignore[no-any-return]
+
+
+def _backward_by_hand(
+    gradient: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same, for numbers of 16 bits and on a GPU."""
+    dims, inverse = _but_channels(x), torch.rsqrt(variance + eps)
+    normal = (x.to(mean.dtype) - _along(x, mean)) * _along(x, inverse)
+    scale = inverse if weight is None else inverse * weight.to(mean.dtype)
+    return gradient * _along(x, scale), (gradient * normal).sum(dims), gradient.sum(dims)
 
 
 def _differentiable(ctx: Any, x: Any, weight: Any, bias: Any, gradient: Any) -> tuple[Any, Any, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from overdrive.machine.pool.shared_memory import SharedSum
 from overdrive.model_state.division.exchange import Mean
 from overdrive.model_state.sharded.held import Held
 from overdrive.model_state.sharded.kept import Kept
@@ -121,16 +122,20 @@ class Gradients:
             each.reshape(-1) if place is None else flat_of(place.share.laid(each))
             for place, each in zip(held, gradients, strict=True)
         ]
-        flat = parts[0] if self._sparing and len(parts) == 1 else torch.cat(parts)
-        if flat.dtype in _FP32:
-            flat = flat.float()
+        kind = torch.float32 if parts[0].dtype in _FP32 else parts[0].dtype
+        work: Any = None if self._sparing else self._group.begin_shared_sum(parts, kind)
+        flat = None
+        if work is None:
+            flat = parts[0] if self._sparing and len(parts) == 1 else torch.cat(parts)
+            flat = flat.to(kind)
+            work = self._group.begin_sum(flat)
         for number, place in zip(numbers, held, strict=True):
             if place is not None:
                 self._leaf(number).grad = None
-        self._begun.append(_Bucket(numbers, held, flat, self._group.begin_sum(flat)))
+        self._begun.append(_Bucket(numbers, held, flat, work))
         if self._sparing:
             for bucket in self._begun[:-_AT_ONCE]:
-                if bucket.flat is not None and self._comes(bucket.work):
+                if bucket.work is not None and self._comes(bucket.work):
                     self._put_back(bucket)
 
     def _comes(self, work: Any) -> bool:
@@ -179,9 +184,11 @@ class Gradients:
             wanted.sort(key=order.__getitem__)
         for numbers in self._buckets([each for each in wanted if not self._apart(each)]):
             self._begin(numbers)
+        self._group.finish([each.work for each in self._begun if isinstance(each.work, SharedSum)])
         for bucket in self._begun:
             self._put_back(bucket)
         self._begun.clear()
+        self._group.sums_read()
         self._add_late(came)
         for number in wanted:
             if self._apart(number):
@@ -201,21 +208,28 @@ class Gradients:
                 self._put_back(self._begun.pop())
 
     def _put_back(self, bucket: _Bucket) -> None:
-        if bucket.flat is None:
+        if bucket.work is None:
             return
         self._group.finish([bucket.work])
         with torch.no_grad():
-            mean = bucket.flat.div_(self._group.size)
             first = 0
             for number, held in zip(bucket.numbers, bucket.held, strict=True):
                 elements = self._leaf(number).numel()
-                part, first = mean.narrow(0, first, elements), first + elements
+                parts = [each.narrow(0, first, elements) for each in bucket.summands]
+                first += elements
                 if held is not None and self._kept is not None:
-                    self._kept.gradients.add(held, part)
+                    self._kept.gradients.add(held, parts[0].div_(self._group.size))
                 else:
-                    place = self._gradient(number)
-                    place.copy_(part.view(place.shape))
+                    self._put_mean(self._gradient(number), parts)
         bucket.flat = bucket.work = None  # that holds it, too
+
+    def _put_mean(self, place: torch.Tensor, parts: list[torch.Tensor]) -> None:
+        """Of one that is summed already, or of two that others read, too."""
+        if len(parts) == 2 and place.dtype == parts[0].dtype and place.is_contiguous():
+            torch.add(*parts, out=place.view(-1)).div_(self._group.size)
+            return
+        total = parts[0].div_(self._group.size) if len(parts) == 1 else torch.add(*parts).div_(self._group.size)
+        place.copy_(total.view(place.shape))
 
     def _apart(self, number: int) -> bool:
         gradient = self._leaf(number).grad
@@ -255,12 +269,17 @@ class Gradients:
 
 @dataclass
 class _Bucket:
-    """Gradients that are summed together; `flat` is None once they are where they belong."""
+    """Gradients that are summed together; `work` is None once they are where they belong."""
 
     numbers: list[int]
     held: list[Held | None]  # of those that are kept in parts
-    flat: torch.Tensor | None
+    flat: torch.Tensor | None  # None where the sum is in memory that ranks share
     work: Any
+
+    @property
+    def summands(self) -> list[torch.Tensor]:
+        """Flat; of a finished sum they are one, or two that are still to be added."""
+        return self.work.parts if self.flat is None else [self.flat]
 
 
 def _packed(flags: list[int]) -> list[int]:
