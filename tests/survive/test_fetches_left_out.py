@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from overdrive.core.rng import States
+from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
 from overdrive.survive import state, words
+from overdrive.survive.batches import Batches
+from overdrive.survive.journal import Journal
 from tests.survive.killed import files_of, survive
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+
+from overdrive.seams.torch import asked  # noqa: E402
+from overdrive.seams.torch.fetchers import map_fetcher  # noqa: E402
 
 # COUNTS is a file outside of the run's, to which each sample that is fetched adds a byte.
 PROGRAM = """
@@ -28,7 +37,7 @@ KIND, HOW = os.environ.get("KIND", ""), os.environ.get("HOW", "")
 class Samples(torch.utils.data.Dataset):
     def __init__(self):
         self.x = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
-        self.fetched, self.own = 0, np.random.default_rng(7)
+        self.fetched, self.calls, self.own = 0, 0, np.random.default_rng(7)
         self.cycle = itertools.cycle([0.1, 0.2, 0.3]) if KIND == "cycles" else None
         self.file = None
     def __len__(self):
@@ -53,6 +62,18 @@ class Samples(torch.utils.data.Dataset):
         if KIND == "streams":
             self.file = self.file or open("numbers.txt", "rb", buffering=0)
             x = x * int(self.file.read(2))
+        if KIND == "flips":
+            self.fetched += int(torch.randint(0, 9, (1,)))
+        if KIND == "flips a lot":
+            self.fetched += sum(int(torch.randint(0, 9, (1,))) for _ in range(80))
+        if KIND == "picks":
+            self.fetched += sum(int(torch.multinomial(torch.tensor([0.2, 0.3, 0.5]), 1)) for _ in range(80))
+        if KIND == "compares":
+            self.fetched += int(F.mse_loss(torch.full((5000,), float(i)), torch.zeros(5000)) * 100)
+        if KIND == "predicts":
+            self.calls += 1
+            if self.calls % 50 > 9:
+                self.fetched += int(1e3 * model(x[None]).mean()) + int(torch.randint(0, 9, (1,)))
         if KIND == "fails" and i == 7:
             raise OSError("a bad sample")
         return {"x": x, "y": i % 3, "name": f"sample {i}"} if KIND == "names" else (x, i % 3)
@@ -146,12 +167,57 @@ def test_it_goes_on_whatever_its_data_set_does(tmp_path: Path, counts: Path, kin
         assert fetched <= 4 * 10, fetched
 
 
-@pytest.mark.parametrize("kind", ["counts", "cycles", "streams"])
+@pytest.mark.parametrize(
+    "kind", ["counts", "cycles", "streams", "flips", "flips a lot", "picks", "compares", "predicts"]
+)
 @pytest.mark.fault("killed")
 def test_a_data_set_that_keeps_count_is_seen_and_its_fetches_are_made(tmp_path: Path, counts: Path, kind: str) -> None:
     told, fetched = _resumed(tmp_path, counts, kind)
     assert "gone on after step" in told and "from its start" not in told, told
     assert fetched >= 120, fetched
+
+
+def _fetching(act: Callable[[], object]) -> tuple[list[str], list[list[object]]]:
+    """What came to the seams of questions while a fetch did this, and the journal's entries."""
+    hub, patches, told = Seams(), Patches(), []
+    hub.value_asked.subscribe(lambda subject, call: (told.append(subject[0]), call())[1])
+    hub.shape_asked.subscribe(lambda subject, call: (told.append(subject[0]), call())[1])
+    journal = Journal(Path("nowhere"))
+    run = SimpleNamespace(journal=journal, replaying=False, aside=lambda: False, guarded=lambda act: act)
+    batches = Batches(run, lambda: None)  # type: ignore[arg-type]
+    asked.enter(hub, patches)
+    try:
+        batches.follow(hub)
+        fetcher = map_fetcher(torch.zeros(3), None)
+        with contextlib.suppress(ZeroDivisionError):
+            batches.fetched((fetcher, [0, 1]), act)
+        assert "item" not in told
+        torch.tensor(1).item()
+        assert told.pop() == "item"  # it is over
+    finally:
+        patches.restore()
+    return told, journal._new
+
+
+def test_what_a_fetch_asks_its_own_tensors_comes_to_nobody() -> None:
+    mask = torch.tensor([True, False])
+
+    def reads() -> object:
+        assert int(torch.tensor(3)) == 3 and torch.tensor(1.5).item() == 1.5 and len(mask[mask]) == 1
+        return torch.zeros(2).numpy().tolist()
+
+    told, [entry] = _fetching(reads)
+    assert not told and entry[2] == [] and entry[6] is True
+
+
+def test_where_it_draws_the_generators_state_before_it_is_noted() -> None:
+    torch.manual_seed(3)
+    before = state.torch_told(state.torch_state())
+    told, [entry] = _fetching(lambda: torch.rand(1).item())
+    assert not told and entry[2] == [] and entry[6] == before
+    torch.manual_seed(3)
+    _, [entry] = _fetching(lambda: torch.rand(1).item() / 0)  # its samples are bad
+    assert entry[6] == before
 
 
 def _with_numpys_spare() -> None:

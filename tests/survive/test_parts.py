@@ -361,6 +361,26 @@ def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytes
     assert [path for path, _ in often] == [path for path, _ in once]
 
 
+def test_a_result_that_looks_like_an_earlier_one_is_told_as_it_would_be_anew() -> None:
+    from overdrive.survive import structure
+    from overdrive.survive.results import Results
+
+    x, known = torch.zeros(4, 3), Results()
+    graph = (torch.ones(2, requires_grad=True) * 2).clone()
+    results = [
+        None, x, x[1:], (x[0], x), x.clone(), x.clone().t(), torch.zeros(3, 4), torch.zeros(3, 4).t(), [x.clone()],
+        (x.clone(), None), (x.clone(), (x.clone(), x.clone())), {"a": x.clone()}, (x.clone(), 2.0), (x.clone(), -0.0),
+        (x.clone(), 0.0), graph, graph.detach(), torch.zeros(4, 3, dtype=torch.float64), torch.zeros(1).expand(3),
+        torch.zeros(0), torch.zeros(12).as_strided((2, 6), (1, 1), 5), torch.nn.Parameter(x.clone()),
+    ]  # fmt: skip
+    shared = x.clone()
+    results += [(shared, shared), (shared, shared.view(3, 4)), (shared, shared.clone())]
+    for given in [((x,), {}), (([x, 3],), {"y": (shared, None)}), ((object(), {"a": x}), {})]:
+        for result in [*results, *results]:
+            assert known.told(result, given) == structure.told(result, given)
+            assert repr(known.told(result, given)) == repr(structure.told(result, given))
+
+
 def test_what_is_called_within_a_transform_of_torch_func_cannot_be_told() -> None:
     """It is said as a reason; an error would end all that watches the program."""
     from overdrive.survive import structure

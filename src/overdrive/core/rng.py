@@ -37,6 +37,12 @@ class States:
             torch.cuda.get_rng_state_all() if torch and cuda else [],
         )
 
+    @staticmethod
+    def of_host() -> tuple[Any, Any]:
+        """Python's and NumPy's alone, in 1 µs where they are what they were when they were asked last."""
+        numpy = sys.modules.get("numpy")
+        return _state_of_python(), _state_of_numpy(numpy) if numpy else None
+
     def restore(self) -> None:
         random.setstate(self.python)
         if self.numpy is not None:
@@ -145,8 +151,8 @@ def _find_generators() -> tuple[Any, Any, Any, tuple[Any, Any], Any, Any] | None
     if type(bits) is not numpy.random.MT19937:
         return None
     memories = (
-        (ctypes.c_char * _PYTHONS.size).from_address(id(python) + object.__basicsize__),
-        (ctypes.c_char * _MT19937_BYTES).from_address(bits.ctypes.state_address),
+        _memory_of(python),
+        _bytes_at(bits.ctypes.state_address, _MT19937_BYTES),
     )
     cudas = torch.cuda if torch.backends.cuda.is_built() else None
     _generators[:] = [(python, rand, bits, memories, torch.default_generator, cudas)]
@@ -154,27 +160,39 @@ def _find_generators() -> tuple[Any, Any, Any, tuple[Any, Any], Any, Any] | None
 
 
 _PYTHONS = struct.Struct("=625I")  # the place among 624 numbers, and these
-_seen_of_python: list[tuple[Any, bytes, Any, Any]] = []  # its generator, its memory, its spare number and its state
+# Its generator, a part of that one's memory, its spare number and its state, when it was last asked.
+_seen_of_python: list[tuple[Any, bytes, Any, Any]] = []
+# A part of the memory of each generator: its place and seven of its 624 numbers. Who draws moves the place, or comes
+# around to it with other numbers. All of it would take a microsecond to look at, several times a step.
+_PART = 4 * 8
+_looked_at: list[tuple[Any, Any]] = []
+_looked_at_of_numpy: list[tuple[Any, Any]] = []
 
 
 def _state_of_python() -> Any:
     """As `random.setstate` takes it. Python makes 625 numbers of it, in 8 µs, and takes 5 to compare them: it is asked
     only where its memory is not what it was when it was asked last."""
-    generator = random._inst
-    if type(generator) is not random.Random or not _lies_as_known():
-        return random.getstate()
-    memory, spare = _memory_of(generator), generator.gauss_next  # type: ignore[attr-defined]
+    generator: Any = random._inst
+    if not _looked_at or _looked_at[0][0] is not generator:
+        if type(generator) is not random.Random or not _lies_as_known():
+            return random.getstate()
+        _looked_at[:] = [(generator, _bytes_at(id(generator) + object.__basicsize__, _PART))]
+    part, spare = _looked_at[0][1].raw, generator.gauss_next
     for asked, then, spare_then, state in _seen_of_python:
-        if asked is generator and then == memory and spare_then == spare:
+        if asked is generator and then == part and spare_then == spare:
             return state
     state = random.getstate()
-    if _memory_of(generator) == memory:  # else another thread has drawn meanwhile
-        _seen_of_python[:] = [(generator, memory, spare, state)]
+    if _looked_at[0][1].raw == part:  # else another thread has drawn meanwhile
+        _seen_of_python[:] = [(generator, part, spare, state)]
     return state
 
 
-def _memory_of(generator: random.Random) -> bytes:
-    return ctypes.string_at(id(generator) + object.__basicsize__, _PYTHONS.size)
+def _bytes_at(address: int, size: int) -> Any:
+    return (ctypes.c_char * size).from_address(address)
+
+
+def _memory_of(generator: random.Random) -> Any:
+    return _bytes_at(id(generator) + object.__basicsize__, _PYTHONS.size)
 
 
 @cache
@@ -186,11 +204,12 @@ def _lies_as_known() -> bool:
         return False
     known = random.Random(1)
     numbers = known.getstate()[1]
-    return _memory_of(known) == _PYTHONS.pack(numbers[-1], *numbers[:-1])
+    return bool(_memory_of(known).raw == _PYTHONS.pack(numbers[-1], *numbers[:-1]))
 
 
 _MT19937_BYTES = 4 * 625  # numpy's `mt19937_state`: 624 numbers and the place among them
-_seen: list[tuple[Any, bytes, Any]] = []  # numpy's generator, its memory and its state, when it was last asked
+# numpy's generator, a part of its memory and its state, when it was last asked.
+_seen: list[tuple[Any, bytes, Any]] = []
 
 
 def _state_of_numpy(numpy: Any) -> Any:
@@ -201,15 +220,18 @@ def _state_of_numpy(numpy: Any) -> Any:
     where none was left over, none is.
     """
     generator = numpy.random.mtrand._rand._bit_generator
-    if type(generator) is not numpy.random.MT19937:
-        return numpy.random.get_state(legacy=False)
-    memory = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
+    if not _looked_at_of_numpy or _looked_at_of_numpy[0][0] is not generator:
+        if type(generator) is not numpy.random.MT19937:
+            return numpy.random.get_state(legacy=False)
+        address = generator.ctypes.state_address + _MT19937_BYTES - _PART  # its place comes last
+        _looked_at_of_numpy[:] = [(generator, _bytes_at(address, _PART))]
+    part = _looked_at_of_numpy[0][1].raw
     for asked, then, state in _seen:
-        if asked is generator and then == memory:
+        if asked is generator and then == part:
             return state
     state = numpy.random.get_state()
-    still = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES) == memory
-    _seen[:] = [(generator, memory, state)] if still and not state[3] else []
+    still = _looked_at_of_numpy[0][1].raw == part
+    _seen[:] = [(generator, part, state)] if still and not state[3] else []
     return state
 
 

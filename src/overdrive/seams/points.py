@@ -51,13 +51,18 @@ class Subscriber:
 
 
 class Point:
-    """A place in the program's run that subscribers wait for."""
+    """A place in the program's run that subscribers wait for.
+
+    Attributes:
+        rests: nobody is asked for now. Only seams that are come to many times a step look at it.
+    """
 
     def __init__(self, hub: Hub, always: bool = False) -> None:
         """`always`: who is switched off is told here all the same, since it will be on again."""
         self.hub = hub
         self.subscribers: list[Subscriber] = []  # who is told: not those that are switched off
         self.techniques: list[str] = []  # their owners, each once, without the observers
+        self.rests = False
         self._always = always
         self._all: list[Subscriber] = []
 
@@ -195,13 +200,12 @@ class Answer(Point):
     """An operation that a subscriber may carry out in its own way: the first answer stands, None is no answer.
 
     Attributes:
-        rests: nobody is asked for now.
         came: it was come to since somebody set this back.
     """
 
     def __init__(self, hub: Hub) -> None:
         super().__init__(hub)
-        self.rests = self.came = False
+        self.came = False
 
     def ask(self, *subject: Any) -> Any:
         self.came = True

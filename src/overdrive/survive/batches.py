@@ -9,9 +9,11 @@ The first fetch of a data set is made, which opens its files, and so are the las
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import weakref
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -20,14 +22,20 @@ from overdrive.survive import words
 from overdrive.survive.journal import Diverged, Entry
 
 if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.seams.points import Point
     from overdrive.survive.journal import Journal
 
-BATCH = "batch"  # the kind of an entry: key, what was asked in it, number of the data set, structure, words drawn
+# The kind of an entry: key, what was asked in it and is told again, number of the data set, structure, words drawn,
+# whether its own tensors tell it the rest (the state of PyTorch's generator before it, where it draws from that).
+BATCH = "batch"
 _SAME = 0  # in the place of a structure: that of the batch before, from the same data set
 _LAST = 2  # fetches of each data set that are made
 _MOST = 1 << 16  # bytes of a structure that is noted: a batch may hold texts
 _ALL = 1 << 27  # of all of them in one process
 _READ = ("value", "shapes")  # what a data set asks its own tensors
+_INT = {int}
+_MANY = 256  # questions in a fetch, which take about as much room as a generator's state
 
 
 class FetchingRun(Protocol):
@@ -61,8 +69,12 @@ class Batches:
     def __init__(self, run: FetchingRun, passed_through: Callable[[], None]) -> None:
         self._run, self._passed_through = run, passed_through
         self.skipped = 0
-        self._asked: list[Entry] | None = None  # in the fetch that is under way, or still to be asked in it
+        self._asked: list[Entry] = []  # in the fetch that is under way, or still to be asked in it
         self._within = False
+        self._restful: tuple[Point, ...] = ()  # points where nobody is asked while its own tensors tell
+        self._resting: Entry | None = None  # of the fetch that is under way, while its own tensors tell what it asks
+        # Of data sets that drew or called a model in a fetch: what one asked whose questions were all noted, by number.
+        self._asking: dict[int, int] = {}
         self._data_sets: dict[int, Any] = {}  # by number: a weak reference to each
         self._numbers: dict[int, int] = {}  # of these, by id
         self._structures: dict[int, Any] = {}  # the last one, by the data set's number
@@ -72,6 +84,16 @@ class Batches:
         self._seen: set[int] = set()
         self._noted, self._again = run.guarded(self._note_fetch), run.guarded(self._answer_fetch)
         self._told, self._over = run.guarded(self._note_batch), run.guarded(self._all_asked)
+        self._begin, self._end = run.guarded(self._begin_fetch), run.guarded(self._end_fetch)
+
+    def follow(self, seams: Seams) -> None:
+        """PyTorch has arrived."""
+        from overdrive.seams.torch.fetches import samples_of
+        from overdrive.survive import state
+
+        self._restful = seams.value_asked, seams.shape_asked
+        self._samples_of, self._host_state, self._torch_state = samples_of, state.host_state, state.torch_state
+        seams.samples_fetched.subscribe(self.fetched)
 
     def data_sets(self) -> list[Any]:
         """Those that live, in the order of their first fetch."""
@@ -82,63 +104,116 @@ class Batches:
     def note(self, *entry: Any) -> bool:
         """Whether a fetch is under way, to which it now belongs."""
         if self._within:
-            assert self._asked is not None
             self._asked.append(list(entry))
         return self._within
 
     def answer(self, kind: str) -> tuple[bool, Entry | None]:
-        """Whether a fetch is under way, and what it was told then; None where its own tensors tell it.
+        """Whether a fetch is under way, and what it was told then.
 
         Raises:
             Diverged: it asked for something else.
         """
         if not self._within:
             return False, None
-        if self._asked is None:
-            return True, None
         if not self._asked or self._asked[0][0] != kind:
             raise Diverged("a fetch of samples asks for something else than it did")
         return True, self._asked.pop(0)
+
+    def _rest(self, entry: Entry | None) -> None:
+        self._resting = entry
+        self._set_resting(entry is not None)
+
+    def _set_resting(self, rests: bool) -> None:
+        for point in self._restful:  # who shares a point with us is asked all the same
+            point.rests = rests and len(point.subscribers) == 1
+
+    @property
+    def rests(self) -> bool:
+        """Whether a fetch is under way whose own tensors tell what it asks: they are to hold the right numbers."""
+        return self._resting is not None
+
+    def wake(self) -> None:
+        """What is asked from here on in this fetch is noted: it calls a model, whose numbers do not count."""
+        if self._resting is not None:
+            self._asking[self._resting[3]] = 0
+            self._end_rest()
+
+    def _begin_fetch(self, entry: Entry) -> None:
+        self._within, self._asked = True, entry[2]
+        if isinstance(entry[6], str) and self._run.replaying:
+            from overdrive.survive import state
+
+            state.set_torch(entry[6])
+        if entry[6]:
+            self._rest(entry)
+
+    def _end_fetch(self) -> None:
+        self._within = False
+        self._end_rest()
+
+    def _end_rest(self) -> None:
+        entry = self._resting
+        if entry is None:
+            return
+        self._rest(None)
+        if not self._run.replaying and self._torch_state() != self._before[1]:
+            from overdrive.survive import state
+
+            entry[6] = state.torch_told(self._before[1])
+            self._asking.setdefault(entry[3], 0)
 
     # -- the fetch --------------------------------------------------------------------------------
 
     def fetched(self, subject: Any, call: Callable[[], Any]) -> Any:
         """Around a fetch; an error in it is the program's."""
-        from overdrive.seams.torch.fetchers import in_worker
-        from overdrive.seams.torch.fetches import samples_of
-        from overdrive.survive.in_workers import hand_over
-
-        data_set = samples_of(subject[0])
+        data_set = self._samples_of(subject[0])
         if data_set is None or self._run.aside():
-            return hand_over(data_set, call) if data_set is not None and in_worker() else call()
-        replaying = self._run.replaying
-        entry = (self._again if replaying else self._noted)(data_set, subject[1])
-        if replaying and (made := self._skipped(entry)) is not None:
-            return made[0]
-        self._within, self._asked = True, entry[2]
+            return self._beside(data_set, call)
+        over = self._told
+        if not self._run.replaying:
+            entry = self._noted(data_set, subject[1])
+        else:
+            entry, over = self._again(data_set, subject[1]), self._over
+            if (made := self._skipped(entry)) is not None:
+                return made[0]
+            self._begin(entry)
         try:
             result = call()
-        finally:
-            self._within = False
-        (self._over if replaying else self._told)(entry, result)
+        except BaseException:
+            self._end()
+            raise
+        over(entry, result)
         return result
 
-    def _note_fetch(self, data_set: Any, indices: Any) -> Entry:
-        from overdrive.survive import state
+    def _beside(self, data_set: Any, call: Callable[[], Any]) -> Any:
+        """A fetch of which nothing is noted here."""
+        from overdrive.seams.torch.fetchers import in_worker
+        from overdrive.survive.in_workers import hand_over
 
+        if not in_worker():
+            return call()
+        self._set_resting(True)  # for good: nothing that a worker asks is ever noted
+        return hand_over(data_set, call) if data_set is not None else call()
+
+    def _note_fetch(self, data_set: Any, indices: Any) -> Entry:
         number = self._number_of(data_set)
-        self._before = state.host_state(), state.torch_state(), self._run.journal.count
-        return self._run.journal.add(BATCH, key_of(indices), [], number, None, None)
+        own = self._asking.get(number, _MANY) >= _MANY
+        entry = self._run.journal.add(BATCH, key_of(indices), [], number, None, None, own)
+        self._before = self._host_state(), self._torch_state(), self._run.journal.count
+        self._begin_fetch(entry)
+        return entry
 
     def _note_batch(self, entry: Entry, batch: Any) -> None:
-        from overdrive.survive import state
-
+        self._end_fetch()
         host, drawn, count = self._before
-        if self._run.journal.count != count + 1:  # it called a model
+        if self._run.journal.count != count:  # it called a model
             return
-        if state.torch_state() == drawn and all(each[0] in _READ for each in entry[2]):
-            entry[2] = None  # it just read: its own tensors hold the right numbers the next time, too
-        after = state.host_state()
+        if not entry[6]:
+            besides = [each for each in entry[2] if each[0] not in _READ]
+            self._asking[entry[3]] = len(entry[2]) - len(besides)
+            if self._torch_state() == drawn:  # it just read: its own tensors hold the right numbers the next time, too
+                entry[2], entry[6] = besides, True
+        after = self._host_state()
         if after[0] is not host[0] or after[1] is not host[1]:
             entry[5] = words.between(host, after)
             if entry[5] is None:
@@ -193,7 +268,7 @@ class Batches:
 
     def _skipped(self, entry: Entry) -> tuple[Any] | None:
         """The batch of zeros; None where it is to be fetched."""
-        number, told, drawn = entry[3:]
+        number, told, drawn = entry[3:6]
         if told is not None and told != _SAME:
             self._structures[number] = told
         assert self._to_come is not None
@@ -215,10 +290,14 @@ class Batches:
         return structure.made(self._structures[number], (), self._passed_through)
 
     def _all_asked(self, entry: Entry, batch: Any) -> None:
+        self._end_fetch()
         if self._asked:
             self._run.begin_anew("a fetch of samples asks for less than it did")
 
 
 def key_of(indices: Any) -> str:
     """Of a batch, which may be of thousands."""
+    if type(indices) is list and set(map(type, indices)) == _INT:
+        with contextlib.suppress(OverflowError):
+            return hashlib.sha256(array("q", indices)).hexdigest()[:12]
     return hashlib.sha256(repr(indices).encode(errors="replace")).hexdigest()[:12]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -16,10 +15,11 @@ from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
+    from overdrive.seams.points import Point
     from overdrive.survive.gradients import Gradients
     from overdrive.survive.journal import Journal
     from overdrive.survive.optimizer_states import OptimizerStates
-    from overdrive.survive.set_in_calls import SetInCalls
+    from overdrive.survive.results import Results
 
 
 class JournaledRun(Protocol):
@@ -77,17 +77,22 @@ class Calls:
         self.optimizers: list[Any] = []
         self.gradients: Gradients
         self.states: OptimizerStates
-        self._set: SetInCalls
+        self._results: Results
+        self._host_state: Callable[[], Any]
+        self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
 
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.gradients import Gradients
         from overdrive.survive.optimizer_states import OptimizerStates
-        from overdrive.survive.set_in_calls import SetInCalls
+        from overdrive.survive.results import Results
+        from overdrive.survive.state import host_state
 
+        self._host_state, self._results = host_state, Results()
+        self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
-        self.gradients, self.states, self._set = Gradients(), OptimizerStates(), SetInCalls()
+        self.gradients, self.states = Gradients(), OptimizerStates()
         seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
         seams.model_called.subscribe(guarded(self._model_called))
         seams.attribute_set.subscribe(guarded(self._attribute_set))
@@ -122,6 +127,11 @@ class Calls:
             return entry
         return self._next(kind, told)
 
+    def _wake(self) -> None:
+        """A fetch of samples that is under way does more than to read its own tensors."""
+        if self.fetching is not None:
+            self.fetching.batches.wake()
+
     def _note(self, *entry: Any) -> None:
         if not self._fetched.note(*entry):
             self._run.journal.add(*entry)
@@ -145,7 +155,11 @@ class Calls:
         if self._run.replaying:
             entry = self._answer("value", f"the value of a tensor ({name})")
             return call() if entry is None else answers.given(entry[1], tensor, call)
-        value = self._made(call)
+        self._run.inside = True
+        try:
+            value = call()
+        finally:
+            self._run.inside = False
         try:
             self._note("value", self._told(value))
         except answers.TooMuch as error:
@@ -173,6 +187,7 @@ class Calls:
         """`due`: where it may be another one than was told last."""
         from overdrive.survive.optimizer_states import CannotTake
 
+        self._wake()
         kind = f"{kind} {next((n for n, each in enumerate(self.optimizers) if each is optimizer), -1)}"
         if self._run.replaying:
             self.states.answer(kind, optimizer, self._run.journal)
@@ -191,20 +206,23 @@ class Calls:
 
     def _skips(self) -> bool:
         """Whether what the program computes now is left out."""
-        return self._run.replaying and not self._run.warming and not self._run.aside()
+        if not self._run.replaying or self._run.warming or self._run.aside():
+            return False
+        return self.fetching is None or not self.fetching.batches.rests
 
     def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
         """`model`: whose call it is, if it is one's."""
+        self._wake()
         if self._run.replaying:
             return self._again(kind, told, given, call, model)
-        from overdrive.survive import state
-
-        before = state.host_state()
+        before = self._host_state()
         if model is not None:
-            self._set.begin()
+            self._results.set.begin()
         result = self._made(call)
         self._note_result(kind, told, result, given, model)
-        if not _same(state.host_state(), before):
+        if not _same(self._host_state(), before):
+            from overdrive.survive import state
+
             self._run.journal.add("host", state.host_told())
         return result
 
@@ -225,28 +243,25 @@ class Calls:
         return result
 
     def _note_result(self, kind: str, told: str, result: Any, given: Any, model: Any) -> None:
-        """What it set and cannot be told shows when the run is made again."""
         from overdrive.survive import structure
 
-        found = self._set.found(model) if model is not None else []
-        values, places = [value for _, value in found], [place for place, _ in found]
         try:
-            if found:
-                with contextlib.suppress(structure.CannotTell):
-                    of_all = structure.told([result, *values], (given, list(model.parameters())))
-                    self._run.journal.add(kind, of_all, places)
-                    return
-            self._run.journal.add(kind, structure.told(result, given))
+            self._results.note(self._run.journal, kind, result, given, model)
         except structure.CannotTell as error:
             self._run.cannot_skip(f"{told} returns {error}")
 
     def _made(self, call: Callable[[], Any]) -> Any:
         """The call itself, with nothing that is asked in it told."""
-        self._run.inside = True
+        self._set_inside(True)
         try:
             return call()
         finally:
-            self._run.inside = False
+            self._set_inside(False)
+
+    def _set_inside(self, inside: bool) -> None:
+        self._run.inside = inside
+        for point in self._restful:  # who shares a point with us is asked all the same
+            point.rests = inside and len(point.subscribers) == 1
 
     def passed_through(self) -> None:
         self._run.begin_anew("a loss goes back through a step before the snapshot")
@@ -259,7 +274,7 @@ class Calls:
 
     def _attribute_set(self, module: Any, name: str) -> None:
         if self._run.inside and not self._run.elsewhere():
-            self._set.heard(module, name)
+            self._results.set.heard(module, name)
 
     def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():
@@ -277,7 +292,8 @@ class Calls:
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
             return call(*args, **kwargs)
-        self._made(lambda: self._tell_state("loaded", optimizer, self.states.touched(optimizer)))
+        if (touched := self.states.touched(optimizer)) or self._run.replaying:
+            self._made(lambda: self._tell_state("loaded", optimizer, touched))
         closure, args, kwargs = answers.closure_of(args, kwargs)
         if closure is None:
             result = self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
@@ -300,12 +316,12 @@ class Calls:
                 self._next("closure", "a closure's loss")
             else:
                 self._run.journal.add("closure")
-            self._run.inside = False
+            self._set_inside(False)
             try:
                 losses.append(closure())
                 return losses[-1]
             finally:
-                self._run.inside = True
+                self._set_inside(True)
 
         return self._skipped("step", "an optimizer's step", losses, lambda: call(counted))
 

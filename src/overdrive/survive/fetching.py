@@ -22,7 +22,7 @@ class Fetching:
         self._guarded = run.guarded
 
     def follow(self, seams: Seams) -> None:
-        seams.samples_fetched.subscribe(self.batches.fetched)
+        self.batches.follow(seams)
         seams.loader_opens.subscribe(self._guarded(self._deliveries.opened))
 
     def goes_to(self, told: Told) -> None:

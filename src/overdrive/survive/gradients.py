@@ -26,14 +26,19 @@ class Gradients:
 
     def __init__(self) -> None:
         self.there = ""
+        self._lacking: list[bool] = []  # the same, the other way round
         self._zeros: dict[int, list[Any]] = {}  # by its parameter's id: a gradient, its owners and its version
 
     def note(self, optimizers: Sequence[Any], journal: Journal) -> None:
         """After a backward pass."""
-        there = "".join("01"[each.grad is not None] for each in _parameters(optimizers))
-        if there != self.there:
-            self.there = there
-            journal.add(_KIND, there)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        lacking = [each.grad is None for group in groups for each in group["params"]]
+        if lacking != self._lacking:
+            self._lacking = lacking
+            there = "".join("10"[each] for each in lacking)
+            if there != self.there:
+                self.there = there
+                journal.add(_KIND, there)
 
     def make(self, optimizers: Sequence[Any], journal: Journal) -> None:
         """Have them as that backward pass left them, with zeros."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,33 +30,51 @@ class CannotTake(Exception):
     """The program holds what cannot be put back; the message says what."""
 
 
+@dataclass
+class _Seen:
+    """Of an optimizer.
+
+    Attributes:
+        stepped: since the program asked for its state.
+        asked: since its last step.
+        table: its state, at its last step.
+    """
+
+    stepped: bool = False
+    asked: bool = False
+    table: Any = None
+
+
 class OptimizerStates:
     """Of all optimizers of a run."""
 
     def __init__(self) -> None:
-        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # since the program asked for their states
-        self._asked: weakref.WeakSet[Any] = weakref.WeakSet()  # since their last step
-        self._tables: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of states, at their last step
+        self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
         self._last: weakref.WeakKeyDictionary[Any, Told] = weakref.WeakKeyDictionary()
         self._numbers: Any = WeakIdKeyDictionary()
         self._tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self._next = 0
 
+    def _seen_of(self, optimizer: Any) -> _Seen:
+        seen = self._seen.get(optimizer)
+        if seen is None:
+            seen = self._seen[optimizer] = _Seen()
+        return seen
+
     def stepped(self, optimizer: Any) -> None:
-        self._stepped.add(optimizer)
-        self._asked.discard(optimizer)
-        self._tables[optimizer] = vars(optimizer).get("state")
+        seen = self._seen_of(optimizer)
+        seen.stepped, seen.asked, seen.table = True, False, vars(optimizer).get("state")
 
     def asked(self, optimizer: Any) -> bool:
         """The program asks for its state; whether a step was made since it did last."""
-        self._asked.add(optimizer)
-        stepped = optimizer in self._stepped
-        self._stepped.discard(optimizer)
+        seen = self._seen_of(optimizer)
+        stepped, seen.stepped, seen.asked = seen.stepped, False, True
         return stepped
 
     def touched(self, optimizer: Any) -> bool:
         """Whether the program may have put other things into its state since its last step."""
-        return optimizer in self._asked or vars(optimizer).get("state") is not self._tables.get(optimizer)
+        seen = self._seen_of(optimizer)
+        return seen.asked or vars(optimizer).get("state") is not seen.table
 
     def note(self, kind: str, optimizer: Any, journal: Journal) -> None:
         """What it keeps, as an entry of this kind; none where that is what was told last, or nothing yet.

@@ -50,14 +50,24 @@ def belongs_to_us(file: str, starter: bool = False) -> bool:
     return file == _START if starter else file == "<overdrive>" or is_ours(file)
 
 
+@cache
+def _is_way(file: str) -> bool:
+    return file.startswith(_WAYS)
+
+
+@cache
+def _is_seam(file: str) -> bool:
+    return file.startswith(_SEAMS)
+
+
 def asked_by_technique() -> bool:
     """Whether a question comes from a technique, or a seam that serves one; not from the program or a library."""
     frame: Any = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_WAYS):
+    while _is_way(frame.f_code.co_filename):
         frame = frame.f_back
-    if not frame.f_code.co_filename.startswith(_SEAMS):
+    if not _is_seam(frame.f_code.co_filename):
         return bool(frame.f_code.co_filename.startswith(_TECHNIQUES))
-    while frame.f_code.co_filename.startswith(_SEAMS):
+    while _is_seam(frame.f_code.co_filename):
         frame = frame.f_back
     return not frame.f_code.co_filename.startswith(_WATCHING)
 

@@ -6,6 +6,7 @@ All is data: raw bytes by memory (so that views of one memory stay views of one)
 from __future__ import annotations
 
 import base64
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -214,13 +215,22 @@ def _put_back_random(saved: dict[str, Any]) -> None:
 
 def host_state() -> Any:
     """Equal, and mostly the very same, where neither Python's nor NumPy's generator was used in between."""
-    states = States.now(with_cuda=False)
-    return states.python, states.numpy
+    return States.of_host()
 
 
 def torch_state() -> bytes:
     """Of PyTorch's generator on the CPU."""
-    return bytes(torch.default_generator.get_state().numpy().tobytes())
+    state = torch.default_generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.nbytes)  # `numpy()` is a question of a tensor
+
+
+def torch_told(state: bytes) -> str:
+    """As text."""
+    return base64.b64encode(state).decode()
+
+
+def set_torch(told: str) -> None:
+    torch.default_generator.set_state(_tensor(told))
 
 
 def set_states(python: Any, numpy: Any, of_torch: bytes) -> None:

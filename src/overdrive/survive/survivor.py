@@ -13,8 +13,9 @@ import functools
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from os import getpid
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.sandbox.redirect import have_follow
@@ -73,7 +74,7 @@ class Survivor:
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why a run that ends here begins from its start
         self._target: Snapshot | None = None
-        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._process, self._thread = getpid(), get_ident()
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
@@ -200,13 +201,15 @@ class Survivor:
 
     def aside(self) -> bool:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
-        return bool(self.why_not) or self.beside() or (self._follows and not self.replaying)
+        if self.why_not or self.inside:  # some twenty times a step: each call that is saved here counts
+            return True
+        return get_ident() != self._thread or getpid() != self._process or (self._follows and self._target is None)
 
     def beside(self) -> bool:
         return self.inside or self.elsewhere()
 
     def elsewhere(self) -> bool:
-        return os.getpid() != self._process or threading.get_ident() != self._thread
+        return get_ident() != self._thread or getpid() != self._process
 
     def _path_to_write(self, path: str) -> str:
         return self._rehearsed.path_to_write(path) if self._rehearsed else self.files.noted(path)

@@ -18,7 +18,8 @@ from overdrive.seams.points import Around
 from overdrive.seams.slots import derived_from, staying_no_sequences
 from overdrive.seams.torch.internals import scripted_alike
 
-_METHODS = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist", "numpy", "__repr__")
+_ALONE = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist")  # take nothing besides
+_METHODS = ("numpy", "__repr__")
 _BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
 _SHAPED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "repeat_interleave")
 
@@ -26,6 +27,8 @@ _SHAPED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers: list[Callable[[], None]] = []
     if hub.value_asked.wanted:
+        for name in _ALONE:
+            patches.replace(torch.Tensor, name, _asked_alone(hub.value_asked, name, getattr(torch.Tensor, name)))
         for name in _METHODS:
             patches.replace(torch.Tensor, name, _asked(hub.value_asked, name, getattr(torch.Tensor, name)))
         removers += _replace_both(hub.value_asked, patches, _BOTH)
@@ -58,10 +61,22 @@ def _replace_both(point: Around, patches: Patches, names: tuple[str, ...]) -> li
     return removers
 
 
+def _asked_alone(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """As `_asked`: while the point rests, a data set comes here several times for each of its samples."""
+
+    @functools.wraps(plain)
+    def asked(self: Any) -> Any:
+        if point.rests or not point.subscribers or torch.compiler.is_compiling():
+            return plain(self)
+        return point.run((name, self), functools.partial(plain, self))
+
+    return asked
+
+
 def _asked(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def asked(*args: Any, **kwargs: Any) -> Any:
-        if not point.subscribers or torch.compiler.is_compiling():
+        if point.rests or not point.subscribers or torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         subject = args[0] if args else next(iter(kwargs.values()), None)
         return point.run((name, subject), functools.partial(plain, *args, **kwargs))
@@ -72,12 +87,15 @@ def _asked(point: Around, name: str, plain: Callable[..., Any]) -> Callable[...,
 def _indexed(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
     """A choice by truth values has as many rows as are true."""
     truth = (torch.bool, torch.uint8)
+    point = hub.shape_asked
 
     @functools.wraps(plain)
     def __getitem__(self: Any, index: Any) -> Any:
+        if point.rests or type(index) is int:
+            return plain(self, index)
         for each in index if type(index) is tuple else (index,):
             if isinstance(each, torch.Tensor) and each.dtype in truth and not torch.compiler.is_compiling():
-                return hub.shape_asked.run(("__getitem__", self), functools.partial(plain, self, index))
+                return point.run(("__getitem__", self), functools.partial(plain, self, index))
         return plain(self, index)
 
     return __getitem__

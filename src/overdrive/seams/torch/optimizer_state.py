@@ -15,9 +15,11 @@ from overdrive.seams.patch import Patches
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if hub.state_asked.wanted:
+        point = hub.state_asked
 
         def read(self: Any) -> Any:
-            hub.state_asked.publish(self)
+            if not point.rests:  # the optimizer's own step reads it once for each parameter
+                point.publish(self)
             try:
                 return vars(self)["state"]
             except KeyError:
@@ -30,7 +32,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(load)
         def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> None:
-            hub.state_asked.publish(self)
+            point.publish(self)
             load(self, *args, **kwargs)
 
         patches.replace(Optimizer, "state", property(read, write))
