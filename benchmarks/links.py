@@ -89,7 +89,9 @@ def on_both(words: list[str], folder: str) -> str:
         environment.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME=f"od{rank}")
         own = Path(folder) / str(rank)
         own.mkdir(exist_ok=True)
-        start = ["ip", "netns", "exec", name, "taskset", "-c", str(rank), sys.executable, *words]
+        # `ip netns` gives it mounts of its own: on two machines ranks would have no memory in common either.
+        apart = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+        start = ["ip", "netns", "exec", name, *apart, "taskset", "-c", str(rank), sys.executable, *words]
         started.append(subprocess.Popen(start, cwd=own, env=environment, stdout=subprocess.PIPE, text=True))
     try:
         told = [each.communicate(timeout=400)[0] for each in started]

@@ -12,7 +12,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.link import Link
 from overdrive.insight.requirements.ranks import CannotForetell, ranks_of
 from overdrive.machine.acs import redirecting_bridges
-from overdrive.machine.pool.curve import BUS, Measured, OverLink, fit, points_of
+from overdrive.machine.pool.curve import BUS, ByMemory, Measured, OverLink, fit, points_of
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.reading import interfaces
 from tests.conftest import Run
@@ -113,6 +113,16 @@ def test_rings_over_a_link() -> None:
     assert link.seconds("all_gather", 10**9, 4) == pytest.approx(3 * 0.01 + 0.75)
     assert link.seconds("point_to_point", 10**9, 2) == pytest.approx(0.01 + 1.0)
     assert link.busy == 0
+
+
+def test_by_memory_what_is_gathered_is_copied_and_what_is_summed_is_read() -> None:
+    """1 GB at 1 GB/s, 0.1 s an exchange: two ranks read each other's sum at once, more of them in two steps."""
+    others = Measured(4, {"broadcast": {1000: 2.0, 2000: 3.0}}, busy=0.5)
+    memory = ByMemory(others, 0.1, 1e9)
+    assert memory.seconds("all_gather", 10**9, 4) == pytest.approx(0.1 + 1.25)
+    assert memory.seconds("all_reduce", 10**9, 2) == pytest.approx(0.2 + 1.0)
+    assert memory.seconds("all_reduce", 10**9, 4) == pytest.approx(0.3 + 2.0)
+    assert memory.seconds("broadcast", 1000, 4) == 2.0 and memory.busy == 1
 
 
 def test_between_two_measured_sizes_time_grows_on_a_line() -> None:

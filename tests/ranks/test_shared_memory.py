@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 # One rank of so many: prints a line of JSON.
 RANK = """
 import json, os, signal, sys, time, torch
-from overdrive.ranks import shared_memory
+from overdrive.machine.pool import shared_memory
 from overdrive.ranks.group import Group
 from overdrive.ranks.membership import Membership
 
@@ -54,7 +54,8 @@ group = Group(Membership(rank, size, rank, "127.0.0.1", port, agents_store=False
 told["shares"] = group._sums is not None
 told["numbers"] = group.of_all([rank, 2**60 + rank], "numbers")
 told["first"] = group.told_by_first({"a": "x" * 3_000_000} if rank == 0 else None, "a thing")["a"][:3]
-told["small"] = group.gather(torch.full((2 + rank,), rank, dtype=torch.int16), 0, [2 + r for r in range(size)], "a").tolist()
+small = torch.full((2 + rank,), rank, dtype=torch.int16)
+told["small"] = group.gather(small, 0, [2 + r for r in range(size)], "a").tolist()
 large = torch.full((2, 400_000 + rank), float(rank))  # of more than one slot
 whole = group.gather(large, 1, [400_000 + r for r in range(size)], "b")
 ends = torch.tensor([400_000 + r for r in range(size)]).cumsum(0)

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
+from overdrive.machine.pool.shared_memory import SharedSlots, SharedSum, SharedSums
 from overdrive.ranks.hosts import CannotMeet, compare
 from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
 from overdrive.ranks.requests import Differing, Requests
-from overdrive.ranks.shared_memory import SharedSlots, SharedSum, SharedSums
 from overdrive.ranks.slots import MessageSlots
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store

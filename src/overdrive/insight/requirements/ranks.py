@@ -22,7 +22,7 @@ from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.timeline import played
-from overdrive.machine.pool.curve import Measured, Network, OverLink
+from overdrive.machine.pool.curve import ByMemory, Measured, Network, OverLink
 from overdrive.machine.pool.start import PoolUnavailable, measure_here
 from overdrive.ranks.membership import IMAGINED, threads_of
 from overdrive.trials.launchers.ranks import RanksLauncher
@@ -79,7 +79,9 @@ def ranks_of(
     except PoolUnavailable as error:
         raise CannotForetell(str(error).rstrip(".")) from None
     times = {name: {int(size): float(took) for size, took in points} for name, points in told["seconds"].items()}
-    network = Measured(count, times, told["busy"] / threads_of(count))
+    network: Network = Measured(count, times, told["busy"] / threads_of(count))
+    if memory := told.get("memory"):
+        network = ByMemory(network, float(memory["exchange"]), float(memory["bytes_per_second"]))
     return Ranks(count, network, True, f"{count} processes of this machine, measured")
 
 

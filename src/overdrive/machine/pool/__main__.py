@@ -41,6 +41,7 @@ def main() -> None:
         "ranks": [json.loads(store.get(f"pool/reading/{each}")) for each in range(size)],
         "seconds": {name: list(times.items()) for name, times in seconds.items()},
         "busy": pool.busy(),
+        "memory": pool.by_memory(),
         "pairs": pool.pairs(),
     }
     if rank == 0:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import distributed
 
+from overdrive.machine.pool.shared_memory import SharedSlots
+
 _SMALLEST, _STEP = 1 << 10, 4  # bytes, and how many times larger the next size is
 _MOST = {"cpu": 64 << 20, "cuda": 1 << 30}
 _MOST_QUICK = 4 << 20
 _PAIR = 4 << 20  # bytes between each two
+_COPIED = 16 << 20  # bytes: more than lies in caches near a core
 _MOST_PAIRS = 64  # hosts by hosts would take long
 _ENOUGH = 0.1  # seconds that one size is repeated for
 _REPETITIONS = (3, 200)
@@ -49,6 +52,15 @@ class Pool:
             call()
         self._wait()
         return min(1.0, (time.process_time() - began) / _REPETITIONS[0] / best)
+
+    def by_memory(self) -> dict[str, float] | None:
+        """Seconds of an exchange of a few bytes by shared memory, and bytes a second that all ranks copy at once each;
+        None where they have none in common."""
+        if self._device != "cpu" or (slots := SharedSlots.among(_Words(self._rank, self._size))) is None:
+            return None
+        source, place = (torch.zeros(_COPIED // 4) for _ in range(2))
+        copied = self._time(lambda: place.copy_(source), 1)
+        return {"exchange": self._time(slots.exchange, 1), "bytes_per_second": _COPIED / copied}
 
     def pairs(self) -> list[dict[str, Any]]:
         """Between each two ranks, while the others are silent; none where there are too many."""
@@ -92,7 +104,7 @@ class Pool:
     def _data(self, elements: int) -> torch.Tensor:
         return torch.zeros(max(1, elements), device=self._device)
 
-    def _time(self, call: Callable[[], None], ways: int) -> float:
+    def _time(self, call: Callable[[], Any], ways: int) -> float:
         """Seconds of one way of a call, on the slowest rank; the best of a few rounds."""
         call()
         first = self._round(call, 1)
@@ -101,7 +113,7 @@ class Pool:
         best = min(self._round(call, repetitions) for _ in range(_ROUNDS))
         return best / ways
 
-    def _round(self, call: Callable[[], None], repetitions: int) -> float:
+    def _round(self, call: Callable[[], Any], repetitions: int) -> float:
         distributed.barrier()
         self._wait()
         began = time.perf_counter()
@@ -115,3 +127,20 @@ class Pool:
     def _wait(self) -> None:
         if self._device == "cuda":
             torch.cuda.synchronize()
+
+
+class _Words:
+    """What ranks agree by on shared memory."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def told_by_first(self, thing: Any, what: str) -> Any:
+        told = [thing]
+        distributed.broadcast_object_list(told, 0)
+        return told[0]
+
+    def of_all(self, numbers: Sequence[int], what: str) -> list[list[int]]:
+        told: list[Any] = [None] * self.size
+        distributed.all_gather_object(told, [*numbers])
+        return told

@@ -97,6 +97,30 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class ByMemory:
+    """Ranks of one machine, which gather and sum by memory that they share (`pool.shared_memory`).
+
+    Attributes:
+        others: of what goes by messages.
+        exchange: seconds in which all say something to all.
+        bytes_per_second: that each rank copies while all do.
+    """
+
+    others: Measured
+    exchange: float
+    bytes_per_second: float
+    busy: float = 1.0  # it is the rank itself that copies and adds
+
+    def seconds(self, operation: str, size: int, ranks: int) -> float:
+        if operation == "all_gather":
+            return self.exchange + (size / ranks + size) / self.bytes_per_second
+        if operation == "all_reduce":  # what is written and put back is noted as computing; with more, in two steps
+            passes = 1 if ranks == 2 else 2
+            return (1 + passes) * self.exchange + passes * size / self.bytes_per_second
+        return self.others.seconds(operation, size, ranks)
+
+
+@dataclass(frozen=True)
 class CurvePoint:
     """One size of one operation: of all ranks' data together, where it puts that together."""
 

@@ -222,6 +222,11 @@ def _dropout(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], span: _Sp
         shape = span.shape(x.shape)
         if plain == "feature_dropout":  # it draws for whole channels
             ones = x.new_ones([*shape[:2], *(1 for _ in shape[2:])])
+        elif x.device.type == "cpu" and p < 1:  # as torch does it there, without the product for other ranks' rows
+            with torch.no_grad():
+                kept = span.of(span.blank(x, shape).bernoulli_(1 - p)).div_(1 - p)
+            made = x * kept
+            return made if name == plain else x.copy_(made)
         else:
             ones = span.blank(x, shape).fill_(1)
         made = x * span.of(function(ones, p, True))

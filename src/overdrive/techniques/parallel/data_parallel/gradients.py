@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
+from overdrive.machine.pool.shared_memory import SharedSum
 from overdrive.model_state.division.exchange import Mean
 from overdrive.model_state.sharded.held import Held
 from overdrive.model_state.sharded.kept import Kept
 from overdrive.model_state.sharded.share import flat as flat_of
 from overdrive.ranks.group import Group
-from overdrive.ranks.shared_memory import SharedSum
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 from overdrive.seams.torch.internals import after_backward, in_backward
 

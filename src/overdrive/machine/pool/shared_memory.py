@@ -92,7 +92,7 @@ class _File:
 
 
 def _made(size: int) -> str:
-    """The path of a new file with all its memory; "" where there is no room. A full place ends a process that writes."""
+    """The path of a new file with all of its memory; "": there is no room. A full place ends a process that writes."""
     if size > USABLE_SHARE * (free_shared_memory() or 0):
         return ""
     try:
@@ -224,7 +224,7 @@ class SharedSums:
     @property
     def to_be_freed(self) -> bool:
         """Whether `free` is to be called, after all ranks have said that they have read what was summed."""
-        return self._used > 0 or self._grows and self._wanted > self._size
+        return self._used > 0 or (self._grows and self._wanted > self._size)
 
     def free(self, group: Speaks) -> None:
         wanted, self._used, self._wanted = self._wanted, 0, 0
