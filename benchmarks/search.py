@@ -1,6 +1,7 @@
 """What `overdrive search` gains, beside random search and Optuna wired in by hand; and how far a batch curve is off.
 
-python benchmarks/search.py [--only soonest,curve] [--programs cifar,mnist,...] [--runs 20] [--from FOLDER]
+python benchmarks/search.py [--only soonest,curve] [--programs cifar,mnist,...] [--runs 20] [--seeds 5] [--minutes 12]
+                            [--from FOLDER]
 
 After `public/prepare.py`, in the Python that has what these programs need. `soonest`: each program as its authors have
 it, to its end, under three seeds; the middle one of its last metrics is what others are to reach soonest. Each way of
@@ -9,7 +10,9 @@ never comes there counts with the time that it ran, if it is the defaults, and a
 TPE (and, as the third way, its random sampler) over the same ranges, whole runs, the best of them taken; it has all of
 the time, while `overdrive search` spends 40 % of its own on comparing. `curve`: times to the default's training loss as
 `--batch-curve` foretells them, beside runs with these batch sizes and learning rates. Writes
-benchmarks/results/search.json after each row.
+benchmarks/results/search.json after each part of a row (the defaults' ends, each way of searching, each fresh seed),
+with its date and load; the same command goes on with a row that is not whole. `--minutes`: after which no other part
+is begun. `--seeds`: fresh ones, fewer than 5 are named in the row.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,7 @@ sys.path.append(str(Path(__file__).resolve().parent / "public"))
 from alternate import ROOT
 from prepare import INTO, programs
 
-from overdrive.core.json_data import to_json
+from overdrive.core.json_data import finite, from_json, to_json
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.search_result import Tried
@@ -50,7 +53,7 @@ from overdrive.search.runs import Runs
 from overdrive.trials.pool import TrialPool
 
 RESULTS = ROOT / "benchmarks" / "results" / "search.json"
-SEEDS = (101, 102, 103, 104, 105)
+SEEDS = (101, 102, 103, 104, 105)  # fresh ones
 ENDS = (201, 202, 203)  # seeds of the runs whose end is the target
 _SLOWER = 4.0  # times the default's seconds, after which a run is given up
 Result = dict[str, Any]
@@ -77,7 +80,7 @@ def jobs(base: Path) -> dict[str, Job]:
         "vae": Job(("main.py", "--epochs", "4"), r"Test set loss: ([\d.]+)", places["vae"]),
         "gpt": Job(("train.py", *gpt), r"val loss ([\d.]+)", places["nanogpt"]),
         "keras": Job(("examples/mnist_keras.py", "--epochs", "5"), r"accuracy: ([\d.]+)"),
-        "tabular": Job(("benchmarks/models/tabular.py", "--epochs", "16"), "Accuracy"),
+        "tabular": Job(("benchmarks/models/tabular.py",), "Accuracy"),
     }
 
 
@@ -87,7 +90,7 @@ class ByHand:
     def __init__(self, sampler: str, job: Job, budget: float, target: float) -> None:
         self._sampler, self._job, self._budget, self._target = sampler, job, budget, target
 
-    def chosen(self) -> tuple[dict[str, Value], int]:
+    def searched(self) -> Result:
         """The best values, empty where the defaults were, and how many runs there were."""
         goal = goal_of(self._job, self._target)
         with TrialPool() as pool, tempfile.TemporaryDirectory() as scratch:
@@ -107,10 +110,11 @@ class ByHand:
                 its = goal.score(run, patience)
                 engine.tell(Tried(number, values, run.state, run.metric, run.seconds), its)
                 spent, made = spent + run.seconds, made + 1
+                print(f"    {self._sampler} {made}: {values}, {run.seconds:.1f} s", flush=True)
                 if its is not None and (score is None or its < score):
                     best, score = dict(values), its
             engine.close()
-        return best, made
+        return {"chosen": best, "runs": made, "spent": spent}
 
 
 class _Plain(Engine):
@@ -128,7 +132,7 @@ def goal_of(job: Job, target: float | None = None) -> Goal:
 
 def runs_of(pool: TrialPool, job: Job, goal: Goal) -> Runs:
     program = Program(job.words[0], job.words[1:])
-    return Runs(pool, program, listing(pool, program), Metric(job.metric), goal)
+    return Runs(pool, program, listing(pool, program, models=False), Metric(job.metric), goal)
 
 
 def usual(found: ParameterList) -> list[Parameter]:
@@ -144,67 +148,111 @@ def default_end(job: Job) -> Tried:
     return sorted(found, key=lambda run: run.metric or 0.0)[1]
 
 
-def reached(job: Job, end: Tried, arms: Mapping[str, Values]) -> dict[str, list[float | None]]:
+class Row:
+    """What is known of one program, written as each part of it is done.
+
+    Raises:
+        OutOfTime: by `part`, where there is no time for another one.
+    """
+
+    def __init__(self, known: Result, keep: Callable[[], None], until: float) -> None:
+        self.known, self._keep, self._until = known, keep, until
+
+    def part(self, name: str, make: Callable[[], Any]) -> Any:
+        """As it is known, or made now."""
+        if name not in self.known:
+            if time.monotonic() > self._until:
+                raise OutOfTime
+            made, load = make(), os.getloadavg()[0]
+            self.known[name] = made
+            self.known.setdefault("when", {})[name] = f"{time.strftime('%Y-%m-%d %H:%M')}, load {load:.1f}"
+            self._keep()
+        return self.known[name]
+
+
+class OutOfTime(Exception):
+    """The row is gone on with by the same command."""
+
+
+def reached(job: Job, end: Tried, arms: Mapping[str, Values], row: Row, seeds: int) -> dict[str, list[float | None]]:
     """Seconds to the target of each arm under fresh seeds, in turn; None where it was never reached.
 
     The defaults count with the time that they ran where they did not.
     """
-    chance, found = random.Random(0), {name: [] for name in arms}
+    found: dict[str, list[float | None]] = {name: [] for name in arms}
     with TrialPool() as pool:
         runs = runs_of(pool, job, goal_of(job, end.metric))
         runs.total = end.progress  # each is over as it comes there
-        for seed in SEEDS:
-            for name in chance.sample(list(arms), len(arms)):
+
+        def under(seed: int) -> dict[str, float | None]:
+            seconds = {}
+            for name in random.Random(seed).sample(list(arms), len(arms)):
                 run = runs.run(arms[name], seed, _SLOWER * end.seconds + 5.0)
-                found[name].append(run.reached or (run.seconds if not arms[name] else None))
+                seconds[name] = run.reached or (run.seconds if not arms[name] else None)
                 print(f"  seed {seed}  {name:10} {run.reached and round(run.reached, 1)} s", flush=True)
+            return seconds
+
+        for seed in SEEDS[:seeds]:
+            for name, taken in row.part(f"seed {seed}", lambda seed=seed: under(seed)).items():
+                found[name].append(taken)
     return found
 
 
-def soonest(job: Job, length: int) -> Result:
+def soonest(job: Job, length: int, row: Row, seeds: int) -> None:
     """`length`: of each way of searching, in default runs."""
-    end = default_end(job)
+    end = from_json(Tried, row.part("defaults", lambda: to_json(default_end(job))))
     assert end.metric is not None, end.why
-    budget, aim = length * end.seconds, goal_of(job, end.metric)
-    print(f"  defaults: {end.metric:g} after {end.seconds:.0f} s; {budget:.0f} s for each way", flush=True)
-    request = SearchRequest(Program(job.words[0], job.words[1:]), (), Metric(job.metric), aim, budget)
-    with TrialPool() as pool:
-        ours = conduct(request, pool, lambda text: print(f"    {text}", flush=True))
-    chosen: dict[str, Values] = {"defaults": {}, "overdrive": ours.chosen}
-    made = {"overdrive": len(ours.trials)}
+    budget, target = length * end.seconds, end.metric
+    print(f"  defaults: {target:g} after {end.seconds:.0f} s; {budget:.0f} s for each way", flush=True)
+
+    def ours() -> Result:
+        program, metric = Program(job.words[0], job.words[1:]), Metric(job.metric)
+        request = SearchRequest(program, (), metric, goal_of(job, target), budget)
+        with TrialPool() as pool:
+            found = conduct(request, pool, lambda text: print(f"    {text}", flush=True))
+        gain = finite(to_json(found.comparison.gain)) if found.comparison else None
+        told = {"verdict": found.verdict, "gain": gain, "pairs": len(found.comparison.seeds) if found.comparison else 0}
+        return {"chosen": dict(found.chosen), "runs": len(found.trials), "spent": found.spent, **told}
+
+    ways = {"overdrive": row.part("overdrive", ours)}
     for name in ("tpe", "random"):
-        chosen[name], made[name] = ByHand(name, job, budget, end.metric).chosen()
-        print(f"  {name}: {chosen[name]} of {made[name]} runs", flush=True)
-    seconds = reached(job, end, chosen)
-    found: Result = {"target": end.metric, "budget": budget, "chosen": chosen, "runs": made, "seconds": seconds}
-    found["sooner"] = {name: _ratio(seconds["defaults"], seconds[name]) for name in chosen}
-    print(f"  times sooner, of the medians: {found['sooner']}", flush=True)
-    return found | {"verdict": ours.verdict, "gain": to_json(ours.comparison.gain) if ours.comparison else None}
+        ways[name] = row.part(name, ByHand(name, job, budget, target).searched)
+    for name, way in ways.items():
+        print(f"  {name}: {way}", flush=True)
+    others: dict[str, Values] = {name: way["chosen"] for name, way in ways.items() if way["chosen"]}
+    seconds = reached(job, end, {"defaults": {}, **others}, row, seeds)
+    plain = seconds["defaults"]  # which a way that found nothing better has, too
+    sooner = row.part("sooner", lambda: {name: _ratio(plain, seconds.get(name, plain)) for name in ways})
+    print(f"  times sooner, of the medians over {seeds} seeds: {sooner}", flush=True)
 
 
-def curve(job: Job) -> Result:
+def curve(job: Job, row: Row, seeds: int) -> None:
     """Foretold times to the loss that the default ends with, and measured ones, as multiples of the default's."""
     program = Program(job.words[0], job.words[1:])
-    with TrialPool() as pool:
-        found = curve_of(SearchRequest(program, (), Metric(), Goal(False), math.inf), pool, print)
-        names = {each.meaning: each for each in listing(pool, program).parameters}
-    rate, size = names[LR], names[BATCH_SIZE]
-    arms: dict[str, Values] = {}
-    for each in found.sizes:
-        if each.batch == found.default:
-            arms["default"] = {}
-        elif found.default / 4 <= each.batch <= 4 * found.default:
-            arms[str(each.batch)] = {size.name: each.batch, rate.name: float(rate.default) * each.rate}
+
+    def foretold() -> Result:
+        with TrialPool() as pool:
+            found = curve_of(SearchRequest(program, (), Metric(), Goal(False), math.inf), pool, print)
+            names = {each.meaning: each for each in listing(pool, program, models=False).parameters}
+        rate, size = names[LR], names[BATCH_SIZE]
+        arms: dict[str, Values] = {"default": {}}
+        for each in found.sizes:
+            if each.batch != found.default and found.default / 4 <= each.batch <= 4 * found.default:
+                arms[str(each.batch)] = {size.name: each.batch, rate.name: float(rate.default) * each.rate}
+        return {"arms": arms, "foretold": {str(each.batch): each.time for each in found.sizes}, "curve": to_json(found)}
+
+    curve = row.part("curve", foretold)
     loss = Job(job.words, Metric().name, job.folder)
-    end = default_end(loss)
+    end = from_json(Tried, row.part("defaults", lambda: to_json(default_end(loss))))
     assert end.metric is not None, end.why
-    seconds = reached(loss, end, arms)
-    rows = {str(each.batch): {"foretold": each.time} for each in found.sizes if str(each.batch) in arms}
-    for batch, row in rows.items():
-        row["measured"] = _ratio(seconds[batch], seconds["default"])
-        row["error"] = row["foretold"] / row["measured"] - 1
-        print(f"  {batch}: {row['foretold']:.2f} foretold, {row['measured']:.2f} measured", flush=True)
-    return {"curve": to_json(found), "target": end.metric, "seconds": seconds, "rows": rows}
+    seconds = reached(loss, end, curve["arms"], row, seeds)
+    rows = {}
+    for batch in curve["arms"]:
+        if batch != "default":
+            told, measured = curve["foretold"][batch], _ratio(seconds[batch], seconds["default"])
+            rows[batch] = {"foretold": told, "measured": measured, "error": told / measured - 1}
+            print(f"  {batch}: {told:.2f} foretold, {measured:.2f} measured", flush=True)
+    row.part("rows", lambda: rows)
 
 
 def _ratio(one: Sequence[float | None], other: Sequence[float | None]) -> float:
@@ -218,22 +266,38 @@ def main() -> None:
     parser.add_argument("--only", default="soonest,curve")
     parser.add_argument("--programs", default="cifar,mnist,gpt,tabular")
     parser.add_argument("--runs", type=int, default=20, help="default runs that each way of searching has time for")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="fresh ones, 5 at most")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no other part is begun")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
     options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
     found: Result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     here = {"machine": machine(), "versions": versions()}
     del here["machine"]["available_bytes"]
+
+    def keep() -> None:
+        RESULTS.write_text(json.dumps(finite({**found, **here}), indent=1) + "\n")
+
     for name in options.programs.split(","):
         job = jobs(options.base.resolve())[name]
         os.chdir(job.folder)
         for part in options.only.split(","):
             print(f"== {part}: {name}", flush=True)
+            known = found.setdefault(part, {}).setdefault(name, {})
+            asked = {"runs": options.runs, "seeds": min(options.seeds, len(SEEDS)), "words": list(job.words)}
+            if any(known.get(key, value) != value for key, value in asked.items()):
+                known.clear()  # of other runs
+            known.update(asked)
+            row = Row(known, keep, until)
             with tempfile.TemporaryDirectory() as state:
                 os.environ["XDG_STATE_HOME"] = state  # nothing of a search before
-                row = curve(job) if part == "curve" else soonest(job, options.runs)
-            row |= {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0]}
-            found.setdefault(part, {})[name] = row
-            RESULTS.write_text(json.dumps({**found, **here}, indent=1) + "\n")
+                try:
+                    if part == "curve":
+                        curve(job, row, asked["seeds"])
+                    else:
+                        soonest(job, options.runs, row, asked["seeds"])
+                except OutOfTime:
+                    print("  not whole: the same command goes on with it", flush=True)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ def test_a_better_value_is_found_and_told_with_the_place_to_set_it(project: Make
     result = json.loads((path.parent / "result.json").read_text())
     assert result["version"] == 1 and result["verdict"] == "better"
     assert result["comparison"]["gain"]["low"] > 0
+    arms = result["comparison"]["defaults"] + result["comparison"]["chosen"]
+    runs = sum(run["seconds"] for run in (result["defaults"], *result["trials"], *arms))
+    assert runs < result["spent"] <= 60.0  # finding out what can be varied is in the budget, too
     assert 0 not in result["comparison"]["seeds"]
     assert "Better than your defaults" in done.stdout
     assert result["edits"] and "constant lr (train.py:3)" in result["edits"][0]
@@ -71,6 +74,9 @@ def test_a_parameter_that_does_nothing_is_not_claimed(project: Make, warm_overdr
         (("--vary", "lr=1..0"), 2, "begin below its end"),
         (("--vary", "width=1..2.5"), 2, "whole number"),
         (("--goal", "fast"), 2, "is no goal"),
+        (("--goal", "90 soonest", "--against", "time"), 2, "no goal that is a time"),
+        (("--against", "speed"), 2, "'speed' is not one of"),
+        (("--vary", "lr", "--against", "step"), 1, "cannot be set against step: no step was seen"),
         (("--metric", "F1", "--vary", "lr"), 1, "never printed a number after 'F1'. It prints numbers after: Accuracy"),
         (("--vary", "lr", "--budget", "0.01s"), 1, "longer than the budget"),
     ],

@@ -128,3 +128,28 @@ def test_one_that_is_not_over_claims_nothing() -> None:
     assert "Not over yet: best so far lr 0.1, model gru, not compared on fresh seeds." in told(found)
     assert "Not over yet" in page(found) and "python train.py" not in page(found) + told(found)
     assert "nothing is better than the defaults yet" in told(replace(found, chosen={}))
+
+
+def against(verdict: str, low: float = -0.5) -> SearchResult:
+    """A metric set against parameters: run 2 is as good with fewer."""
+    found = result(low, verdict)
+    assert found.comparison
+    fewer = replace(found.comparison, cost=Interval(0.25, 0.25, 0.25), gain=Interval(low, 0.1, 0.7))
+    priced = [(found.defaults, 4000.0), (found.trials[0], 500.0), (found.trials[1], 1000.0), (found.trials[2], 9000.0)]
+    defaults, *trials = (replace(run, cost=each) for run, each in priced)
+    return replace(found, defaults=defaults, trials=(*trials, found.trials[3]), comparison=fewer, against="parameters")
+
+
+def test_what_costs_less_is_told_with_what_it_may_cost_of_the_metric() -> None:
+    text = told(against("cheaper"))
+    assert "Less parameters than with your defaults" not in text
+    assert "Fewer parameters than with your defaults on 2 fresh seeds: lr 0.1, model gru (0.25 times the" in text
+    assert "parameters [0.25, 0.25], Accuracy better by 0.1 [-0.5, 0.7]: how much of the metric it may cost)." in text
+    assert "python train.py --lr=0.1" in text and "1,000 parameters" in text
+    assert [name for name, _ in front(against("cheaper"))] == ["run 2"]  # one that was ended early is none
+    assert "Cheaper than your defaults" in page(against("cheaper")) and "4,000 parameters" in page(against("cheaper"))
+    assert "No better than your defaults" in told(against("no better"))
+    bare = replace(against("no better"), comparison=None, chosen={})
+    assert "none that was as good had fewer parameters within the search" in told(bare)
+    held("search", to_json(against("cheaper")))
+    assert SearchResult.loads(json.loads(against("cheaper").dumps())) == against("cheaper")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
@@ -20,6 +21,7 @@ from overdrive.search.search import Search
 
 Quality = Callable[[Mapping[str, Value], random.Random], float]  # of a configuration, with the run's chance
 
+BEST = Goal(True)
 PARAMETERS = tuple(
     Parameter(name, (ValuePlace(OPTION, f"--{name}", value),))
     for name, value in (("lr", 0.01), ("batch-size", 64), ("gamma", 0.5), ("width", 32))
@@ -44,18 +46,19 @@ class Simulated:
         return Tried(0, dict(values), "complete", metric, 1.0, UNITS)
 
 
-def searched(program: Simulated, journal: Path, budget: float = 40.0, seed: int = 0) -> SearchResult:
-    """A whole search of all parameters in `budget` runs."""
+def searched(program: Simulated, journal: Path, budget: float = 40.0, seed: int = 0, goal: Goal = BEST) -> SearchResult:
+    """A whole search of all parameters in `budget` runs. What was passed over is in its notes."""
     domains = {each.name: domain_of(each) for each in PARAMETERS}
-    engine = Engine(journal, domains, seed)
+    engine = Engine(journal, domains, seed, bool(goal.against))
     try:
-        metric, goal = Metric("Accuracy"), Goal(True)
+        metric = Metric("Accuracy")
         order = Search(PARAMETERS, domains, metric, goal, budget, engine, program.run, lambda text: None)
         with engine.sharing.turn("beginning"):
             defaults = order.defaults()
         trials = order.trials(defaults)
         best = order.best(defaults, trials)
         comparison = Comparison(order, defaults, best).made() if best else None
-        return order.result("train.py", defaults, trials, comparison, best)
+        notes = tuple(filter(None, [order.passed_over(defaults, trials)]))
+        return replace(order.result("train.py", defaults, trials, comparison, best), notes=notes)
     finally:
         engine.close()

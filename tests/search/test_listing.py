@@ -311,6 +311,15 @@ def test_a_rate_that_the_program_sets_before_each_step_is_scaled(
     assert 0 < moved[1] < moved[0] / 20
 
 
+def test_trials_of_smaller_models_are_made_only_where_these_are_wanted(
+    pool: TrialPool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(str(script(LITERALS)))
+    monkeypatch.setattr("overdrive.search.listing._that_can_change", lambda *_: pytest.fail("it is not wanted"))
+    found = {each.meaning for each in listing(pool, program, models=False).parameters}
+    assert {"lr", "batch-size"} <= found and not found & {"depth", "width"}
+
+
 def test_depth_and_width_of_a_model_are_found_where_the_program_lives_with_others(
     pool: TrialPool, script: Callable[[str], Path]
 ) -> None:

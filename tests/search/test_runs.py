@@ -9,6 +9,7 @@ import pytest
 
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
+from overdrive.core.search_result import COSTS
 from overdrive.search.goal import Goal
 from overdrive.search.listing import listing
 from overdrive.search.runs import UNITS, Runs
@@ -105,6 +106,50 @@ def test_with_a_target_a_run_is_over_as_it_is_there_or_too_late(pool: TrialPool,
     assert not seen
     slow = runs.run({"lr": 1e-5}, 0, there.reached, lambda unit, score: False)
     assert slow.state == "pruned" and not slow.why and slow.reached is None
+
+
+def test_the_best_after_a_time_is_what_was_printed_by_then(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    waits = "    import time; time.sleep(600 if epoch == 4 else 0)\n    print("
+    runs = made(pool, script(PROGRAM.replace("    print(", waits)), Metric("Test loss"))
+    runs.goal = Goal(False, within=12.0)  # it is there in a second or three
+    part = runs.run({}, 0, 60.0)
+    assert part.state == "complete" and runs.output.count("Test loss") == 4
+    assert part.metric == Metric("Test loss").value((), runs.output, None)
+    runs.goal = Goal(False, within=0.05)  # no step by then
+    assert runs.run({}, 0, 60.0).state == "failed"
+
+
+def test_a_loss_after_a_time_is_of_the_steps_up_to_there(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("        loss =", "        import time; time.sleep(0.5)\n        loss =")
+    runs = made(pool, script(text), Metric())
+    runs.goal = Goal(False, within=8.0)
+    part = runs.run({}, 0, 60.0)
+    assert part.state == "complete" and part.metric is not None and 0 < part.progress < 864
+
+
+def test_the_metric_by_a_time_is_known_of_runs_that_nobody_ends(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("    print(", "    import time; time.sleep(0.3)\n    print(")
+    runs = made(pool, script(text), Metric("Test loss"))
+    run = runs.run({}, 0, 60.0)
+    assert run.metric_by(run.seconds) == run.metric and run.metric_by(0.0) is None
+    half = run.metric_by((run.seen[0][0] + run.seen[-1][0]) / 2)
+    assert half is not None and run.metric is not None and half > run.metric
+    assert not runs.run({}, 0, 60.0, lambda unit, score: False).seen
+
+
+def test_what_a_metric_is_set_against_is_seen(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("        loss =", "        import time; time.sleep(0.02)\n        loss =")
+    runs = made(pool, script(text), Metric("Test loss"))
+    seen = {}
+    for against in COSTS:
+        runs.goal = Goal(False, against=against)
+        seen[against] = runs.run({}, 0, 60.0)
+    assert seen["parameters"].cost == 6  # of a linear layer from five numbers to one
+    assert 0.02 < (seen["step"].cost or 0) < 2.0
+    assert (seen["memory"].cost or 0) > 1e7  # bytes
+    assert seen["time"].cost == seen["time"].seconds
+    runs.goal = Goal(False)
+    assert runs.run({}, 0, 60.0).cost is None
 
 
 @pytest.mark.fault(3)

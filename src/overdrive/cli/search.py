@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -23,6 +24,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
 from overdrive.core.plan import PlanError
 from overdrive.core.program import Program
+from overdrive.core.search_result import COSTS
 from overdrive.core.units import duration
 from overdrive.report import search as report
 from overdrive.report.search_page import page
@@ -113,7 +115,15 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     "that of the validation.",
 )
 @click.option(
-    "--goal", default="best", show_default=True, help="best, or a value that the metric is to reach: '97 soonest'."
+    "--goal",
+    default="best",
+    show_default=True,
+    help="best; 'best in 10m': after so long in each run; or a value that the metric is to reach: '97 soonest'.",
+)
+@click.option(
+    "--against",
+    type=click.Choice(COSTS),
+    help="What the metric is set against: the least of it that is as good as the defaults is looked for.",
 )
 @click.option("--maximize", "direction", flag_value="maximize", help="More of the metric is better.")
 @click.option(
@@ -139,6 +149,7 @@ def command(
     metric: Metric | None,
     judge: Metric | None,
     goal: str,
+    against: str | None,
     direction: str | None,
     budget: float,
     study: Path | None,
@@ -170,7 +181,9 @@ def command(
             check_places(program, {"-o": page_path, "--json": json_path})
             if only_list:
                 sys.exit(show_list(program, json_path))
-            aim = Goal.parse(goal, metric, direction or "")
+            aim = replace(Goal.parse(goal, metric, direction or ""), against=against or "")
+            if against and aim.target is not None:
+                fail("--against goes with a metric that is to be the best, and no goal that is a time.")
             if judge and (aim.target is not None or judge.is_loss or judge.function):
                 fail("--judge-by takes a number that the program prints, and no goal that is a time.")
             request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study)

@@ -13,6 +13,9 @@ from overdrive.core.json_data import finite, from_json, to_json
 from overdrive.core.settings import Value
 
 VERSION = 1
+# What a metric may be set against.
+PARAMETERS, MEMORY, STEP, TIME = "parameters", "memory", "step", "time"
+COSTS = (PARAMETERS, MEMORY, STEP, TIME)
 RUNNING = "running"  # the verdict of a search that is not over yet
 
 
@@ -38,6 +41,10 @@ class Tried:
         progress: samples that were trained on; steps where no loader tells.
         steps: of the training that were seen.
         reached: seconds to the target, where there is one and it was reached.
+        seen: seconds, and the metric that was printed by then, each time that it was another one; in runs of the
+            comparison.
+        cost: of what the metric is set against, if it is: trained parameters, bytes of memory at most, seconds of a
+            step or of the run.
     """
 
     number: int
@@ -49,6 +56,12 @@ class Tried:
     reached: float | None = None
     why: str = ""
     steps: int = 0
+    seen: tuple[tuple[float, float], ...] = ()
+    cost: float | None = None
+
+    def metric_by(self, seconds: float) -> float | None:
+        """What was printed last by then; None where nothing was, or its times are not known."""
+        return next((metric for at, metric in reversed(self.seen) if at <= seconds), None)
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,9 @@ class SeedComparison:
         gain: mean of the pairs' differences with its interval (95 %), above 0 where the chosen one is better: in the
             metric's unit, in seconds where the goal is a target.
         apparent: the gain that the search itself showed, of which the rest was selection.
+        equal: the gain at equal wall clock, where the chosen one takes longer and prints its metric on the way: the
+            metric of each of its runs when the default run of its pair was over.
+        cost: of what the metric is set against, as a multiple of the defaults'.
     """
 
     seeds: tuple[int, ...]
@@ -66,17 +82,22 @@ class SeedComparison:
     chosen: tuple[Tried, ...]
     gain: Interval
     apparent: float
+    equal: Interval | None = None
+    cost: Interval | None = None
 
 
 @dataclass(frozen=True)
 class SearchResult:
     """
     Attributes:
-        verdict: better, no better, not established; running, where it is not over yet.
+        verdict: better, no better, not established; cheaper, where the metric is set against a cost which is less, and
+            the metric is not established to be worse; running, where it is not over yet.
         chosen: the configuration that was best in the search; empty where that was the defaults.
         command: how the program is run with it.
         edits: what of it no option sets, with the place.
         judge: the metric of the comparison, where it is another one, of data that the selection did not see.
+        against: what the metric is set against, one of COSTS; nothing where it is not.
+        within: seconds of each run after which its metric counts; 0: at its end.
     """
 
     program: str
@@ -97,6 +118,8 @@ class SearchResult:
     plan: str = ""
     notes: tuple[str, ...] = ()
     judge: str = ""
+    within: float = 0.0
+    against: str = ""
     version: int = VERSION
 
     @classmethod
@@ -107,12 +130,23 @@ class SearchResult:
             ValueError, TypeError, LookupError: it is something else.
         """
         found = from_json(cls, data)
-        gain = found.comparison and found.comparison.gain
-        if found.comparison and gain and None in (gain.low, gain.estimate, gain.high):
-            endless = Interval(-math.inf, math.nan, math.inf)
-            return replace(found, comparison=replace(found.comparison, gain=endless))
-        return found
+        if found.comparison is None:
+            return found
+        equal, cost = found.comparison.equal, found.comparison.cost
+        both = replace(
+            found.comparison,
+            gain=_whole(found.comparison.gain),
+            equal=equal and _whole(equal),
+            cost=cost and _whole(cost),
+        )
+        return replace(found, comparison=both)
 
     def dumps(self) -> str:
         """As JSON; numbers that are none, such as the ends of an endless interval, are null."""
         return json.dumps(finite(to_json(self)), indent=1, allow_nan=False) + "\n"
+
+
+def _whole(read: Interval) -> Interval:
+    """Endless where its ends were null."""
+    missing = None in (read.low, read.estimate, read.high)
+    return Interval(-math.inf, math.nan, math.inf) if missing else read

@@ -9,11 +9,21 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried
+from overdrive.core.search_result import (
+    MEMORY,
+    PARAMETERS,
+    RUNNING,
+    STEP,
+    TIME,
+    SearchResult,
+    SeedComparison,
+    Tried,
+)
 from overdrive.core.settings import Value
-from overdrive.core.units import clock
+from overdrive.core.units import clock, duration
 from overdrive.report.paper import Paper
 
+GAINED = ("better", "cheaper")  # verdicts
 _MOST_SHOWN = 10  # configurations, the best first
 _FASTER = 0.9  # of another's seconds: less of a difference is within what single runs take
 
@@ -77,8 +87,8 @@ def search(result: SearchResult, console: Console) -> None:
         _comparison(result, result.comparison, paper)
     for note in (*notes(result), *result.notes):
         paper.say(note)
-    paper.say(sentence(result), "bold green" if result.verdict == "better" else "bold")
-    if result.verdict == "better":
+    paper.say(sentence(result), "bold green" if result.verdict in GAINED else "bold")
+    if result.verdict in GAINED:
         paper.say()
         paper.say("Run it:", "dim")
         paper.command([result.command])
@@ -89,15 +99,24 @@ def search(result: SearchResult, console: Console) -> None:
 def _trials(result: SearchResult, paper: Paper) -> None:
     ranked = sorted(result.trials, key=lambda run: _rank(result, run))
     varied = [each.name for each in result.parameters]
-    body = [("defaults", *(value(each.default) for each in result.parameters), *_ending(result, result.defaults))]
-    for run in ranked[:_MOST_SHOWN]:
-        body.append((str(run.number), *(value(run.values[name]) for name in varied), *_ending(result, run)))
-    paper.rows(("run", *varied, result.metric, "seconds", ""), body)
+    own = {each.name: each.default for each in result.parameters}
+    body = [
+        (name, *(value((run.values or own)[each]) for each in varied), *_ending(result, run), *costs(result, run))
+        for name, run in [("defaults", result.defaults), *((str(run.number), run) for run in ranked[:_MOST_SHOWN])]
+    ]
+    paper.rows(("run", *varied, result.metric, "seconds", "", *([result.against] if result.against else [])), body)
     counts = {state: sum(run.state == state for run in result.trials) for state in ("pruned", "failed", "diverged")}
     words = {"pruned": "ended early", "failed": "failed", "diverged": "without a finite metric"}
     told = ", ".join(f"{count} {words[state]}" for state, count in counts.items() if count)
     paper.say(f"{len(result.trials)} runs beside the defaults{f': {told}' if told else ''}.")
     paper.say()
+
+
+def costs(result: SearchResult, run: Tried) -> tuple[str, ...]:
+    """A column more, where the metric is set against something."""
+    if not result.against:
+        return ()
+    return (cost(result, run) if run.cost else "-",)
 
 
 def _ending(result: SearchResult, run: Tried) -> tuple[str, str, str]:
@@ -127,29 +146,49 @@ def _comparison(result: SearchResult, found: SeedComparison, paper: Paper) -> No
 
 
 def front(result: SearchResult) -> list[tuple[str, Tried]]:
-    """Runs, of which none is beaten in both metric and time (the Pareto front), the fastest first; with their names."""
+    """Runs, of which none is beaten in both metric and cost (the Pareto front), the cheapest first; with their names.
+
+    The cost is the time, where the metric is set against nothing.
+    """
     named = [("defaults", result.defaults), *((f"run {run.number}", run) for run in result.trials)]
     whole = [(name, run) for name, run in named if run.state == "complete" and run.metric is not None]
+    whole = [(name, run) for name, run in whole if run.cost or not result.against]
     return sorted(
         (each for each in whole if not any(_beats(result, other, each[1]) for _, other in whole)),
-        key=lambda each: each[1].seconds,
+        key=lambda each: _cost(result, each[1]),
     )
+
+
+def _cost(result: SearchResult, run: Tried) -> float:
+    return (run.cost or 0.0) if result.against else run.seconds
 
 
 def _beats(result: SearchResult, one: Tried, other: Tried) -> bool:
     assert one.metric is not None and other.metric is not None
     gain = (one.metric - other.metric) * (1 if result.maximize else -1)
-    if one.seconds < _FASTER * other.seconds:
+    cheaper = 1.0 if result.against == PARAMETERS else _FASTER
+    mine, its = _cost(result, one), _cost(result, other)
+    if mine < cheaper * its:
         return gain >= 0
-    return gain > 0 and one.seconds * _FASTER <= other.seconds
+    return gain > 0 and mine * cheaper <= its
 
 
 def _front_in_words(result: SearchResult) -> list[str]:
     found = front(result)
     if result.target is not None or len(found) < 2:
         return []
-    each = "; ".join(f"{name} {run.metric:.4g} in {run.seconds:.3g} s" for name, run in found)
-    return [f"Not beaten in both {result.metric} and time, each in one run: {each}."]
+    each = "; ".join(f"{name} {run.metric:.4g} in {cost(result, run)}" for name, run in found)
+    return [f"Not beaten in both {result.metric} and {result.against or 'time'}, each in one run: {each}."]
+
+
+def cost(result: SearchResult, run: Tried) -> str:
+    """What a run costs, with its unit."""
+    found = _cost(result, run)
+    if result.against == PARAMETERS:
+        return f"{found:,.0f} parameters"
+    if result.against == MEMORY:
+        return f"{found / 1e6:,.0f} MB"
+    return duration(found) if result.against else f"{found:.3g} s"
 
 
 def notes(result: SearchResult) -> list[str]:
@@ -170,13 +209,35 @@ def notes(result: SearchResult) -> list[str]:
         return said
     one, other = (sum(run.seconds for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
     if other > 1.1 * one:
-        said.append(f"A run with it takes {other / one:.2f} times as long as with the defaults.")
+        said.append(f"A run with it takes {other / one:.2f} times as long as with the defaults{_at_equal_time(found)}.")
     samples, more = (sum(run.progress for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
     if samples and not 0.95 < more / samples < 1.05:
         said.append(f"A run with it sees {more / samples:.2g} times as many samples as with the defaults.")
     if len({run.metric for run in found.defaults}) == 1 and len(found.defaults) > 1:
         said.append("The seeds changed nothing about the defaults: this is one comparison, not several.")
     return said
+
+
+def _at_equal_time(found: SeedComparison) -> str:
+    if found.equal is None:
+        return ""
+    if not math.isfinite(found.equal.low):
+        return ", and had told no metric yet when these were over"
+    gain = found.equal
+    return f"; when these were over, its gain was {gain.estimate:.4g} [{gain.low:.4g}, {gain.high:.4g}]"
+
+
+def longer(found: SeedComparison) -> str:
+    """Of a gain that is not one at equal wall clock: how much more time it takes; else nothing."""
+    if found.equal is None or found.equal.low > 0:
+        return ""
+    one, other = (sum(run.seconds for run in arm) for arm in (found.defaults, found.chosen))
+    return f"in {other / one:.1f} times their time"
+
+
+def _less(result: SearchResult) -> str:
+    words = {PARAMETERS: "fewer parameters", MEMORY: "less memory", STEP: "shorter steps", TIME: "shorter runs"}
+    return words[result.against]
 
 
 def _selection(apparent: float, lost: float) -> str:
@@ -191,6 +252,8 @@ def sentence(result: SearchResult) -> str:
     if result.verdict == RUNNING:
         best = f"best so far {what}, not compared on fresh seeds" if what else "nothing is better than the defaults yet"
         return f"Not over yet: {best}."
+    if found is None and result.against:
+        return f"No better than your defaults: none that was as good had {_less(result)} within the search."
     if found is None:
         return "No better than your defaults: no configuration was better even within the search."
     gain, pairs = found.gain, len(found.seeds)
@@ -203,9 +266,19 @@ def sentence(result: SearchResult) -> str:
         way = f"{gain.estimate:.3g} s sooner {reach}"
     else:
         way = f"{result.judge or result.metric} better by {gain.estimate:.4g} {reach}"
+    if result.against and found.cost:
+        priced = f"{found.cost.estimate:.3g} times the {result.against} [{found.cost.low:.3g}, {found.cost.high:.3g}]"
+        way = f"{priced}, {way}"
+    if result.verdict == "cheaper":
+        return (
+            f"{_less(result).capitalize()} than with your defaults on {pairs} fresh seeds: {what} "
+            f"({way}: how much of the metric it may cost)."
+        )
     if result.verdict == "better":
-        return f"Better than your defaults on {pairs} fresh seeds: {what} ({way})."
-    return f"No better than your defaults: of {what}, {pairs} fresh seeds leave {way}, which may be nothing."
+        more = longer(found)
+        return f"Better than your defaults{f', {more},' if more else ''} on {pairs} fresh seeds: {what} ({way})."
+    may_be = "" if result.against else ", which may be nothing"
+    return f"No better than your defaults: of {what}, {pairs} fresh seeds leave {way}{may_be}."
 
 
 def shown(values: Mapping[str, Value]) -> str:

@@ -14,6 +14,7 @@ from overdrive.report.search_charts import Axis, Dot, history, parallel
 
 _CLAIMS = {
     "better": "Better than your defaults",
+    "cheaper": "Cheaper than your defaults",
     "no better": "No better than your defaults",
     RUNNING: "Not over yet",
 }
@@ -25,6 +26,8 @@ def page(result: SearchResult) -> str:
     claim = _CLAIMS.get(result.verdict, "Not established")
     said = words.sentence(result)
     found = result.comparison
+    if found and result.verdict == "better" and (more := words.longer(found)):
+        claim = f"{claim}, {more}"
     numbers = [("the defaults", _metric(result.defaults)), ("runs", str(len(result.trials)))]
     numbers.append(("spent", duration(result.spent)))
     return template("search.html").render(
@@ -32,7 +35,7 @@ def page(result: SearchResult) -> str:
         title=f"{word(result.program, 2000)}: {claim.lower()}",
         claim=claim,
         rest=said.split(": ", 1)[-1],
-        tone="good" if result.verdict == "better" else "",
+        tone="good" if result.verdict in words.GAINED else "",
         numbers=numbers,
         metric=word(result.metric),
         notes=[word(note, 1000) for note in (*words.notes(result), *result.notes)],
@@ -44,8 +47,8 @@ def page(result: SearchResult) -> str:
             for each in result.parameters
         ],
         importances=[(name, f"{share:.0%}") for name, share in result.importances.items()],
-        runs=(("run", *(each.name for each in result.parameters), "metric", "seconds", ""), _runs(result)),
-        command=result.command if result.verdict == "better" else "",
+        runs=(_columns(result), _runs(result)),
+        command=result.command if result.verdict in words.GAINED else "",
         edits=result.edits,
     )
 
@@ -106,9 +109,16 @@ def _outcome(result: SearchResult, run: Tried) -> str:
 
 def _runs(result: SearchResult) -> list[tuple[str, ...]]:
     names = [each.name for each in result.parameters]
-    rows = [("defaults", *(words.value(each.default) for each in result.parameters), *_end(result.defaults))]
-    rows += [(str(run.number), *(words.value(run.values[name]) for name in names), *_end(run)) for run in result.trials]
-    return rows
+    own = {each.name: each.default for each in result.parameters}
+    return [
+        (name, *(words.value((run.values or own)[each]) for each in names), *_end(run), *words.costs(result, run))
+        for name, run in [("defaults", result.defaults), *((str(run.number), run) for run in result.trials)]
+    ]
+
+
+def _columns(result: SearchResult) -> tuple[str, ...]:
+    more = (result.against,) if result.against else ()
+    return ("run", *(each.name for each in result.parameters), "metric", "seconds", "", *more)
 
 
 def _end(run: Tried) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from overdrive.evidence.student import paired
 from overdrive.search.search import FEWEST_PAIRS, SLOWER, Search, key_of
 
 _ALPHA = 0.025  # on either side
+_LONGER = 1.1  # times the defaults' seconds: less is within what times of single runs vary by
 
 
 class Comparison:
@@ -30,6 +31,8 @@ class Comparison:
             tuple(other for _, other in arms),
             self._gain(arms),
             apparent,
+            self._at_equal_time(arms),
+            self._costs(arms),
         )
 
     def _arms(self) -> list[tuple[Tried, Tried]]:
@@ -40,7 +43,7 @@ class Comparison:
             with sharing.claim(self._file(seed)) as mine:
                 if not mine:
                     others += 1
-                elif not self._pair(seed, others):
+                elif not (pair := self._pair(seed, others)) or not _tells(pair):
                     break
         arms: list[tuple[Tried, Tried]] = []
         for seed in seeds:
@@ -49,6 +52,8 @@ class Comparison:
             if pair is None:
                 break
             arms.append(pair)
+            if not _tells(pair):  # nor will the others
+                break
         return arms
 
     def _waits(self) -> None:
@@ -68,17 +73,23 @@ class Comparison:
         if seed > FEWEST_PAIRS and each > left:
             return None
         search.tell(f"comparison on fresh seeds, pair {seed} of {search.pairs(self._defaults)}")
-        return self._run({}, seed), self._run(self._chosen.values, seed)
+        return self._run({}, seed, self._defaults), self._run(self._chosen.values, seed, self._chosen)
 
     def _known(self, seed: int) -> tuple[Tried, Tried] | None:
         one, other = (self._search.engine.recall(_name(values, seed)) for values in ({}, self._chosen.values))
         return (one, other) if one and other else None
 
-    def _run(self, values: Mapping[str, Value], seed: int) -> Tried:
+    def _run(self, values: Mapping[str, Value], seed: int, before: Tried) -> Tried:
+        """`before`: the run of the same configuration in the search.
+
+        One that takes four times as long as that is given up where the budget is used up.
+        """
         known = self._search.engine.recall(_name(values, seed))
         if known is None:
             run = self._search.judged or self._search.run
-            known = run(values, seed, SLOWER * self._defaults.seconds + 5.0, None)
+            left = self._search.budget - self._search.engine.seconds_remembered()
+            most, patience = (SLOWER * each.seconds + 5.0 for each in (self._defaults, before))
+            known = run(values, seed, min(most, max(left, patience)), None)
             self._search.engine.remember(_name(values, seed), known)
         return known
 
@@ -106,6 +117,39 @@ class Comparison:
             return Interval(-math.inf, math.nan, math.inf)
         table = np.array(scores, dtype=float)
         return paired(table[:, 1], table[:, 0], _ALPHA)
+
+    def _at_equal_time(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval | None:
+        """The gain by when the default run of each pair was over, where the chosen one takes longer."""
+        import numpy as np
+
+        goal = self._search.goal
+        longer = sum(other.seconds for _, other in arms) > _LONGER * sum(one.seconds for one, _ in arms)
+        if goal.timed or not longer or not any(other.seen for _, other in arms):
+            return None
+        pairs = [(one.metric, other.metric_by(one.seconds)) for one, other in arms]
+        signed = [(goal.signed(a), goal.signed(b)) for a, b in pairs if a is not None and b is not None]
+        if len(signed) < len(arms):
+            return Interval(-math.inf, math.nan, math.inf)
+        table = np.array(signed, dtype=float)
+        return paired(table[:, 1], table[:, 0], _ALPHA)
+
+    def _costs(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval | None:
+        """As a multiple of the defaults', where the metric is set against a cost."""
+        import numpy as np
+
+        if not self._search.goal.against:
+            return None
+        pairs = [(one.cost, other.cost) for one, other in arms if one.cost and other.cost]
+        if len(pairs) < len(arms):
+            return Interval(0.0, math.nan, math.inf)
+        table = np.log(np.array(pairs, dtype=float))
+        found = paired(table[:, 0], table[:, 1], _ALPHA)
+        return Interval(*(float(np.exp(each)) for each in (found.low, found.estimate, found.high)))
+
+
+def _tells(pair: tuple[Tried, Tried]) -> bool:
+    """Whether anything can be established with it."""
+    return all(run.state == "complete" for run in pair)
 
 
 def _name(values: Mapping[str, Value], seed: int) -> str:

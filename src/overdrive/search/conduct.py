@@ -22,6 +22,7 @@ from overdrive.core.printed import series
 from overdrive.core.program import Program
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.settings import Chosen, Value
+from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
 from overdrive.search.batch_curve import batch_curve
@@ -59,7 +60,10 @@ class SearchRequest:
         """`the largest Accuracy`."""
         if self.goal.target is not None:
             return f"{self.metric.name} {self.goal.target:g} soonest"
-        return f"the {'largest' if self.goal.maximize else 'smallest'} {self.metric.name}"
+        if self.goal.against:
+            return f"the same {self.metric.name} at less of its cost ({self.goal.against})"
+        within = f" after {duration(self.goal.within)}" if self.goal.within else ""
+        return f"the {'largest' if self.goal.maximize else 'smallest'} {self.metric.name}{within}"
 
 
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
@@ -70,14 +74,17 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     """
     check_optuna()  # first: what comes now takes a run of the program
     techniques = _techniques(request.plan)
-    found = listing(pool, request.program)
+    began = time.monotonic()
+    found = listing(pool, request.program, models=_of_models(request.wishes))
+    looked = Tried(0, {}, "complete", None, time.monotonic() - began)
     parameters, domains = _chosen(found, request.wishes)
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques)
     journal = _journal(request, domains, techniques)
-    engine = Engine(journal, domains, seed=1)
+    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against))
     try:
+        engine.remember(f"looking, {engine.sharing.name}", looked)
         if known := len(engine.runs()):
             tell(f"going on from a search that was broken off: {known} runs are known")
         so_far = journal.with_suffix(".json")
@@ -102,7 +109,7 @@ def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None
     Raises:
         CannotList, CannotSearch, UnknownParameter, DomainError, PlanError.
     """
-    found = listing(pool, request.program)
+    found = listing(pool, request.program, models=False)
     sizes = [each for each in found.parameters if each.meaning == names.BATCH_SIZE]
     if not sizes:
         raise CannotSearch("No batch size was found that could be varied without an edit.")
@@ -125,7 +132,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     with order.engine.sharing.turn("beginning", waits):
         defaults = order.defaults(lambda: _hint(runs.output))
         runs.total = defaults.progress
-        runs.length = defaults.seconds if order.goal.target is not None else 0.0
+        runs.length = defaults.seconds if order.goal.timed else 0.0
         _check_judge(order, runs)
         notes = _begin_with_knowledge(order, runs, defaults)
 
@@ -141,6 +148,8 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         order.tell(f"best so far, not compared on fresh seeds: {what}")
         raise
     best = order.best(defaults, trials)
+    if over := order.passed_over(defaults, trials):
+        notes = (*notes, over)
     comparison = Comparison(order, defaults, best).made() if best else None
     result = replace(order.result(name, defaults, trials, comparison, best), notes=notes)
     if best is None:
@@ -215,6 +224,11 @@ def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Paramet
         raise DomainError("A parameter is named twice with --vary")
     domains = {each.name: domain_of(each, wish) for each, wish in zip(parameters, wishes, strict=True)}
     return tuple(parameters), domains
+
+
+def _of_models(wishes: Sequence[Wish]) -> bool:
+    """Whether depths or widths of models may be asked for: what of them can change takes trials to find out."""
+    return any(names.means(each.name) not in names.OF_TRAINING for each in wishes)
 
 
 def _techniques(plan: Path | None) -> tuple[Chosen, ...]:

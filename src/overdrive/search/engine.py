@@ -49,13 +49,16 @@ class Engine:
         sharing: with other processes that are at it.
     """
 
-    def __init__(self, path: Path, domains: Mapping[str, Domain], seed: int) -> None:
+    def __init__(self, path: Path, domains: Mapping[str, Domain], seed: int, costs: bool = False) -> None:
         """
+        Args:
+            costs: what a run costs counts beside its score, and no run is ended early.
+
         Raises:
             NoOptuna, Damaged.
             OSError: the journal cannot be written; so do all methods that write.
         """
-        self._path, self._seed = path, seed
+        self._path, self._seed, self._costs = path, seed, costs
         self._optuna = optuna = _import()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,7 +67,7 @@ class Engine:
         self._asked: dict[int, Any] = {}
         try:
             with self._writing():
-                self._study = _opened(optuna, path, self.sharing.writing)
+                self._study = _opened(optuna, path, self.sharing.writing, 1 + costs)
                 self.seconds_remembered()  # all runs are read
                 self._give_back_unfinished()
                 self._salt = 0 if self.sharing.alone() else zlib.crc32(self.sharing.name.encode())
@@ -143,7 +146,7 @@ class Engine:
         with self._writing():
             trial.set_user_attr("score", score)
             trial.set_user_attr("run", json.dumps(to_json(run)))
-            self._finish(run.number, run.state, score)
+            self._finish(run, score)
 
     def enqueue(self, values: Mapping[str, Value]) -> None:
         """Have this configuration asked next."""
@@ -163,16 +166,17 @@ class Engine:
         complete = [
             trial
             for trial in self._study.get_trials(deepcopy=False)
-            if trial.state.name == "COMPLETE" and math.isfinite(trial.value)
+            if trial.state.name == "COMPLETE" and math.isfinite(trial.values[0])
         ]
-        if len(complete) < _FEWEST_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
+        if len(complete) < _FEWEST_FOR_IMPORTANCE or len({trial.values[0] for trial in complete}) < 2:
             return {}
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found = get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
+                score = (lambda trial: trial.values[0]) if self._costs else None
+                found = get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator(), target=score)
             except (ValueError, RuntimeError):  # every configuration alike, say
                 return {}
         return {name: float(share) for name, share in found.items() if math.isfinite(share)}
@@ -193,9 +197,12 @@ class Engine:
         others = [from_json(Tried, json.loads(text)) for text in self._study.user_attrs.values()]
         return sum(run.seconds for run in (*others, *self.runs()))
 
-    def _finish(self, number: int, state: str, score: float | None) -> None:
-        states = self._optuna.trial.TrialState
-        if state == "pruned":
+    def _finish(self, run: Tried, score: float | None) -> None:
+        states, number = self._optuna.trial.TrialState, run.number
+        if self._costs:
+            known = score is not None and math.isfinite(score) and run.cost is not None
+            self._study.tell(number, [score, run.cost] if known else None, None if known else states.FAIL)
+        elif run.state == "pruned":
             self._study.tell(number, state=states.PRUNED)
         elif score is None:
             self._study.tell(number, state=states.FAIL)
@@ -210,14 +217,14 @@ class Engine:
                 continue
             if text := trial.user_attrs.get("run"):
                 run = from_json(Tried, json.loads(text))
-                self._finish(trial.number, run.state, trial.user_attrs.get("score"))
+                self._finish(run, trial.user_attrs.get("score"))
                 continue
             self._study.tell(trial.number, state=states.FAIL)
             if values := trial.params or trial.system_attrs.get("fixed_params"):
                 self._study.enqueue_trial(values, skip_if_exists=False)
 
 
-def _opened(optuna: Any, path: Path, lock: Writing) -> Any:
+def _opened(optuna: Any, path: Path, lock: Writing, objectives: int) -> Any:
     """The study in this journal, whose last line may be half written: what Optuna adds would stand behind it."""
     from optuna.storages.journal import JournalFileBackend
 
@@ -228,7 +235,9 @@ def _opened(optuna: Any, path: Path, lock: Writing) -> Any:
                 super().append_logs(logs)
 
     known = optuna.storages.JournalStorage(Backend(str(path), lock))  # type: ignore[arg-type]
-    return optuna.create_study(storage=known, study_name="search", load_if_exists=True, direction="minimize")
+    return optuna.create_study(
+        storage=known, study_name="search", load_if_exists=True, directions=["minimize"] * objectives
+    )
 
 
 def _end_with_a_whole_line(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a search is to reach: the best metric, or a metric as soon as possible."""
+"""What a search is to reach: the best metric, the best after a time, or a metric as soon as possible."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 from dataclasses import dataclass
 
 from overdrive.core.metric import Metric
-from overdrive.core.search_result import Tried
+from overdrive.core.search_result import MEMORY, STEP, TIME, Tried
 
 _SMALLER = re.compile(
     r"(?i)loss|err|perplexity|\bppl\b|mse|mae|rmse|nll|bpc|bpb|\bwer\b|\bcer\b|\bfid\b|entropy|\bkld?\b|cost|regret"
 )
+_WITHIN = re.compile(r"\s*best\s+(?:in|within)\s+((?:\d+\.?\d*\s*[hms]\s*)+)", re.IGNORECASE)
+_PARTS = re.compile(r"(\d+\.?\d*)\s*([hms])", re.IGNORECASE)
+_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _SOONEST = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*%?\s+soonest\s*")
 
 
@@ -25,27 +28,48 @@ class Goal:
     Attributes:
         maximize: whether more of the metric is better.
         target: the metric that is to be reached as soon as possible; None: the best metric counts.
+        within: seconds of each run after which its metric counts, if it has not come to its end; 0: at its end alone.
+        against: what the metric is set against, one of `core.search_result.COSTS`: the least that is as good counts.
     """
 
     maximize: bool
     target: float | None = None
+    within: float = 0.0
+    against: str = ""
+
+    @property
+    def timed(self) -> bool:
+        """Whether what counts hangs on how long a run takes."""
+        return self.target is not None or self.within > 0
+
+    @property
+    def measured(self) -> bool:
+        """Whether what counts is seen only of a process that was started afresh."""
+        return self.timed or self.against in (MEMORY, STEP, TIME)
 
     @classmethod
     def parse(cls, text: str, metric: Metric, direction: str = "") -> Goal:
-        """`best`, or `97 soonest`.
+        """`best`, `best in 10m`, or `97 soonest`.
 
         Args:
             direction: "maximize" or "minimize"; by the metric's name where it is not given.
 
         Raises:
-            GoalError: it is neither.
+            GoalError: it is none of these.
         """
         maximize = direction == "maximize" if direction else not _SMALLER.search(metric.name)
         if text.strip() == "best":
             return cls(maximize)
+        if match := _WITHIN.fullmatch(text):
+            within = sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PARTS.findall(match[1]))
+            if within > 0:
+                return cls(maximize, within=within)
         if match := _SOONEST.fullmatch(text):
             return cls(maximize, float(match[1]))
-        raise GoalError(f"{text!r} is no goal; write 'best' or, for a metric that is to be reached, '97 soonest'")
+        raise GoalError(
+            f"{text!r} is no goal; write 'best', 'best in 10m' for the best after a time, or '97 soonest' for a metric "
+            "that is to be reached"
+        )
 
     def signed(self, value: float) -> float:
         """The metric so that less is better."""

@@ -54,13 +54,20 @@ class ParameterList:
     facts: Facts | None
 
 
-def listing(pool: TrialPool, program: Program) -> ParameterList:
+def listing(pool: TrialPool, program: Program, models: bool = True) -> ParameterList:
     """
+    Args:
+        models: whether depths and widths of its models are wanted, which takes trials of smaller ones.
+
     Raises:
         CannotList: the program fails by itself, or cannot be watched.
     """
     seen, facts = _seen(pool, program, {})
-    places = _that_can_change(pool, program, [place for place in seen if place.kind != WORD])
+    places = [place for place in seen if place.kind != WORD]
+    if models:
+        places = _that_can_change(pool, program, places)
+    else:
+        places = [place for place in places if place.kind not in (DEPTH, WIDTH)]
     places += _words(program, places)
     deciders = _equal(places)
     moved, tried = _found_out(pool, program, deciders)

@@ -9,6 +9,7 @@ from overdrive.core.hyperparameters import DEPTH, DROPOUT, OPTIMIZER, WIDTH, Val
 LR, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2 = "lr", "weight-decay", "momentum", "beta1", "beta2"
 BATCH_SIZE, DROPOUT_RATE = "batch-size", "dropout"
 BLOCKS, HIDDEN = "depth", "width"  # of a model
+OF_TRAINING = (LR, BATCH_SIZE, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2)
 USUAL = (LR, BATCH_SIZE)  # what is varied unless the user names others
 
 _SPELLINGS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,8 +12,8 @@ from overdrive.core.hyperparameters import Hyperparameters, Seen
 from overdrive.core.json_data import from_json
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialOver
-from overdrive.core.search_result import Tried
+from overdrive.core.records import Block, Trace, TrialOver
+from overdrive.core.search_result import MEMORY, PARAMETERS, STEP, TIME, Tried
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import step_losses
@@ -27,6 +28,7 @@ from overdrive.trials.trial import Trial
 UNITS = 27  # in which a run's progress is counted: three rungs of thirds
 _CHUNK_SECONDS = 1.0  # between two looks at what was printed
 _MOST_OUTPUT = 1 << 22  # bytes of it that are looked through
+_MOST_SEEN = 200  # values of the metric that a run of the comparison keeps
 # Unbuffered: what a program prints is to be seen when it prints it.
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 
@@ -39,7 +41,7 @@ class Runs:
     """
     Attributes:
         total: the default run's progress (samples; steps where no loader tells); 0: not known yet.
-        length: the default run's seconds, by which progress is counted where the goal is a time; 0: not known yet.
+        length: the default run's seconds, by which progress is counted where the goal has a time; 0: not known yet.
         techniques: of the program's speed plan.
     """
 
@@ -57,7 +59,8 @@ class Runs:
         """The whole program, or as far as `watch` lets it go; it fails where it takes longer than `seconds`.
 
         With a target it is over as that is reached, once the default run has told how long the program is; one that
-        is watched has not failed after `seconds`, but is ended early.
+        is watched has not failed after `seconds`, but is ended early. Where the goal is the best after a time, it is
+        over then.
         """
         program, keys = set_in(self.program, self.found.parameters, values)
         wanted = Hyperparameters(keys, losses=self.metric.is_loss)
@@ -77,7 +80,7 @@ class Runs:
     def _launcher(self) -> Launcher | None:
         """Forked from a process that has imported PyTorch, where nobody asks how long a run takes."""
         facts = self.found.facts
-        return self.pool.untimed_launcher(facts) if facts and self.goal.target is None else None
+        return self.pool.untimed_launcher(facts) if facts and not self.goal.measured else None
 
     def _batches(self, values: Values) -> float:
         """How many times the program's own samples a step sees, where no loader tells."""
@@ -92,22 +95,28 @@ class _RunUnderWay:
     def __init__(self, runs: Runs, trial: Trial, batches: float, seconds: float, watch: OnProgress | None) -> None:
         self._runs, self._trial, self._batches, self._watch = runs, trial, batches, watch
         self._began = time.monotonic()
-        self._until = self._began + seconds
+        self._seconds = min(seconds, runs.goal.within or seconds)
+        self._until = self._began + self._seconds
         self._progress = 0.0
         self._steps = 0
         self._unit = 0
         self._metric = math.nan
         self._reached: float | None = None
+        self._seen: list[tuple[float, float]] = []  # seconds and metric, as it changed
+        self._paces: list[float] = []  # seconds a step
+        self._memory = self._parameters = 0  # bytes at most; trained
 
     def to_its_end(self, values: Values) -> Tried:
         state, why = "", ""
         try:
             self._advance(self._trial.first_step(self._until))
+            if self._runs.goal.against == PARAMETERS:
+                self._parameters = self._trial.facts().parameters
             while not (state := self._look()):
                 if time.monotonic() > self._until:
                     state, why = self._late()
                     break
-                self._advance(self._trial.run(self._chunk()))
+                self._advance(self._trial.run(self._chunk(), until=self._cut()))
         except TrialOver as over:
             state, why = self._ended(over)
         finally:
@@ -119,9 +128,37 @@ class _RunUnderWay:
         if state == "complete" and metric is None:
             state = "diverged"
         seconds = time.monotonic() - self._began
-        return Tried(0, dict(values), state, metric, seconds, self._progress, self._reached, why, self._steps)
+        return Tried(
+            0,
+            dict(values),
+            state,
+            metric,
+            seconds,
+            self._progress,
+            self._reached,
+            why,
+            self._steps,
+            tuple(self._seen),
+            self._cost(seconds),
+        )
 
-    def _late(self) -> tuple[str, str]:
+    def _cost(self, seconds: float) -> float | None:
+        """Of what the metric is set against; None where the run showed none."""
+        steps = statistics.median(self._paces) if self._paces else 0.0
+        found = {PARAMETERS: self._parameters, MEMORY: self._memory, STEP: steps, TIME: seconds}
+        return float(found.get(self._runs.goal.against, 0)) or None
+
+    def _cut(self) -> float:
+        """When a call for steps is broken off: what was printed up to there counts. Others are asked between two."""
+        metric = self._runs.metric
+        printed = not metric.is_loss and not metric.function
+        return self._until if self._seconds == self._runs.goal.within and printed else math.inf
+
+    def _late(self, at_rest: bool = True) -> tuple[str, str]:
+        """`at_rest`: whether it can be asked for what it has made."""
+        if self._seconds == self._runs.goal.within and self._steps:
+            self._count(self._trial.trace() if at_rest else None)
+            return "complete", ""
         if self._watch and self._runs.goal.target is not None:
             return "pruned", ""
         return "failed", f"it took longer than {time.monotonic() - self._began:.0f} s"
@@ -130,6 +167,9 @@ class _RunUnderWay:
         self._steps += block.steps
         self._progress += block.samples or block.steps * self._batches
         self._last = block
+        self._memory = max(self._memory, block.peak_memory)
+        if block.steps < self._steps:  # the first one's time is the start's
+            self._paces.append(block.seconds / block.steps)
 
     def _chunk(self) -> int:
         block = self._last
@@ -168,15 +208,26 @@ class _RunUnderWay:
         return self._progress / self._runs.total if self._runs.total else 0.0
 
     def _note(self) -> None:
+        now = time.monotonic() - self._began
         if self._reached is None and self._runs.goal.met(self._metric):
-            self._reached = time.monotonic() - self._began
+            self._reached = now
+        known = self._seen[-1][1] if self._seen else math.nan
+        if self._watch or self._runs.metric.is_loss or not math.isfinite(self._metric) or self._metric == known:
+            return
+        if len(self._seen) >= _MOST_SEEN:
+            del self._seen[:-1:2]
+        self._seen.append((round(now, 2), self._metric))
 
     def _ended(self, over: TrialOver) -> tuple[str, str]:
         if over.exit_reason.kind == "late":
-            return self._late()
+            return self._late(at_rest=False)
         if over.exit_reason.kind != "ended":
             return "failed", str(over.exit_reason)
-        trace = over.trace
+        self._count(over.trace)
+        return "complete", ""
+
+    def _count(self, trace: Trace | None) -> None:
+        """What it came to, from its trace and all that it printed."""
         if trace:
             self._steps = trace.steps
             self._progress = trace.samples or trace.steps * self._batches
@@ -184,4 +235,3 @@ class _RunUnderWay:
         output = self._trial.output_tail(_MOST_OUTPUT)
         self._metric = self._runs.metric.value(losses, output, trace.returned if trace else None)
         self._note()
-        return "complete", ""

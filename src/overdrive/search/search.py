@@ -59,8 +59,9 @@ class Search:
         Raises:
             CannotSearch: it fails, has no metric, or takes too long for the budget.
         """
-        known = self.engine.recall(DEFAULTS)
+        known, before = self.engine.recall(DEFAULTS), 0.0
         if known is None:
+            before = self.engine.seconds_remembered()  # of looking what can be varied
             self.tell("the program as it is")
             known = self.run({}, 0, self.budget, None)
             if known.state == "failed" and known.seconds >= self.budget:
@@ -71,9 +72,12 @@ class Search:
             if known.state == "failed":
                 raise CannotSearch(f"The program with its defaults fails by itself: {known.why}.")
             if known.metric is None:
-                raise CannotSearch(f"There is nothing to compare: {self.metric.missing()}.{hint()}")
+                within = f" within {_seconds(self.goal.within)}" if self.goal.within else ""
+                raise CannotSearch(f"There is nothing to compare: {self.metric.missing()}{within}.{hint()}")
+            if self.goal.against and not known.cost:
+                raise CannotSearch(f"{self.metric.name} cannot be set against {self.goal.against}: no step was seen.")
             self.engine.remember(DEFAULTS, known)
-        needed = known.seconds * (1 + _FEWEST_RUNS + 2 * FEWEST_PAIRS)
+        needed = before + known.seconds * (1 + _FEWEST_RUNS + 2 * FEWEST_PAIRS)
         if needed > self.budget:
             raise CannotSearch(
                 f"A run takes {_seconds(known.seconds)}: {_FEWEST_RUNS} configurations and a comparison of "
@@ -92,7 +96,7 @@ class Search:
 
         Returns when no process is at one any more, so that all see the same.
         """
-        most = self.budget - 2 * self._span(defaults) * self.pairs(defaults)
+        most = self._most(defaults)
         self.engine.expect(int(most / self._span(defaults)))
         own = {each.name: each.default for each in self.parameters}
         if not self.engine.runs() and all(self.domains[name].holds(value) for name, value in own.items()):
@@ -117,6 +121,10 @@ class Search:
                 waiting = True
                 time.sleep(_LOOK_AGAIN)
 
+    def _most(self, defaults: Tried) -> float:
+        """Seconds after which the time of the comparison has come."""
+        return self.budget - 2 * self._span(defaults) * self.pairs(defaults)
+
     def _repeats(self) -> int:
         """How many of the last proposals had been tried."""
         return sum(1 for _ in takewhile(lambda run: not run.seconds, reversed(self.engine.runs())))
@@ -139,7 +147,11 @@ class Search:
         if known is None:
             self.tell(f"{number}: {shown(values)}")
             watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
-            run = self.run(values, 0, self._soon_enough(defaults), watch)
+            left = _LATER * max(self._most(defaults) - self.engine.seconds_remembered(), self._span(defaults))
+            most = min(self._soon_enough(defaults), left)
+            run = self.run(values, 0, most, None if self.goal.against else watch)
+            if run.state == "failed" and run.seconds >= left:
+                run = replace(run, state="pruned", why="the time of the search was over")
         again = replace(known or run, number=number, values=values, seconds=0.0 if known else run.seconds)
         self.engine.tell(again, self.goal.score(again, patience))
 
@@ -149,12 +161,53 @@ class Search:
         return min([patience, *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached)])
 
     def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
-        """The configuration with the best score, where that is better than the defaults'."""
+        """The configuration with the best score, where that is better than the defaults'.
+
+        One whose comparison the budget does not hold is passed over. Where the metric is set against a cost, it is the
+        one that costs least of those that are as good as the defaults.
+        """
         patience = SLOWER * defaults.seconds
-        scores = [(score, run) for run in trials if (score := self.goal.score(run, patience)) is not None]
-        score, run = min(scores, key=lambda each: each[0], default=(math.inf, None))
+        compared = [run for run in trials if self._holds_pairs_of(run, defaults, trials)]
+        scores = [(score, run) for run in compared if (score := self.goal.score(run, patience)) is not None]
         its = self.goal.score(defaults, patience)
+        if self.goal.against:
+            return self._cheapest(defaults, [(score, run) for score, run in scores if its is not None and score <= its])
+        score, run = min(scores, key=lambda each: each[0], default=(math.inf, None))
         return run if run is not None and its is not None and score < its else None
+
+    def _cheapest(self, defaults: Tried, as_good: Sequence[tuple[float, Tried]]) -> Tried | None:
+        least = min(as_good, key=lambda each: (each[1].cost or math.inf, each[0]), default=(0.0, defaults))[1]
+        return least if (least.cost or math.inf) < (defaults.cost or 0.0) else None
+
+    def passed_over(self, defaults: Tried, trials: Sequence[Tried]) -> str:
+        """In words, where the best one takes too long to be compared within the budget."""
+        patience = SLOWER * defaults.seconds
+        scores = {run.number: score for run in trials if (score := self.goal.score(run, patience)) is not None}
+        best = self.best(defaults, trials)
+        if self.goal.against:
+            return ""
+        least = scores[best.number] if best else self.goal.score(defaults, patience)
+        over = [run for run in trials if run.number in scores and least is not None and scores[run.number] < least]
+        if not over:
+            return ""
+        first = min(over, key=lambda run: scores[run.number])
+        needed = self._before_comparing(defaults, trials) + FEWEST_PAIRS * (self._span(defaults) + first.seconds)
+        return (
+            f"{shown(first.values)} looked better, but a run of it takes {_seconds(first.seconds)}: to compare it "
+            f"takes --budget {math.ceil(needed / 60)}m."
+        )
+
+    def _holds_pairs_of(self, run: Tried, defaults: Tried, trials: Sequence[Tried]) -> bool:
+        """Whether there is time for the fewest pairs; one that is no slower than the defaults always has its time."""
+        each = run.reached if run.reached is not None else run.seconds
+        if each <= _LATER * self._span(defaults):
+            return True
+        left = self.budget - self._before_comparing(defaults, trials)
+        return FEWEST_PAIRS * (self._span(defaults) + each) <= left
+
+    def _before_comparing(self, defaults: Tried, trials: Sequence[Tried]) -> float:
+        """Seconds of the defaults and the search: what all processes see alike when it is over."""
+        return defaults.seconds + sum(run.seconds for run in trials)
 
     def result(
         self,
@@ -183,6 +236,8 @@ class Search:
             comparison=comparison,
             importances=self.engine.importances(),
             judge=self.judge,
+            within=self.goal.within,
+            against=self.goal.against,
         )
 
 
@@ -190,9 +245,14 @@ def verdict(comparison: SeedComparison | None) -> str:
     """Of a comparison, or where nothing was found that would be worth one."""
     if comparison is None:
         return "no better"
-    if comparison.gain.low > 0:
+    gain, cost = comparison.gain, comparison.cost
+    if not math.isfinite(gain.low):
+        return "not established"
+    if cost and not cost.high < 1:
+        return "no better"
+    if gain.low > 0:
         return "better"
-    return "not established" if not math.isfinite(comparison.gain.low) else "no better"
+    return "cheaper" if cost and gain.high >= 0 else "no better"
 
 
 def shown(values: Mapping[str, Value]) -> str:
