@@ -28,12 +28,12 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _NO_FILES = ("/dev/", "/proc/", "/sys/")
 _PATIENCE = 5.0  # seconds; who does not come does other things with its files, and is not waited for again
 _EVERY = 0.001
-_CORE, _SURVIVE = (os.path.join(OURS, room, "") for room in ("core", "survive"))
+_CORE, *_OF_ONE_RANK = (os.path.join(OURS, room, "") for room in ("core", "survive", "machine"))
 
 
-def _is_survivors() -> bool:
-    """Whether the change is the run's own (overdrive.survive), which one rank makes, and none of the program's."""
-    return _by().startswith(_SURVIVE)
+def _is_the_runs() -> bool:
+    """Whether the change is the run's own, which one rank makes (snapshots, shared memory), and not the program's."""
+    return _by().startswith(tuple(_OF_ONE_RANK))
 
 
 def _is_ours() -> bool:
@@ -77,7 +77,7 @@ class FileOrder:
         self._within = False
         patches = Patches()
         for name in _CHANGES:
-            patches.set_os(name, self._ordered(getattr(os, name), lambda *_, **__: not _is_survivors()))
+            patches.set_os(name, self._ordered(getattr(os, name), lambda *_, **__: not _is_the_runs()))
         patches.set_os("open", self._ordered(os.open, _opens_by_flags))
         opening = self._ordered(builtins.open, _opens)
         patches.set(builtins, "open", opening)
