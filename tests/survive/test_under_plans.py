@@ -38,6 +38,7 @@ def test_a_run_under_a_plan_goes_on_under_it(tmp_path: Path) -> None:
 
 # What a technique needs to have something to do.
 SETTINGS = {"activation_checkpointing": "budget = 0.25", "batch_size": "times = 2"}
+DIES = {"batch_size": 8}  # at which step, of half as many
 VARIABLES = {
     "fp32_from_fp64": {"DOUBLE": "1"},
     "loader_workers": {"WORKERS": "2"},
@@ -60,7 +61,7 @@ def test_each_technique_that_survives(name: str, tmp_path: Path) -> None:
     if "left out affinity" in whole.stderr:
         pytest.skip("this machine has no cores to choose from")
     assert f"({name})" in whole.stderr, whole.stderr
-    first = survive(tmp_path, "killed", PICTURES, *plan, dies=17, variables=variables)
+    first = survive(tmp_path, "killed", PICTURES, *plan, dies=DIES.get(name, 17), variables=variables)
     second = survive(tmp_path, "killed", PICTURES, *plan, variables=variables)
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert first.stdout + second.stdout == whole.stdout
