@@ -14,7 +14,6 @@ import fcntl
 import mmap
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,8 +94,10 @@ def _made(size: int) -> str:
     """The path of a new file with all of its memory; "": there is no room. A full place ends a process that writes."""
     if size > USABLE_SHARE * (free_shared_memory() or 0):
         return ""
+    # No name by `tempfile`, whose next one would be another on this rank than on others.
+    path = f"{PLACE}/overdrive-ranks-{os.getpid()}-{time.monotonic_ns():x}"
     try:
-        number, path = tempfile.mkstemp(prefix="overdrive-ranks-", dir=PLACE)
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError:
         return ""
     try:
@@ -229,6 +230,8 @@ class SharedSums:
     def free(self, group: Speaks) -> None:
         wanted, self._used, self._wanted = self._wanted, 0, 0
         if wanted > self._size and self._grows:
+            if self._file is not None:
+                os.close(self._file.number)
             self._file, self._size = None, 0
             self._file = _File.among(group, mmap.PAGESIZE + self._ranks * wanted)
             self._grows = self._file is not None
