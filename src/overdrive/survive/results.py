@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.torch.internals import storage_id
 from overdrive.survive import structure
 from overdrive.survive.journal import Journal
 from overdrive.survive.set_in_calls import SetInCalls
@@ -66,18 +67,19 @@ def _form_alone(result: Any, given: Any) -> Any:
     others: list[torch.Tensor] = []
     if not _flatten(result, tensors, ()) or not _flatten(given, others, _PLAIN):
         return None
-    memories, abouts = set(), []
+    if any(each.layout is not torch.strided for each in (*tensors, *others)):
+        return None
+    abouts = []
     try:
         for each in tensors:
-            memory = each.untyped_storage()
-            if memory.nbytes() != each.nbytes:
+            if each.untyped_storage().nbytes() != each.nbytes:
                 return None
-            memories.add(memory._cdata)
             place = each.shape, each.stride(), each.storage_offset()
             abouts.append((place, each.dtype, each.device, each.requires_grad, type(each)))
-        shared = len(memories) < len(tensors) or any(each.untyped_storage()._cdata in memories for each in others)
     except (RuntimeError, NotImplementedError):  # one has no memory of its own
         return None
+    memories = {storage_id(each) for each in tensors}
+    shared = len(memories) < len(tensors) or any(storage_id(each) in memories for each in others)
     return None if shared else (_skeleton(result), *abouts)
 
 
