@@ -176,14 +176,10 @@ class Group:
     def _gathered(self, own: torch.Tensor, what: str) -> torch.Tensor:
         """The bytes of all ranks."""
         with self._waiting(what):
-            whole = own.new_empty(self.size * len(own))
             if own.device.type == "cpu" and (self._shares_memory or len(own) <= self._requests.room):
-                rows = whole.view(self.size, -1)
-                for first, parts in self._pieces(own, "gather", what):
-                    for row, part in zip(rows, parts, strict=True):
-                        row[first : first + len(part)] = part
-                return whole
+                return self._requests.gathered(own, self._members, lambda: self._meet("gather", what, len(own)))
             self._meet("gather", what, len(own))
+            whole = own.new_empty(self.size * len(own))
             gather(self._on(own, self._calls), whole, own).wait()
         return whole
 
@@ -192,28 +188,12 @@ class Group:
         shares = self._shares_memory and self.size <= _MOST_TO_ADD
         with self._waiting(what):
             if tensor.device.type == "cpu" and (shares or tensor.nbytes <= self._requests.room):
-                own = tensor.contiguous()
-                total = torch.empty_like(own).view(-1)
-                for first, parts in self._pieces(_bytes(own), "sum", what):
-                    summands = torch.stack([each.view(own.dtype) for each in parts])
-                    place = first // own.itemsize
-                    torch.sum(summands, 0, dtype=own.dtype, out=total[place : place + summands.shape[1]])
-                return tensor.copy_(total.view(own.shape))
+                own = tensor.contiguous().view(-1)
+                meet = lambda: self._meet("sum", what, own.nbytes)  # noqa: E731
+                return tensor.copy_(self._requests.summed(own, self._members, meet).view(tensor.shape))
             self._meet("sum", what, tensor.nbytes)
             self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
-
-    def _pieces(self, own: torch.Tensor, kind: str, what: str) -> Iterator[tuple[int, list[torch.Tensor]]]:
-        """The bytes of each rank, as much at a time as a slot holds, and where they begin; read before the next."""
-        room = self._requests.room
-        for first in range(0, max(1, len(own)), room):
-            piece = own[first : first + room]
-            self._requests.put(piece)
-            if first:
-                self._requests.go_on()
-            else:
-                self._meet(kind, what, len(own))
-            yield first, self._requests.seen(self._members, len(piece))
 
     def broadcast(self, tensor: torch.Tensor, source: int, what: str) -> None:
         """That rank's tensor, into all ranks', which are of one piece."""
@@ -264,22 +244,11 @@ class Group:
     def finish(self, works: Sequence[Any]) -> None:
         shared = [each for each in works if isinstance(each, SharedSum) and not each.finished]
         with self._waiting("gradients"):
-            if shared:
-                self._add_up(shared)
+            if shared and self._sums is not None:
+                self._sums.finish(shared, lambda: self._meet("sums", "gradients", len(shared)))
             for work in works:
                 if not isinstance(work, SharedSum):
                     work.wait()
-
-    def _add_up(self, sums: Sequence[SharedSum]) -> None:
-        self._meet("sums", "gradients", len(sums))
-        if self.size > 2:
-            for each in sums:
-                each.share(self.rank)
-            self._meet("sums in shares", "gradients", len(sums))
-            for each in sums:
-                each.gather()
-        for each in sums:
-            each.finished = True
 
     def sums_read(self) -> None:
         """What was summed in shared memory is not needed any more."""

@@ -8,8 +8,9 @@ there is room, what is asked for: small requests take one message as before, lar
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -77,10 +78,6 @@ class Requests:
                 raise Differing(f"rank 0 asks for {first}, and rank {rank} for {other}")
         return [each.size for each in marks]
 
-    def go_on(self) -> None:
-        """The next exchange of the same request."""
-        self._slots.exchange()
-
     def put(self, data: bytes | torch.Tensor) -> None:
         """Of at most `room` bytes; a tensor of uint8 on the CPU."""
         place = self._slots.own[_HEAD.size : _HEAD.size + len(data)]
@@ -92,7 +89,42 @@ class Requests:
     def taken(self, rank: int, size: int) -> bytes:
         return bytes(self._slots.of(rank)[_HEAD.size : _HEAD.size + size])
 
-    def seen(self, ranks: Sequence[int], size: int) -> list[torch.Tensor]:
+    def gathered(self, own: torch.Tensor, ranks: Sequence[int], meet: Callable[[], Any]) -> torch.Tensor:
+        """The bytes of these ranks, one after the other.
+
+        Args:
+            own: uint8 on the CPU, as long on all ranks.
+            meet: has all ranks meet.
+        """
+        whole = own.new_empty((len(ranks), len(own)))
+        for first, parts in self._pieces(own, ranks, meet):
+            for row, part in zip(whole, parts, strict=True):
+                row[first : first + len(part)] = part
+        return whole.view(-1)
+
+    def summed(self, own: torch.Tensor, ranks: Sequence[int], meet: Callable[[], Any]) -> torch.Tensor:
+        """The sum of these ranks' tensors, which are flat, of one piece and on the CPU; else as `gathered`."""
+        total = torch.empty_like(own)
+        for first, parts in self._pieces(own.view(torch.uint8), ranks, meet):
+            summands = torch.stack([each.view(own.dtype) for each in parts])
+            place = first // own.itemsize
+            torch.sum(summands, 0, dtype=own.dtype, out=total[place : place + summands.shape[1]])
+        return total
+
+    def _pieces(
+        self, own: torch.Tensor, ranks: Sequence[int], meet: Callable[[], Any]
+    ) -> Iterator[tuple[int, list[torch.Tensor]]]:
+        """Where each piece begins, which is as much as a slot holds, and those of these ranks; read before the next."""
+        for first in range(0, max(1, len(own)), self.room):
+            piece = own[first : first + self.room]
+            self.put(piece)
+            if first:
+                self._slots.exchange()
+            else:
+                meet()
+            yield first, self._seen(ranks, len(piece))
+
+    def _seen(self, ranks: Sequence[int], size: int) -> list[torch.Tensor]:
         """Of each of these ranks so many bytes, as they lie there until the next exchange: to be copied."""
         if not size:
             return [torch.empty(0, dtype=torch.uint8, device="cpu") for _ in ranks]

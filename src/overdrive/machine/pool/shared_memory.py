@@ -15,7 +15,7 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -221,6 +221,18 @@ class SharedSums:
         rooms = [torch.frombuffer(self._file.bytes, dtype=kind, count=elements, offset=each) for each in places]
         torch.cat([*parts], out=rooms[self._rank])
         return SharedSum(rooms)
+
+    def finish(self, sums: Sequence[SharedSum], meet: Callable[[], Any]) -> None:
+        """Have the parts of all these be read. `meet`: has all ranks meet, who finish the same."""
+        meet()
+        if self._ranks > 2:
+            for each in sums:
+                each.share(self._rank)
+            meet()
+            for each in sums:
+                each.gather()
+        for each in sums:
+            each.finished = True
 
     @property
     def to_be_freed(self) -> bool:
