@@ -1,11 +1,9 @@
-"""What simulated searches claim: of parameters that do nothing, and of one that does; and a search killed 20 times.
+"""What simulated searches claim: of parameters that do nothing, and of one that does.
 
 python benchmarks/search_nulls.py [--searches 100]   writes benchmarks/results/search_nulls.json after each kind
 
 Nothing is trained: a run's metric comes of its values, its seed and chance (`tests/search/simulated.py`). Proposals,
-early ends, the comparison and its verdict are the program's own. A search that claims a gain of nothing is wrong. The
-killed search is of the same kind: its process is killed as a run begins, by chance, and started again with the same
-journal; a run that was made twice would be written twice.
+early ends, the comparison and its verdict are the program's own. A search that claims a gain of nothing is wrong.
 """
 
 from __future__ import annotations
@@ -13,10 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
-import os
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -38,9 +33,6 @@ from overdrive.search.runs import OnProgress
 from tests.search.simulated import Quality, Simulated, searched
 
 RESULTS = ROOT / "benchmarks" / "results" / "search_nulls.json"
-_KILLS = 20
-_CHANCE = 0.25  # of being killed as a run begins
-_FORK = multiprocessing.get_context("fork")
 
 
 def nothing(values: Mapping[str, Value], chance: random.Random) -> float:
@@ -99,51 +91,11 @@ def claims(quality: Quality, curve: bool, budget: float, searches: int, costs: b
     }
 
 
-def killed() -> dict[str, Any]:
-    """One search, killed 20 times at most, until it is over."""
-    with tempfile.TemporaryDirectory() as folder:
-        kills, starts = 0, 0
-        while True:
-            process = _FORK.Process(target=_go_on, args=(Path(folder), starts, kills < _KILLS))
-            process.start()
-            process.join()
-            starts += 1
-            if process.exitcode == 0:
-                break
-            assert process.exitcode == -signal.SIGKILL, process.exitcode
-            kills += 1
-        made = (Path(folder) / "made").read_text().splitlines()
-        spent = float((Path(folder) / "spent").read_text())
-    return {"kills": kills, "runs": len(made), "made_twice": len(made) - len(set(made)), "budget": 80.0, "spent": spent}
-
-
-def _go_on(folder: Path, start: int, may_be_killed: bool) -> None:
-    program = Simulated(learning_rate, 0)
-    inner, chance = program.run, random.Random(start)
-
-    def run(values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
-        if may_be_killed and chance.random() < _CHANCE:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = inner(values, seed, seconds, watch)
-        with (folder / "made").open("a") as file:
-            file.write(json.dumps([sorted(values.items()), seed]) + "\n")
-        return result
-
-    program.run = run  # type: ignore[method-assign]
-    (folder / "spent").write_text(str(searched(program, folder / "journal", budget=80.0).spent))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--searches", type=int, default=100)
     options = parser.parse_args()
-    found: dict[str, Any] = {
-        "date": time.strftime("%Y-%m-%d"),
-        "versions": versions(),
-        "killed": killed(),
-        "claims": {},
-    }
-    print(f"{'killed':28} {found['killed']}", flush=True)
+    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "versions": versions(), "claims": {}}
     for name, (quality, curve, budget) in KINDS.items():
         found["claims"][name] = claims(quality, curve, budget, options.searches, "cost" in name)
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")

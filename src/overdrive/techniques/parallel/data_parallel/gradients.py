@@ -24,7 +24,7 @@ from overdrive.ranks.group import Group
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 from overdrive.seams.torch.internals import after_backward, in_backward
 
-_BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
+_BUCKET = 4 << 20  # bytes: by gloo a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2
 _AT_ONCE = 1  # of these under way, where memory is spared: the others are finished, and theirs is free
 _PATIENCE = 1.0  # seconds for such an end, which usually takes some ms
 _EVERY = 1e-4
