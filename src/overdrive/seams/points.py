@@ -66,6 +66,10 @@ class Point:
         self._always = always
         self._all: list[Subscriber] = []
 
+    def rest(self, rests: bool) -> None:
+        """Of its one subscriber; where others share it they are asked all the same."""
+        self.rests = rests and len(self.subscribers) == 1
+
     @property
     def wanted(self) -> bool:
         """Whether anyone waits here, switched off or not: then the framework is patched for it."""

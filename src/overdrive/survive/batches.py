@@ -124,8 +124,8 @@ class Batches:
         self._set_resting(entry is not None)
 
     def _set_resting(self, rests: bool) -> None:
-        for point in self._restful:  # who shares a point with us is asked all the same
-            point.rests = rests and len(point.subscribers) == 1
+        for point in self._restful:
+            point.rest(rests)
 
     @property
     def rests(self) -> bool:

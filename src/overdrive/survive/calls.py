@@ -260,8 +260,8 @@ class Calls:
 
     def _set_inside(self, inside: bool) -> None:
         self._run.inside = inside
-        for point in self._restful:  # who shares a point with us is asked all the same
-            point.rests = inside and len(point.subscribers) == 1
+        for point in self._restful:
+            point.rest(inside)
 
     def passed_through(self) -> None:
         self._run.begin_anew("a loss goes back through a step before the snapshot")

@@ -220,24 +220,20 @@ def _dropout(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], span: _Sp
     function = getattr(torch, plain)
     x = args[0] if args else kwargs["input"]
     p = args[1] if len(args) > 1 else kwargs["p"]
-    if plain in _AFFINE:
-        made = span.of(function(span.within_ones(x), p, True))
-    else:
-        shape = span.shape(x.shape)
-        if plain == "feature_dropout":  # it draws for whole channels
-            ones = x.new_ones([*shape[:2], *(1 for _ in shape[2:])])
-        elif x.device.type == "cpu" and p < 1:  # as torch does it there, without the product for other ranks' rows
-            made = x * _noise(span.blank(x, shape), p, span)
-            return made if name == plain else x.copy_(made)
-        else:
-            ones = span.blank(x, shape).fill_(1)
-        made = x * span.of(function(ones, p, True))
+    made = span.of(function(span.within_ones(x), p, True)) if plain in _AFFINE else x * _noise(plain, x, p, span)
     return made if name == plain else x.copy_(made)
 
 
-def _noise(whole: torch.Tensor, p: float, span: _Span) -> torch.Tensor:
-    """What this rank's rows are multiplied by. `whole`: memory for all of them."""
-    with torch.no_grad():
+def _noise(plain: str, x: torch.Tensor, p: float, span: _Span) -> torch.Tensor:
+    """What this rank's rows are multiplied by."""
+    shape = span.shape(x.shape)
+    if plain == "feature_dropout":  # it draws for whole channels
+        ones = x.new_ones([*shape[:2], *(1 for _ in shape[2:])])
+        return span.of(torch.feature_dropout(ones, p, True))
+    whole = span.blank(x, shape)
+    if x.device.type != "cpu" or p >= 1:
+        return span.of(torch.dropout(whole.fill_(1), p, True))
+    with torch.no_grad():  # as torch does it there, without the product for other ranks' rows
         if span.others is not None:
             drawn = span.others("dropout", torch.dropout, (whole.fill_(1), p, True), {})
             if drawn is not None:
