@@ -24,7 +24,7 @@ from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.settings import Chosen, Value
 from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
-from overdrive.search import names
+from overdrive.search import names, samplers
 from overdrive.search.batch_curve import batch_curve
 from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
@@ -55,6 +55,7 @@ class SearchRequest:
     plan: Path | None = None
     judge: Metric | None = None  # of the comparison
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
+    sampler: str = samplers.TPE  # who proposes configurations
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -69,10 +70,11 @@ class SearchRequest:
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
     """
     Raises:
-        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Damaged, PlanError.
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, NoSampler, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
     check_optuna()  # first: what comes now takes a run of the program
+    samplers.check_installed(request.sampler)
     techniques = _techniques(request.plan)
     began = time.monotonic()
     found = listing(pool, request.program, models=_of_models(request.wishes))
@@ -82,7 +84,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques)
     journal = _journal(request, domains, techniques)
-    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against))
+    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
     try:
         engine.remember(f"looking, {engine.sharing.name}", looked)
         if known := len(engine.runs()):
