@@ -14,7 +14,8 @@ from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried, Varied
 from overdrive.report import search_charts, svg
-from overdrive.report.search import front, search
+from overdrive.report.search import search
+from overdrive.report.search_costs import front
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
 from tests.schemas import held

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.units import duration
 from overdrive.report import search as words
+from overdrive.report import search_costs as costs
 from overdrive.report.html import template
 from overdrive.report.plots import Plot, plot
 from overdrive.report.reading import word
@@ -94,19 +95,19 @@ def _history(result: SearchResult) -> Plot | None:
 
 def _tradeoff(result: SearchResult) -> Plot | None:
     """Metric against cost, or against the time of a run; with a target that is one and the same."""
-    front = words.front(result)
+    front = costs.front(result)
     if result.target is not None or len(front) < 2:
         return None
     named = {name for name, _ in front}
     points = []
-    for name, run in words.priced(result):
+    for name, run in costs.priced(result):
         assert run.metric is not None
         own, chosen = name == "defaults", name != "defaults" and dict(run.values) == dict(result.chosen)
         label = "defaults" if own else "chosen" if chosen else ""
-        points.append(Priced(words.cost_of(result, run), run.metric, name in named, chosen, label))
-    rows = [(name, f"{run.metric:.4g}", words.cost(result, run), _values(result, run)) for name, run in front]
+        points.append(Priced(costs.cost_of(result, run), run.metric, name in named, chosen, label))
+    rows = [(name, f"{run.metric:.4g}", costs.cost(result, run), _values(result, run)) for name, run in front]
     head = ("not beaten in both", result.metric, result.against or "time", "values")
-    told = lambda value: words.cost_in_words(result, value)  # noqa: E731
+    told = lambda value: costs.cost_in_words(result, value)  # noqa: E731
     return plot(lambda width: tradeoff(points, result.maximize, told, width), head, rows)
 
 
@@ -171,4 +172,5 @@ def _columns(result: SearchResult) -> tuple[str, ...]:
 
 
 def _end(run: Tried) -> tuple[str, str, str]:
-    return _metric(run), f"{run.seconds:.1f}", word(run.why) or run.state
+    said = "; ".join(filter(None, (word(run.why) or run.state, word(words.of_plan(run)))))
+    return _metric(run), f"{run.seconds:.1f}", said

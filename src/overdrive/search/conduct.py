@@ -13,11 +13,9 @@ from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.contract import Contract
 from overdrive.core.hyperparameters import ENVIRONMENT, OPTION
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
-from overdrive.core.plan import Plan
 from overdrive.core.printed import series
 from overdrive.core.program import Program
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
@@ -32,14 +30,15 @@ from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
 from overdrive.search.listing import ParameterList, listing
 from overdrive.search.parameters import Parameter, Values, find, set_in, written
+from overdrive.search.plan_cover import chosen_of, loosest_of, planned
 from overdrive.search.range_test import FEWEST_STEPS, range_test
 from overdrive.search.runs import Runs
 from overdrive.search.search import CannotSearch, Search, shown
-from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
+_WORTH_A_TUNE = 120.0  # seconds that are left of the budget
 _WORTH_KNOWLEDGE = 15  # default runs in the budget
 
 
@@ -75,14 +74,15 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     """
     check_optuna()  # first: what comes now takes a run of the program
     samplers.check_installed(request.sampler)
-    techniques = _techniques(request.plan)
+    of_plan = planned(request.plan)
+    techniques = chosen_of(of_plan)
     began = time.monotonic()
     found = listing(pool, request.program, models=_of_models(request.wishes))
     looked = Tried(0, {}, "complete", None, time.monotonic() - began)
     parameters, domains = _chosen(found, request.wishes)
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
-    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques)
+    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(of_plan))
     journal = _journal(request, domains, techniques)
     engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
     try:
@@ -117,7 +117,7 @@ def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None
         raise CannotSearch("No batch size was found that could be varied without an edit.")
     wish = next((each for each in request.wishes if find(found.parameters, each.name) == sizes[0]), None)
     domain = domain_of(sizes[0], wish)
-    curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), _techniques(request.plan), tell)
+    curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), chosen_of(planned(request.plan)), tell)
     if curve is None:
         raise CannotSearch("The program makes too few steps of one kind to tell the noise of its gradients.")
     return curve
@@ -157,7 +157,10 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     if best is None:
         return result
     command, edits = _command(runs.program, order.parameters, best.values)
-    return replace(result, command=command, edits=edits)
+    left = order.budget - result.spent
+    held = ("--budget", f"{left // 60:.0f}m") if left >= _WORTH_A_TUNE else ()
+    tune, _ = _command(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
+    return replace(result, command=command, edits=edits, tune=tune if best.outside else "")
 
 
 def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
@@ -233,14 +236,6 @@ def _of_models(wishes: Sequence[Wish]) -> bool:
     return any(names.means(each.name) not in names.OF_TRAINING for each in wishes)
 
 
-def _techniques(plan: Path | None) -> tuple[Chosen, ...]:
-    """Of the plan; what changes the training itself is the search's own."""
-    if plan is None:
-        return ()
-    found = Plan.read(plan, catalogue()).techniques
-    return tuple((each.name, each.settings) for each in found if each.contract is not Contract.OPEN)
-
-
 def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: Sequence[Chosen]) -> Path:
     """One for each search: its program, what is varied and for what; a longer budget goes on with it."""
     program = request.program
@@ -281,7 +276,9 @@ def _check_judge(order: Search, runs: Runs) -> None:
                 return
 
 
-def _command(program: Program, parameters: Sequence[Parameter], values: Values) -> tuple[str, tuple[str, ...]]:
+def _command(
+    program: Program, parameters: Sequence[Parameter], values: Values, runner: Sequence[str] = ("python",)
+) -> tuple[str, tuple[str, ...]]:
     """The command line of a configuration, and what of it stands in the program's text."""
     chosen, _ = set_in(program, parameters, values)
     edits = tuple(
@@ -295,4 +292,4 @@ def _command(program: Program, parameters: Sequence[Parameter], values: Values) 
         if each.places[0].kind == ENVIRONMENT
     )
     words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
-    return shlex.join((*variables, "python", *words)), edits
+    return shlex.join((*variables, *runner, *words)), edits

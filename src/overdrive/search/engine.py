@@ -174,12 +174,13 @@ class Engine:
 
     def importances(self) -> dict[str, float]:
         """The share of each parameter in how much the runs' scores differ (PED-ANOVA); empty for few runs."""
-        complete = [
-            trial
+        complete = {
+            repr(self._values(trial)): trial.values[0]
             for trial in self._study.get_trials(deepcopy=False)
             if trial.state.name == "COMPLETE" and math.isfinite(trial.values[0])
-        ]
-        if len(complete) < _FEWEST_FOR_IMPORTANCE or len({trial.values[0] for trial in complete}) < 2:
+        }
+        few = len(complete) < _FEWEST_FOR_IMPORTANCE or len(set(complete.values())) < 2
+        if few or len(self._distributions) < 2:
             return {}
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
