@@ -6,6 +6,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from html import unescape
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -92,6 +93,15 @@ def test_where_seeds_change_nothing_it_is_told() -> None:
     assert found.comparison
     same = replace(found, comparison=replace(found.comparison, defaults=(run(0, 0.01, 90.0),) * 2))
     assert "The seeds changed nothing" in told(same)
+
+
+def test_what_changes_in_the_model_is_told_line_by_line() -> None:
+    out = io.StringIO()
+    found = replace(result(), tree=("-    (fc): Linear(4, 8)", "+    (fc): Linear(4, 2)"))
+    search(found, Console(file=out, width=100))
+    assert "-    (fc): Linear(4, 8)\n+    (fc): Linear(4, 2)\n" in out.getvalue()
+    assert "-    (fc): Linear(4, 8)\n+    (fc): Linear(4, 2)</pre>" in unescape(page(found))
+    assert "What that changes" not in told(replace(found, verdict="no better")) + page(result())
 
 
 def test_the_page_is_static_and_its_strings_are_inert() -> None:

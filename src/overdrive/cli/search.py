@@ -103,6 +103,11 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     "May be given several times. Learning rate and batch size, where none is named.",
 )
 @click.option(
+    "--vary-model",
+    is_flag=True,
+    help="Vary all of the model that can be: depth, width, heads of attention and kernel sizes.",
+)
+@click.option(
     "--metric",
     type=MetricName(),
     help="What is to become better, at the end of a run: a word before a number in the program's output (Accuracy), a "
@@ -155,6 +160,7 @@ def command(
     only_list: bool,
     only_curve: bool,
     wishes: tuple[Wish, ...],
+    vary_model: bool,
     metric: Metric | None,
     judge: Metric | None,
     goal: str,
@@ -196,7 +202,7 @@ def command(
                 fail("--against goes with a metric that is to be the best, and no goal that is a time.")
             if judge and (aim.target is not None or judge.is_loss or judge.function):
                 fail("--judge-by takes a number that the program prints, and no goal that is a time.")
-            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study, sampler)
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))

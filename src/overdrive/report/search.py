@@ -94,6 +94,11 @@ def search(result: SearchResult, console: Console) -> None:
         paper.command([result.command])
         for edit in result.edits:
             paper.say(f"and {edit}")
+        if result.tree:
+            paper.say()
+            paper.say("What that changes in the model:", "dim")
+            for line in result.tree:
+                paper.say(line)
 
 
 def _trials(result: SearchResult, paper: Paper) -> None:

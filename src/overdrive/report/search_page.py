@@ -54,7 +54,14 @@ def page(result: SearchResult) -> str:
         runs=(_columns(result), _runs(result)),
         command=result.command if result.verdict in words.GAINED else "",
         edits=result.edits,
+        tree="\n".join(_of_diff(line) for line in result.tree),
     )
+
+
+def _of_diff(line: str) -> str:
+    """Its sign and its indentation stay."""
+    said = line[1:].lstrip()
+    return word(line[:1]) + " " * min(len(line) - 1 - len(said), 40) + word(said, 300) if said else ""
 
 
 def _moves(effect: str) -> str:

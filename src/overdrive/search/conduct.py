@@ -13,7 +13,6 @@ from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.hyperparameters import ENVIRONMENT, OPTION
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.printed import series
@@ -29,7 +28,8 @@ from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
 from overdrive.search.listing import ParameterList, listing
-from overdrive.search.parameters import Parameter, Values, find, set_in, written
+from overdrive.search.model_tree import tree_diff
+from overdrive.search.parameters import Parameter, Values, command_of, find
 from overdrive.search.plan_cover import chosen_of, loosest_of, planned
 from overdrive.search.range_test import FEWEST_STEPS, range_test
 from overdrive.search.runs import Runs
@@ -55,6 +55,7 @@ class SearchRequest:
     judge: Metric | None = None  # of the comparison
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
     sampler: str = samplers.TPE  # who proposes configurations
+    model: bool = False  # vary all of the model that can be
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -77,9 +78,9 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     of_plan = planned(request.plan)
     techniques = chosen_of(of_plan)
     began = time.monotonic()
-    found = listing(pool, request.program, models=_of_models(request.wishes))
+    found = listing(pool, request.program, models=request.model or _of_models(request.wishes))
     looked = Tried(0, {}, "complete", None, time.monotonic() - began)
-    parameters, domains = _chosen(found, request.wishes)
+    parameters, domains = _chosen(found, request.wishes, request.model)
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(of_plan))
@@ -156,11 +157,12 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     result = replace(order.result(name, defaults, trials, comparison, best), notes=notes)
     if best is None:
         return result
-    command, edits = _command(runs.program, order.parameters, best.values)
+    command, edits = command_of(runs.program, order.parameters, best.values)
+    tree = tree_diff(runs.pool, runs.program, runs.found, best.values)
     left = order.budget - result.spent
     held = ("--budget", f"{left // 60:.0f}m") if left >= _WORTH_A_TUNE else ()
-    tune, _ = _command(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
-    return replace(result, command=command, edits=edits, tune=tune if best.outside else "")
+    tune, _ = command_of(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
+    return replace(result, command=command, edits=edits, tune=tune if best.outside else "", tree=tree)
 
 
 def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
@@ -219,7 +221,14 @@ def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
+def _chosen(
+    found: ParameterList, wishes: Sequence[Wish], model: bool
+) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
+    if model:
+        asked = {find(found.parameters, wish.name).name for wish in wishes}
+        wishes = [*wishes, *(Wish(each.name) for each in found.parameters if each.of_model and each.name not in asked)]
+        if len(wishes) == len(asked):
+            raise CannotSearch("No depth, width, heads or kernels were found that the program lives with others of.")
     if not wishes:
         wishes = [Wish(name) for name in names.USUAL if any(each.name == name for each in found.parameters)]
         if not wishes:
@@ -274,22 +283,3 @@ def _check_judge(order: Search, runs: Runs) -> None:
             if _TEST.search(word):
                 order.tell(f"--judge-by {shlex.quote(word)} would compare on data that the selection does not see")
                 return
-
-
-def _command(
-    program: Program, parameters: Sequence[Parameter], values: Values, runner: Sequence[str] = ("python",)
-) -> tuple[str, tuple[str, ...]]:
-    """The command line of a configuration, and what of it stands in the program's text."""
-    chosen, _ = set_in(program, parameters, values)
-    edits = tuple(
-        f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
-        for each in parameters
-        if each.places[0].kind not in (OPTION, ENVIRONMENT)
-    )
-    variables = tuple(
-        f"{each.places[0].name}={written(values[each.name])}"
-        for each in parameters
-        if each.places[0].kind == ENVIRONMENT
-    )
-    words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
-    return shlex.join((*variables, *runner, *words)), edits
