@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from overdrive.core.program import Program
 from overdrive.core.search_result import COSTS
 from overdrive.search.goal import Goal
 from overdrive.search.listing import listing
-from overdrive.search.plan_cover import on_ranks
 from overdrive.search.runs import UNITS, Runs
 from overdrive.trials.pool import TrialPool
 from tests.conftest import IMPORT_TORCH
@@ -165,20 +163,3 @@ def test_one_that_takes_too_long_has_failed(pool: TrialPool, script: Callable[[s
 def test_one_that_diverges_has_no_metric(pool: TrialPool, script: Callable[[str], Path]) -> None:
     run = made(pool, script(PROGRAM), Metric("Test loss")).run({"lr": 1e6}, 0, 60.0)
     assert run.state == "diverged" and run.metric is None
-
-
-@pytest.mark.cluster
-def test_a_run_as_two_ranks_is_the_run_of_one_process(script: Callable[[str], Path]) -> None:
-    with TrialPool() as pool:
-        runs = made(pool, script(PROGRAM), Metric("Test loss"))
-        values = {"lr": 0.02, "batch-size": 32}
-        alone = runs.run(values, 0, 60.0)
-        ranks = replace(runs, techniques=on_ranks((("threads", {"count": 1}),), 2)).run(values, 0, 60.0)
-    assert ranks.state == alone.state == "complete" and ranks.progress == alone.progress
-    assert ranks.metric == pytest.approx(alone.metric, rel=1e-4) and ranks.without == ()
-
-
-def test_ranks_take_the_place_of_what_they_conflict_with() -> None:
-    plan = (("threads", {"count": 1}), ("channels_last", {}), ("data_parallel", {"ranks": 4}))
-    assert on_ranks(plan, 2) == (("channels_last", {}), ("data_parallel", {"ranks": 2}))
-    assert on_ranks(plan, None) == plan

@@ -150,7 +150,6 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     help="The folder of the search, for processes on other machines or GPUs to share. The same command started again "
     "joins a search in any case.",
 )
-@click.option("--ranks", type=click.IntRange(min=2), help="Make each run as so many ranks, as `run --ranks` does.")
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan that all runs are made under.")
 @click.option("--no-plan", is_flag=True, help="Make all runs under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
@@ -170,7 +169,6 @@ def command(
     sampler: str,
     budget: float,
     study: Path | None,
-    ranks: int | None,
     plan_path: Path | None,
     no_plan: bool,
     output: Path | None,
@@ -204,9 +202,7 @@ def command(
                 fail("--against goes with a metric that is to be the best, and no goal that is a time.")
             if judge and (aim.target is not None or judge.is_loss or judge.function):
                 fail("--judge-by takes a number that the program prints, and no goal that is a time.")
-            request = SearchRequest(
-                program, wishes, metric, aim, budget, plan_path, judge, study, sampler, ranks, vary_model
-            )
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))

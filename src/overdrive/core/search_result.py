@@ -101,7 +101,6 @@ class SearchResult:
         edits: what of it no option sets, with the place.
         judge: the metric of the comparison, where it is another one, of data that the selection did not see.
         against: what the metric is set against, one of COSTS; nothing where it is not.
-        ranks: as how many processes each run was made.
         tree: how the modules of the model differ with what was chosen, as lines of a diff.
         tune: the command that finds and proves a plan for what was chosen, where the plan was not proved for it.
         within: seconds of each run after which its metric counts; 0: at its end.
@@ -129,7 +128,6 @@ class SearchResult:
     against: str = ""
     tune: str = ""
     tree: tuple[str, ...] = ()
-    ranks: int = 1
     version: int = VERSION
 
     @classmethod

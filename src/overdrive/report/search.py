@@ -160,10 +160,6 @@ def _front_in_words(result: SearchResult) -> list[str]:
 
 def _plan_in_words(result: SearchResult) -> list[str]:
     """How far the proof of the plan reaches, and what proves one for the chosen configuration."""
-    if result.ranks > 1:
-        return [
-            f"Each run was made as {result.ranks} ranks: the same numbers but for rounding, which nothing here proved."
-        ]
     if not result.plan:
         return []
     runs = [run for run in result.trials if run.state != "failed"]

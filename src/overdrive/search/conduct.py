@@ -30,11 +30,10 @@ from overdrive.search.goal import Goal
 from overdrive.search.listing import ParameterList, listing
 from overdrive.search.model_tree import tree_diff
 from overdrive.search.parameters import Parameter, Values, command_of, find
-from overdrive.search.plan_cover import chosen_of, loosest_of, on_ranks, planned
+from overdrive.search.plan_cover import chosen_of, loosest_of, planned
 from overdrive.search.range_test import FEWEST_STEPS, range_test
 from overdrive.search.runs import Runs
 from overdrive.search.search import CannotSearch, Search, shown
-from overdrive.techniques.catalogue import ranks_for
 from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
@@ -56,7 +55,6 @@ class SearchRequest:
     judge: Metric | None = None  # of the comparison
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
     sampler: str = samplers.TPE  # who proposes configurations
-    ranks: int | None = None  # as how many processes each run is made
     model: bool = False  # vary all of the model that can be
 
     def aim(self) -> str:
@@ -78,13 +76,13 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     check_optuna()  # first: what comes now takes a run of the program
     samplers.check_installed(request.sampler)
     of_plan = planned(request.plan)
-    techniques = on_ranks(chosen_of(of_plan), request.ranks)
+    techniques = chosen_of(of_plan)
     began = time.monotonic()
     found = listing(pool, request.program, models=request.model or _of_models(request.wishes))
     looked = Tried(0, {}, "complete", None, time.monotonic() - began)
     parameters, domains = _chosen(found, request.wishes, request.model)
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
-    tell(f"varied: {ranges}{f', all under {request.plan}' if of_plan else ''}")
+    tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(of_plan))
     journal = _journal(request, domains, techniques)
     engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
@@ -99,7 +97,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
             order = replace(order, judge=request.judge.name, judged=replace(runs, metric=request.judge).run)
 
         def keep(found: SearchResult) -> SearchResult:
-            found = replace(found, plan=str(request.plan or "") if of_plan else "", ranks=request.ranks or 1)
+            found = replace(found, plan=str(request.plan or "") if techniques else "")
             write_atomically(so_far, found.dumps())
             return found
 
@@ -170,7 +168,6 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
 def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
     """What short trials tell, and configurations that they speak for, to be tried first; in words."""
     worth = order.budget >= _WORTH_KNOWLEDGE * defaults.seconds and defaults.steps >= FEWEST_STEPS
-    worth = worth and ranks_for(runs.techniques) == 1  # these trials are of one process
     said = []
     for name, parts, ask in (
         (_RANGE_TEST, _meaning(order, names.LR), _ask_range_test),

@@ -17,7 +17,6 @@ from overdrive.search import names
 from overdrive.search.parameters import Parameter, Values
 from overdrive.techniques.catalogue import catalogue
 
-_RANKS = "data_parallel"
 _FACTORS = (names.LR, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2)
 
 
@@ -29,14 +28,6 @@ def planned(plan: Path | None) -> list[PlannedTechnique]:
 
 def chosen_of(planned: Sequence[PlannedTechnique]) -> tuple[Chosen, ...]:
     return tuple((each.name, each.settings) for each in planned)
-
-
-def on_ranks(chosen: tuple[Chosen, ...], ranks: int | None) -> tuple[Chosen, ...]:
-    """The program on so many ranks, without what of a plan does not go with them."""
-    if ranks is None:
-        return chosen
-    out = (_RANKS, *catalogue()[_RANKS].conflicts)
-    return (*(each for each in chosen if each[0] not in out), (_RANKS, {"ranks": ranks}))
 
 
 def loosest_of(planned: Sequence[PlannedTechnique]) -> Contract | None:
