@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 
 from overdrive.core.facts import Facts
 from overdrive.core.hyperparameters import (
+    CONSTANT,
     DEPTH,
     FIRST_DIMENSION,
+    IMPORTED,
     INPUT,
     LITERAL,
     LOADER,
@@ -71,6 +73,7 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
     places += _words(program, places)
     deciders = _equal(places)
     moved, tried = _found_out(pool, program, deciders)
+    idle = {place.key for place, _ in deciders if tried and place.kind in (CONSTANT, IMPORTED)} - moved.keys()
     known = {place.key for place in places}
     words = [replace(place, kind=OPTION) for place in seen if place.kind == WORD]
     words = [word for word in words if word.key not in known]
@@ -82,7 +85,7 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
         by_guess = _found_out(pool, program, guesses, by_value=False)[0]
         first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}
         moved |= first or by_guess  # a batch comes second only where nothing else makes the first
-    return ParameterList(tuple(parameters_of(places, moved, tried)), facts)
+    return ParameterList(tuple(parameters_of(places, moved, tried, idle)), facts)
 
 
 def _found_out(
