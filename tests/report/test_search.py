@@ -6,13 +6,17 @@ import io
 import json
 import math
 from dataclasses import replace
+from html import unescape
+from xml.etree import ElementTree
 
 from rich.console import Console
 
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried, Varied
-from overdrive.report.search import front, search
+from overdrive.report import search_charts, svg
+from overdrive.report.search import search
+from overdrive.report.search_costs import front
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
 from tests.schemas import held
@@ -91,11 +95,20 @@ def test_where_seeds_change_nothing_it_is_told() -> None:
     assert "The seeds changed nothing" in told(same)
 
 
+def test_what_changes_in_the_model_is_told_line_by_line() -> None:
+    out = io.StringIO()
+    found = replace(result(), tree=("-    (fc): Linear(4, 8)", "+    (fc): Linear(4, 2)"))
+    search(found, Console(file=out, width=100))
+    assert "-    (fc): Linear(4, 8)\n+    (fc): Linear(4, 2)\n" in out.getvalue()
+    assert "-    (fc): Linear(4, 8)\n+    (fc): Linear(4, 2)</pre>" in unescape(page(found))
+    assert "What that changes" not in told(replace(found, verdict="no better")) + page(result())
+
+
 def test_the_page_is_static_and_its_strings_are_inert() -> None:
     hostile = replace(result(), program=HOSTILE, metric=HOSTILE, notes=(HOSTILE,), command=HOSTILE, edits=(HOSTILE,))
     assert not {tag for tag, _ in Tags(page(hostile)).tags} & {"script", "iframe", "form"}
     assert "<dd>50 s</dd>" in page(result())
-    assert page(result()).count("<svg") == 4  # two drawings, each for a desk and for a phone
+    assert page(result()).count("<svg") == 6  # three drawings, each for a desk and for a phone
 
 
 def test_makes_sense_without_runs_or_comparison() -> None:
@@ -145,11 +158,56 @@ def test_what_costs_less_is_told_with_what_it_may_cost_of_the_metric() -> None:
     assert "Less parameters than with your defaults" not in text
     assert "Fewer parameters than with your defaults on 2 fresh seeds: lr 0.1, model gru (0.25 times the" in text
     assert "parameters [0.25, 0.25], Accuracy better by 0.1 [-0.5, 0.7]: how much of the metric it may cost)." in text
-    assert "python train.py --lr=0.1" in text and "1,000 parameters" in text
+    assert "python train.py --lr=0.1" in text and "95 2.0 1,000 3" in text
     assert [name for name, _ in front(against("cheaper"))] == ["run 2"]  # one that was ended early is none
-    assert "Cheaper than your defaults" in page(against("cheaper")) and "4,000 parameters" in page(against("cheaper"))
+    assert "Cheaper than your defaults" in page(against("cheaper")) and "4,000" in page(against("cheaper"))
     assert "No better than your defaults" in told(against("no better"))
     bare = replace(against("no better"), comparison=None, chosen={})
     assert "none that was as good had fewer parameters within the search" in told(bare)
     held("search", to_json(against("cheaper")))
     assert SearchResult.loads(json.loads(against("cheaper").dumps())) == against("cheaper")
+
+
+def test_what_is_not_beaten_in_both_is_drawn_with_the_defaults_and_the_chosen_one() -> None:
+    found = against("cheaper")
+    assert "what it costs" not in page(found)  # one run beats all others: nothing to weigh
+    dearer = replace(found.trials[2], metric=97.0)
+    text = page(replace(found, trials=(*found.trials[:2], dearer, *found.trials[3:])))
+    assert "Accuracy of each run against parameters" in text and "Metric against cost" in text
+    assert text.count(">chosen</text>") == text.count(">defaults</text>") - 2 == 2  # the history names defaults, too
+    assert "lr 0.5, model gru" in text  # of the table behind it
+    assert "what it costs" not in page(replace(found, target=97.0, trials=(dearer, *found.trials)))
+
+
+def drawn(points: list[search_charts.Dot], maximize: bool = True) -> ElementTree.Element:
+    return ElementTree.fromstring(search_charts.history(points, 90.0, maximize, svg.WIDE))
+
+
+def test_one_run_that_broke_does_not_flatten_all_others() -> None:
+    fine = [search_charts.Dot(number, 90.0 + number) for number in range(6)]
+    plain, with_broken = drawn(fine), drawn([*fine, search_charts.Dot(6, -5000.0), search_charts.Dot(7, None)])
+    heights = [[float(each.get("cy", 0)) for each in picture.iter("circle")] for picture in (plain, with_broken)]
+    assert max(heights[1]) - min(heights[1]) > 0.5 * (max(heights[0]) - min(heights[0])) > 0
+    assert len(list(with_broken.iter("polygon"))) == 1  # the one that broke, at the edge
+    assert [each.get("class") for each in with_broken.iter("line")].count(
+        "interval bad"
+    ) == 1  # the one without a metric
+    worse = drawn([*fine, search_charts.Dot(6, 9000.0)], maximize=False)
+    assert len(list(worse.iter("polygon"))) == 1
+
+
+def test_with_a_target_the_seconds_until_it_was_reached_are_drawn() -> None:
+    sooner = replace(run(2, 0.1, 95.0), reached=1.5)
+    found = replace(
+        result(), target=95.0, trials=(sooner, replace(run(3, 0.5, 94.0)), replace(run(4, 0.2, 95.0), reached=1.8))
+    )
+    text = page(found)
+    assert "Seconds until Accuracy was 95" in text and "1 did not reach it" in text
+    assert ">seconds</text>" in text  # the last axis
+
+
+def test_the_better_end_of_the_last_axis_is_at_the_top() -> None:
+    axes = [search_charts.Axis("lr", 0.0, 1.0), search_charts.Axis("loss", 3.0, 1.0)]
+    assert axes[1].at(1.0) == 1.0 and axes[1].at(3.0) == axes[1].at(7.0) == 0.0 and axes[1].ends == ("3", "1")
+    picture = search_charts.parallel(axes, [((0.5, loss), False) for loss in (3.0, 2.0, 1.5, 1.0)], svg.WIDE)
+    assert picture.count('"curve best"') == 1 and picture.count('"curve run"') == 3

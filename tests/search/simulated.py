@@ -46,10 +46,12 @@ class Simulated:
         return Tried(0, dict(values), "complete", metric, 1.0, UNITS)
 
 
-def searched(program: Simulated, journal: Path, budget: float = 40.0, seed: int = 0, goal: Goal = BEST) -> SearchResult:
+def searched(
+    program: Simulated, journal: Path, budget: float = 40.0, seed: int = 0, goal: Goal = BEST, sampler: str = "tpe"
+) -> SearchResult:
     """A whole search of all parameters in `budget` runs. What was passed over is in its notes."""
     domains = {each.name: domain_of(each) for each in PARAMETERS}
-    engine = Engine(journal, domains, seed, bool(goal.against))
+    engine = Engine(journal, domains, seed, bool(goal.against), sampler)
     try:
         metric = Metric("Accuracy")
         order = Search(PARAMETERS, domains, metric, goal, budget, engine, program.run, lambda text: None)

@@ -12,8 +12,10 @@ from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.search.domain import domain_of
+from overdrive.search.conduct import _chosen
+from overdrive.search.domain import Wish, domain_of
 from overdrive.search.listing import CannotList, listing
+from overdrive.search.model_tree import tree_diff
 from overdrive.search.parameters import Parameter, Values, find, set_in
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -376,3 +378,45 @@ def output(pool: TrialPool, path: Path, values: Values) -> str:
         return trial.output_tail(1 << 20)
     finally:
         trial.stop()
+
+
+ATTENDING = f"""{IMPORT_TORCH}
+import argparse
+from torch import nn
+torch.manual_seed(0)
+parser = argparse.ArgumentParser()
+parser.add_argument("--nhead", type=int, default=4)
+args = parser.parse_args()
+layer = nn.TransformerEncoderLayer(12, args.nhead, 20, 0.0, batch_first=True)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.layer = nn.Conv1d(1, 12, 3, padding=1), layer
+    def forward(self, x):
+        return self.layer(self.seen(x).transpose(1, 2))
+model = Net()
+optimizer = torch.optim.Adam(model.parameters(), 0.01)
+for _ in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(2, 1, 6)).mean().backward()
+    optimizer.step()
+print("at the end", model.layer.self_attn.num_heads, model.seen.kernel_size, model.seen.padding)
+"""
+
+
+def test_heads_and_kernels_are_found_and_an_option_that_decides_them_is_what_is_varied(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    path = script(ATTENDING)
+    found = listed(pool, path)
+    assert found["heads"].place == "option --nhead" and found["heads"].tried
+    assert found["heads"].effect == "number of heads of layer.self_attn" and str(domain_of(found["heads"])) == "2, 4"
+    assert found["kernel"].place == "kernel size of seen" and str(domain_of(found["kernel"])) == "1, 3, 5"
+    assert "at the end 2 (5,) (2,)" in output(pool, path, {"heads": 2, "kernel": 5})
+    program = Program(str(path))
+    parts = listing(pool, program)
+    diff = tree_diff(pool, program, parts, {"kernel": 5})
+    assert [line[0] for line in diff if line[0] in "+-"] == ["-", "+"] and "kernel_size=(5,)" in diff[-2] + diff[-1]
+    assert tree_diff(pool, program, parts, {"lr": 0.1}) == ()
+    domains = _chosen(parts, [Wish("lr")], True)[1]
+    assert {"lr", "heads", "kernel", "width"} <= set(domains)

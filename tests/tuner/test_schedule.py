@@ -50,7 +50,7 @@ def with_slow_steps(made: Schedule) -> Schedule:
 def test_contributions_are_reserved_for_what_may_be_adopted_next() -> None:
     made = schedule(100.0, adopted=2)
     assert made.proof_begins() == NOW + 100.0
-    assert made.selection_ends() == NOW + 100.0 - made.field_seconds(8)
+    assert made.selection_ends() == NOW + 100.0 - made.durations.of_field(8)
 
 
 def test_nothing_is_reserved_where_nothing_is_adopted_but_the_proof_of_what_is_not_exact() -> None:
@@ -59,7 +59,7 @@ def test_nothing_is_reserved_where_nothing_is_adopted_but_the_proof_of_what_is_n
 
 
 def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> None:
-    enough = schedule(0.0, adopted=2).field_seconds(6) + 1.0
+    enough = schedule(0.0, adopted=2).durations.of_field(6) + 1.0
     assert not schedule(enough, adopted=2).time_for_another()  # the contributions come next
     late = schedule(enough - 2.0, adopted=2)
     assert late.selection_ends() == late.proof_begins() and late.time_for_another()
@@ -168,7 +168,7 @@ def test_what_seeds_prove_is_joined_where_there_is_time_for_the_other_proof_too(
     needed = {Contract.ROUNDING: 40.0, Contract.STATISTICAL: 70.0}
     made = schedule(0.0, adopted=0)
     made._prover.seconds_needed = lambda level, plain=None, gain=1.0, seeds=5: needed[level]
-    duels = 2 * made._duel_seconds(SCREENED)
+    duels = 2 * made.durations.of_duel(SCREENED)
     made.deadline = NOW + 40.0 + 70.0 + duels + 1.0
     assert made.time_to_be_joined(0.2, Contract.ROUNDING)
     made.deadline -= 2.0

@@ -41,7 +41,7 @@ SECONDS = {Contract.EXACT: 20.0, Contract.ROUNDING: 90.0, Contract.STATISTICAL: 
 TIME: Any = SimpleNamespace(
     time_for_another=lambda *_, **__: True,
     time_for_all=lambda seconds: seconds < 160.0,
-    seconds_to_adopt=lambda level, promise, start: SECONDS[level] + start,
+    durations=SimpleNamespace(to_adopt=lambda level, promise, start: SECONDS[level] + start),
     cannot_prove=lambda level: "",
 )
 

@@ -34,6 +34,7 @@ from overdrive.search.engine import Damaged, NoOptuna
 from overdrive.search.goal import Goal, GoalError
 from overdrive.search.listing import CannotList, listing
 from overdrive.search.parameters import UnknownParameter
+from overdrive.search.samplers import SAMPLERS, NoSampler
 from overdrive.search.search import CannotSearch
 from overdrive.trials.pool import TrialPool
 
@@ -102,6 +103,11 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     "May be given several times. Learning rate and batch size, where none is named.",
 )
 @click.option(
+    "--vary-model",
+    is_flag=True,
+    help="Vary all of the model that can be: depth, width, heads of attention and kernel sizes.",
+)
+@click.option(
     "--metric",
     type=MetricName(),
     help="What is to become better, at the end of a run: a word before a number in the program's output (Accuracy), a "
@@ -129,6 +135,14 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 @click.option(
     "--minimize", "direction", flag_value="minimize", help="Less of it is. Its name decides, if neither is given."
 )
+@click.option(
+    "--sampler",
+    type=click.Choice(SAMPLERS),
+    default=SAMPLERS[0],
+    show_default=True,
+    help="Who proposes configurations, of Optuna's: tpe; cma-es, for two ranges of numbers or more; gp, Gaussian "
+    "processes, where few runs have time; or random.",
+)
 @click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time of all runs together, at most.")
 @click.option(
     "--study",
@@ -146,11 +160,13 @@ def command(
     only_list: bool,
     only_curve: bool,
     wishes: tuple[Wish, ...],
+    vary_model: bool,
     metric: Metric | None,
     judge: Metric | None,
     goal: str,
     against: str | None,
     direction: str | None,
+    sampler: str,
     budget: float,
     study: Path | None,
     plan_path: Path | None,
@@ -186,7 +202,7 @@ def command(
                 fail("--against goes with a metric that is to be the best, and no goal that is a time.")
             if judge and (aim.target is not None or judge.is_loss or judge.function):
                 fail("--judge-by takes a number that the program prints, and no goal that is a time.")
-            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study)
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))
@@ -194,5 +210,5 @@ def command(
             fail(f"{error}.")
         except (CannotList, CannotSearch) as error:
             fail(why_it_fails(str(error)), 1)
-        except (NoOptuna, Damaged) as error:
+        except (NoOptuna, NoSampler, Damaged) as error:
             fail(str(error), 1)

@@ -16,6 +16,8 @@ WORD = "word"  # a constant that something has set by the second step: a word of
 FIRST_DIMENSION = "dimension 0"  # of an input
 WRITTEN = (OPTION, CONSTANT, IMPORTED, ENVIRONMENT, LITERAL)
 DEPTH, WIDTH = "depth", "width"  # of a model: equal blocks in a row, channels between two layers
+HEADS, KERNEL = "heads", "kernel"  # of its attention, of its convolutions
+MODEL = (DEPTH, WIDTH, HEADS, KERNEL)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class ValuePlace:
     value: Value  # as the program has it
     where: str = ""  # `train.py:12`
     of: str = ""  # the class it belongs to: `Adam`, `DataLoader`
-    choices: tuple[str, ...] = ()  # of an option that allows no others
+    choices: tuple[str, ...] = ()  # of an option that allows no others; of heads and kernels those that may do
     on: str = ""  # the word that turns a flag on, ...
     off: str = ""  # ... and off; nothing where it can only be left away
     before: str = ""  # the command that an option stands before; at the line's end, where there is none
@@ -58,3 +60,4 @@ class Seen:
 
     places: tuple[ValuePlace, ...] = ()
     loss: float | None = None  # mean of those sent backward since the last report
+    tree: str = ""  # the modules of its models

@@ -45,6 +45,8 @@ class Tried:
             comparison.
         cost: of what the metric is set against, if it is: trained parameters, bytes of memory at most, seconds of a
             step or of the run.
+        outside: parameters by whose values it lies outside of what the speed plan was proved for.
+        without: techniques of the plan that left themselves out.
     """
 
     number: int
@@ -58,6 +60,8 @@ class Tried:
     steps: int = 0
     seen: tuple[tuple[float, float], ...] = ()
     cost: float | None = None
+    outside: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def metric_by(self, seconds: float) -> float | None:
         """What was printed last by then; None where nothing was, or its times are not known."""
@@ -97,6 +101,8 @@ class SearchResult:
         edits: what of it no option sets, with the place.
         judge: the metric of the comparison, where it is another one, of data that the selection did not see.
         against: what the metric is set against, one of COSTS; nothing where it is not.
+        tree: how the modules of the model differ with what was chosen, as lines of a diff.
+        tune: the command that finds and proves a plan for what was chosen, where the plan was not proved for it.
         within: seconds of each run after which its metric counts; 0: at its end.
     """
 
@@ -120,6 +126,8 @@ class SearchResult:
     judge: str = ""
     within: float = 0.0
     against: str = ""
+    tune: str = ""
+    tree: tuple[str, ...] = ()
     version: int = VERSION
 
     @classmethod

@@ -20,12 +20,12 @@ from overdrive.core.search_result import (
     Tried,
 )
 from overdrive.core.settings import Value
-from overdrive.core.units import clock, duration
+from overdrive.core.units import clock
 from overdrive.report.paper import Paper
+from overdrive.report.search_costs import cost, cost_in_words, front
 
 GAINED = ("better", "cheaper")  # verdicts
 _MOST_SHOWN = 10  # configurations, the best first
-_FASTER = 0.9  # of another's seconds: less of a difference is within what single runs take
 
 
 class Teller:
@@ -94,6 +94,11 @@ def search(result: SearchResult, console: Console) -> None:
         paper.command([result.command])
         for edit in result.edits:
             paper.say(f"and {edit}")
+        if result.tree:
+            paper.say()
+            paper.say("What that changes in the model:", "dim")
+            for line in result.tree:
+                paper.say(line)
 
 
 def _trials(result: SearchResult, paper: Paper) -> None:
@@ -116,7 +121,7 @@ def costs(result: SearchResult, run: Tried) -> tuple[str, ...]:
     """A column more, where the metric is set against something."""
     if not result.against:
         return ()
-    return (cost(result, run) if run.cost else "-",)
+    return (cost_in_words(result, run.cost) if run.cost else "-",)
 
 
 def _ending(result: SearchResult, run: Tried) -> tuple[str, str, str]:
@@ -145,34 +150,6 @@ def _comparison(result: SearchResult, found: SeedComparison, paper: Paper) -> No
     paper.rows(("fresh seed", f"defaults{by}", "", f"chosen{by}", ""), body)
 
 
-def front(result: SearchResult) -> list[tuple[str, Tried]]:
-    """Runs, of which none is beaten in both metric and cost (the Pareto front), the cheapest first; with their names.
-
-    The cost is the time, where the metric is set against nothing.
-    """
-    named = [("defaults", result.defaults), *((f"run {run.number}", run) for run in result.trials)]
-    whole = [(name, run) for name, run in named if run.state == "complete" and run.metric is not None]
-    whole = [(name, run) for name, run in whole if run.cost or not result.against]
-    return sorted(
-        (each for each in whole if not any(_beats(result, other, each[1]) for _, other in whole)),
-        key=lambda each: _cost(result, each[1]),
-    )
-
-
-def _cost(result: SearchResult, run: Tried) -> float:
-    return (run.cost or 0.0) if result.against else run.seconds
-
-
-def _beats(result: SearchResult, one: Tried, other: Tried) -> bool:
-    assert one.metric is not None and other.metric is not None
-    gain = (one.metric - other.metric) * (1 if result.maximize else -1)
-    cheaper = 1.0 if result.against == PARAMETERS else _FASTER
-    mine, its = _cost(result, one), _cost(result, other)
-    if mine < cheaper * its:
-        return gain >= 0
-    return gain > 0 and mine * cheaper <= its
-
-
 def _front_in_words(result: SearchResult) -> list[str]:
     found = front(result)
     if result.target is not None or len(found) < 2:
@@ -181,19 +158,32 @@ def _front_in_words(result: SearchResult) -> list[str]:
     return [f"Not beaten in both {result.metric} and {result.against or 'time'}, each in one run: {each}."]
 
 
-def cost(result: SearchResult, run: Tried) -> str:
-    """What a run costs, with its unit."""
-    found = _cost(result, run)
-    if result.against == PARAMETERS:
-        return f"{found:,.0f} parameters"
-    if result.against == MEMORY:
-        return f"{found / 1e6:,.0f} MB"
-    return duration(found) if result.against else f"{found:.3g} s"
+def _plan_in_words(result: SearchResult) -> list[str]:
+    """How far the proof of the plan reaches, and what proves one for the chosen configuration."""
+    if not result.plan:
+        return []
+    runs = [run for run in result.trials if run.state != "failed"]
+    far = [run for run in runs if run.outside]
+    if not far:
+        return [f"All runs are within what {result.plan} was proved for."]
+    names = ", ".join(dict.fromkeys(name for run in far for name in run.outside))
+    said = [f"{len(far)} of {len(runs)} runs are not within what {result.plan} was proved for, by their {names}."]
+    if result.tune and result.verdict in GAINED:
+        edited = " (after the edits)" if result.edits else ""
+        said.append(f"The chosen one is among them: this proves a plan for it{edited}: {result.tune}")
+    return said
+
+
+def of_plan(run: Tried) -> str:
+    """What the plan was to this run; nothing where it was as ever."""
+    without = f"without {', '.join(run.without)}" if run.without else ""
+    beyond = f"plan unproved for its {', '.join(run.outside)}" if run.outside else ""
+    return "; ".join(filter(None, (without, beyond)))
 
 
 def notes(result: SearchResult) -> list[str]:
     """What should be known beside the verdict."""
-    found, said = result.comparison, _front_in_words(result)
+    found, said = result.comparison, [*_front_in_words(result), *_plan_in_words(result)]
     if found is None:
         return said
     unit = " s" if result.target is not None else ""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.units import duration
 from overdrive.report import search as words
+from overdrive.report import search_costs as costs
 from overdrive.report.html import template
 from overdrive.report.plots import Plot, plot
 from overdrive.report.reading import word
-from overdrive.report.search_charts import Axis, Dot, history, parallel
+from overdrive.report.search_charts import Axis, Dot, Priced, history, parallel, shares, span, tradeoff
 
 _CLAIMS = {
     "better": "Better than your defaults",
@@ -38,19 +39,29 @@ def page(result: SearchResult) -> str:
         tone="good" if result.verdict in words.GAINED else "",
         numbers=numbers,
         metric=word(result.metric),
+        target=result.target,
         notes=[word(note, 1000) for note in (*words.notes(result), *result.notes)],
         history=_history(result),
         parallel=_parallel(result),
+        tradeoff=_tradeoff(result),
+        cost=result.against or "the time of a run",
         pairs=_pairs(result) if found else (),
         parameters=[
             (each.name, words.value(each.default), f"{each.place}{_moves(each.effect)}", each.domain)
             for each in result.parameters
         ],
-        importances=[(name, f"{share:.0%}") for name, share in result.importances.items()],
+        importances=_importances(result),
         runs=(_columns(result), _runs(result)),
         command=result.command if result.verdict in words.GAINED else "",
         edits=result.edits,
+        tree="\n".join(_of_diff(line) for line in result.tree),
     )
+
+
+def _of_diff(line: str) -> str:
+    """Its sign and its indentation stay."""
+    said = line[1:].lstrip()
+    return word(line[:1]) + " " * min(len(line) - 1 - len(said), 40) + word(said, 300) if said else ""
 
 
 def _moves(effect: str) -> str:
@@ -61,37 +72,83 @@ def _metric(run: Tried) -> str:
     return "–" if run.metric is None else f"{run.metric:.5g}"
 
 
+def _came_to(result: SearchResult, run: Tried) -> float | None:
+    """The metric; with a target, the seconds until it was reached."""
+    return run.reached if result.target is not None else run.metric
+
+
+def _maximize(result: SearchResult) -> bool:
+    return result.maximize and result.target is None
+
+
 def _history(result: SearchResult) -> Plot | None:
-    default = result.defaults.metric
+    own = result.defaults
+    default = own.metric if result.target is None else own.reached or own.seconds
     points = [
-        Dot(run.number, run.metric, run.state == "complete", dict(run.values) == dict(result.chosen))
+        Dot(run.number, _came_to(result, run), run.state == "complete", dict(run.values) == dict(result.chosen))
         for run in result.trials
-        if run.metric is not None
     ]
-    if default is None or not points:
+    values = [each.value for each in points if each.value is not None]
+    if default is None or not values:
         return None
-    return plot(lambda width: history(points, default, result.maximize, width), (), ())
+    worst, best = sorted(span(values, _maximize(result), (default,)))
+    beyond = sum(not worst <= each <= best for each in values)
+    without = len(points) - len(values)
+    lacks = "failed or had no metric" if result.target is None else "did not reach it"
+    notes = [f"{without} {lacks}: the marks at the lower edge."] if without else []
+    notes += [f"{beyond} far worse: the arrows at the edge."] if beyond else []
+    return plot(lambda width: history(points, default, _maximize(result), width), (), (), notes)
+
+
+def _tradeoff(result: SearchResult) -> Plot | None:
+    """Metric against cost, or against the time of a run; with a target that is one and the same."""
+    front = costs.front(result)
+    if result.target is not None or len(front) < 2:
+        return None
+    named = {name for name, _ in front}
+    points = []
+    for name, run in costs.priced(result):
+        assert run.metric is not None
+        own, chosen = name == "defaults", name != "defaults" and dict(run.values) == dict(result.chosen)
+        label = "defaults" if own else "chosen" if chosen else ""
+        points.append(Priced(costs.cost_of(result, run), run.metric, name in named, chosen, label))
+    rows = [(name, f"{run.metric:.4g}", costs.cost(result, run), _values(result, run)) for name, run in front]
+    head = ("not beaten in both", result.metric, result.against or "time", "values")
+    told = lambda value: costs.cost_in_words(result, value)  # noqa: E731
+    return plot(lambda width: tradeoff(points, result.maximize, told, width), head, rows)
+
+
+def _values(result: SearchResult, run: Tried) -> str:
+    return words.shown(run.values) if run.values else "as it is"
 
 
 def _parallel(result: SearchResult) -> Plot | None:
-    runs = [run for run in result.trials if run.metric is not None and run.state == "complete"]
+    runs = [
+        (run, came) for run in result.trials if run.state == "complete" if (came := _came_to(result, run)) is not None
+    ]
     names = [each.name for each in result.parameters]
     if len(runs) < 2:
         return None
-    axes = [*(_axis(name, [run.values[name] for run in runs]) for name in names)]
-    axes.append(_axis(result.metric, [run.metric for run in runs], linear=True))
+    worst, best = span([came for _, came in runs], _maximize(result))
+    axes = [*(_axis(name, [run.values[name] for run, _ in runs]) for name in names)]
+    axes.append(Axis(word(result.metric) if result.target is None else "seconds", worst, best))
     lines = [
-        ([*(run.values[name] for name in names), run.metric], dict(run.values) == dict(result.chosen)) for run in runs
+        ([*(run.values[name] for name in names), came], dict(run.values) == dict(result.chosen)) for run, came in runs
     ]
     return plot(lambda width: parallel(axes, lines, width), (), ())
 
 
-def _axis(name: str, values: Sequence[object], linear: bool = False) -> Axis:
+def _axis(name: str, values: Sequence[object]) -> Axis:
     numbers = [float(each) for each in values if isinstance(each, (int, float)) and not isinstance(each, bool)]
     if len(numbers) < len(values):
         return Axis(word(name), choices=tuple(sorted({str(each) for each in values})))
     low, high = min(numbers), max(numbers)
-    return Axis(word(name), low, high, not linear and low > 0 and high > _LOG_FROM * low)
+    return Axis(word(name), low, high, low > 0 and high > _LOG_FROM * low)
+
+
+def _importances(result: SearchResult) -> Plot | None:
+    rows = [(word(name), share) for name, share in result.importances.items()]
+    return plot(lambda width: shares(rows, width), (), ()) if rows else None
 
 
 def _pairs(result: SearchResult) -> list[tuple[str, ...]]:
@@ -122,4 +179,5 @@ def _columns(result: SearchResult) -> tuple[str, ...]:
 
 
 def _end(run: Tried) -> tuple[str, str, str]:
-    return _metric(run), f"{run.seconds:.1f}", word(run.why) or run.state
+    said = "; ".join(filter(None, (word(run.why) or run.state, word(words.of_plan(run)))))
+    return _metric(run), f"{run.seconds:.1f}", said

@@ -13,33 +13,32 @@ from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import ENVIRONMENT, OPTION
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
-from overdrive.core.plan import Plan
 from overdrive.core.printed import series
 from overdrive.core.program import Program
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.settings import Chosen, Value
 from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
-from overdrive.search import names
+from overdrive.search import names, samplers
 from overdrive.search.batch_curve import batch_curve
 from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
 from overdrive.search.listing import ParameterList, listing
-from overdrive.search.parameters import Parameter, Values, find, set_in, written
+from overdrive.search.model_tree import tree_diff
+from overdrive.search.parameters import Parameter, Values, command_of, find
+from overdrive.search.plan_cover import chosen_of, loosest_of, planned
 from overdrive.search.range_test import FEWEST_STEPS, range_test
 from overdrive.search.runs import Runs
 from overdrive.search.search import CannotSearch, Search, shown
-from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
+_WORTH_A_TUNE = 120.0  # seconds that are left of the budget
 _WORTH_KNOWLEDGE = 15  # default runs in the budget
 
 
@@ -55,6 +54,8 @@ class SearchRequest:
     plan: Path | None = None
     judge: Metric | None = None  # of the comparison
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
+    sampler: str = samplers.TPE  # who proposes configurations
+    model: bool = False  # vary all of the model that can be
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -69,20 +70,22 @@ class SearchRequest:
 def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
     """
     Raises:
-        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Damaged, PlanError.
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, NoSampler, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
     check_optuna()  # first: what comes now takes a run of the program
-    techniques = _techniques(request.plan)
+    samplers.check_installed(request.sampler)
+    of_plan = planned(request.plan)
+    techniques = chosen_of(of_plan)
     began = time.monotonic()
-    found = listing(pool, request.program, models=_of_models(request.wishes))
+    found = listing(pool, request.program, models=request.model or _of_models(request.wishes))
     looked = Tried(0, {}, "complete", None, time.monotonic() - began)
-    parameters, domains = _chosen(found, request.wishes)
+    parameters, domains = _chosen(found, request.wishes, request.model)
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
-    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques)
+    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(of_plan))
     journal = _journal(request, domains, techniques)
-    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against))
+    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
     try:
         engine.remember(f"looking, {engine.sharing.name}", looked)
         if known := len(engine.runs()):
@@ -115,7 +118,7 @@ def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None
         raise CannotSearch("No batch size was found that could be varied without an edit.")
     wish = next((each for each in request.wishes if find(found.parameters, each.name) == sizes[0]), None)
     domain = domain_of(sizes[0], wish)
-    curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), _techniques(request.plan), tell)
+    curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), chosen_of(planned(request.plan)), tell)
     if curve is None:
         raise CannotSearch("The program makes too few steps of one kind to tell the noise of its gradients.")
     return curve
@@ -154,8 +157,12 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     result = replace(order.result(name, defaults, trials, comparison, best), notes=notes)
     if best is None:
         return result
-    command, edits = _command(runs.program, order.parameters, best.values)
-    return replace(result, command=command, edits=edits)
+    command, edits = command_of(runs.program, order.parameters, best.values)
+    tree = tree_diff(runs.pool, runs.program, runs.found, best.values)
+    left = order.budget - result.spent
+    held = ("--budget", f"{left // 60:.0f}m") if left >= _WORTH_A_TUNE else ()
+    tune, _ = command_of(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
+    return replace(result, command=command, edits=edits, tune=tune if best.outside else "", tree=tree)
 
 
 def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
@@ -214,7 +221,14 @@ def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
+def _chosen(
+    found: ParameterList, wishes: Sequence[Wish], model: bool
+) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
+    if model:
+        asked = {find(found.parameters, wish.name).name for wish in wishes}
+        wishes = [*wishes, *(Wish(each.name) for each in found.parameters if each.of_model and each.name not in asked)]
+        if len(wishes) == len(asked):
+            raise CannotSearch("No depth, width, heads or kernels were found that the program lives with others of.")
     if not wishes:
         wishes = [Wish(name) for name in names.USUAL if any(each.name == name for each in found.parameters)]
         if not wishes:
@@ -229,14 +243,6 @@ def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Paramet
 def _of_models(wishes: Sequence[Wish]) -> bool:
     """Whether depths or widths of models may be asked for: what of them can change takes trials to find out."""
     return any(names.means(each.name) not in names.OF_TRAINING for each in wishes)
-
-
-def _techniques(plan: Path | None) -> tuple[Chosen, ...]:
-    """Of the plan; what changes the training itself is the search's own."""
-    if plan is None:
-        return ()
-    found = Plan.read(plan, catalogue()).techniques
-    return tuple((each.name, each.settings) for each in found if each.contract is not Contract.OPEN)
 
 
 def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: Sequence[Chosen]) -> Path:
@@ -277,20 +283,3 @@ def _check_judge(order: Search, runs: Runs) -> None:
             if _TEST.search(word):
                 order.tell(f"--judge-by {shlex.quote(word)} would compare on data that the selection does not see")
                 return
-
-
-def _command(program: Program, parameters: Sequence[Parameter], values: Values) -> tuple[str, tuple[str, ...]]:
-    """The command line of a configuration, and what of it stands in the program's text."""
-    chosen, _ = set_in(program, parameters, values)
-    edits = tuple(
-        f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
-        for each in parameters
-        if each.places[0].kind not in (OPTION, ENVIRONMENT)
-    )
-    variables = tuple(
-        f"{each.places[0].name}={written(values[each.name])}"
-        for each in parameters
-        if each.places[0].kind == ENVIRONMENT
-    )
-    words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
-    return shlex.join((*variables, "python", *words)), edits

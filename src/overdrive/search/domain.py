@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import DEPTH
+from overdrive.core.hyperparameters import DEPTH, MODEL
 from overdrive.core.settings import Value
 from overdrive.search import names
 from overdrive.search.parameters import Parameter, written
@@ -124,7 +124,8 @@ def sensible(parameter: Parameter) -> Domain | None:
     default, meaning = parameter.default, parameter.meaning
     if isinstance(default, bool):
         return Domain(choices=(False, True))
-    if choices := parameter.places[0].choices:
+    part = parameter.of_model
+    if choices := parameter.places[0].choices or (part.choices if part else ()):
         return Domain(choices=tuple(_value(parameter, each) for each in choices)) if len(choices) > 1 else None
     if isinstance(default, str):
         return None
@@ -153,7 +154,7 @@ def sensible(parameter: Parameter) -> Domain | None:
 
 def _value(parameter: Parameter, text: str) -> Value:
     default, first = parameter.default, parameter.places[0]
-    if first.choices and text not in first.choices:
+    if first.choices and first.kind not in MODEL and text not in first.choices:
         raise DomainError(f"{parameter.name} cannot be {text!r}: the program allows {', '.join(first.choices)}")
     if isinstance(default, str):
         return text

@@ -2,8 +2,9 @@
 
 Several processes may be at one search: the journal is what they have in common.
 
-Proposals by TPE (Bergstra et al., 2011; multivariate), early ends by successive halving (Li et al., ASHA, 2018), by
-Hyperband where there is time for its brackets. Optuna is an extra: nothing else in the house imports it.
+Proposals by TPE (Bergstra et al., 2011; multivariate) or another one of `samplers`, early ends by successive halving
+(Li et al., ASHA, 2018), by Hyperband where there is time for its brackets. Optuna is an extra: only the search's room
+imports it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from overdrive.core.installing import pip_install_extra
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
+from overdrive.search import samplers
 from overdrive.search.domain import Domain
 from overdrive.search.runs import UNITS
 from overdrive.search.sharing import Sharing, Writing
@@ -49,22 +51,27 @@ class Engine:
         sharing: with other processes that are at it.
     """
 
-    def __init__(self, path: Path, domains: Mapping[str, Domain], seed: int, costs: bool = False) -> None:
+    def __init__(
+        self, path: Path, domains: Mapping[str, Domain], seed: int, costs: bool = False, sampler: str = samplers.TPE
+    ) -> None:
         """
         Args:
             costs: what a run costs counts beside its score, and no run is ended early.
+            sampler: who proposes, one of `samplers.SAMPLERS`.
 
         Raises:
-            NoOptuna, Damaged.
+            NoOptuna, NoSampler, Damaged.
             OSError: the journal cannot be written; so do all methods that write.
         """
-        self._path, self._seed, self._costs = path, seed, costs
+        samplers.check_suits(sampler, domains, costs)
+        self._path, self._seed, self._costs, self._sampler = path, seed, costs, sampler
         self._optuna = optuna = _import()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.sharing = Sharing(path)
         self._distributions = {name: _distribution(optuna, domain) for name, domain in domains.items()}
         self._asked: dict[int, Any] = {}
+        self._study: Any = None
         try:
             with self._writing():
                 self._study = _opened(optuna, path, self.sharing.writing, 1 + costs)
@@ -85,14 +92,18 @@ class Engine:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts that Optuna calls experimental
             # A search that goes on draws other numbers than it drew before, and other ones than another process.
-            self._study.sampler = optuna.samplers.TPESampler(
-                seed=(self._seed + self._salt + len(self._study.trials)) % 2**31,
-                multivariate=True,
-                n_startup_trials=max(_RANDOM[0], min(_RANDOM[1], runs // 3)),
-            )
+            seed = (self._seed + self._salt + len(self._study.trials)) % 2**31
+            startup = max(_RANDOM[0], min(_RANDOM[1], runs // 3))
+            self._close_sampler()
+            self._study.sampler = samplers.make(optuna, self._sampler, seed, startup, self._distributions)
 
     def close(self) -> None:
+        self._close_sampler()
         self.sharing.close()
+
+    def _close_sampler(self) -> None:
+        if isinstance(sampler := getattr(self._study, "sampler", None), samplers.Closes):
+            sampler.close()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -163,12 +174,13 @@ class Engine:
 
     def importances(self) -> dict[str, float]:
         """The share of each parameter in how much the runs' scores differ (PED-ANOVA); empty for few runs."""
-        complete = [
-            trial
+        complete = {
+            repr(self._values(trial)): trial.values[0]
             for trial in self._study.get_trials(deepcopy=False)
             if trial.state.name == "COMPLETE" and math.isfinite(trial.values[0])
-        ]
-        if len(complete) < _FEWEST_FOR_IMPORTANCE or len({trial.values[0] for trial in complete}) < 2:
+        }
+        few = len(complete) < _FEWEST_FOR_IMPORTANCE or len(set(complete.values())) < 2
+        if few or len(self._distributions) < 2:
             return {}
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 

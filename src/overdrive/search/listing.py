@@ -12,12 +12,14 @@ from overdrive.core.hyperparameters import (
     CONSTANT,
     DEPTH,
     FIRST_DIMENSION,
+    HEADS,
     IMPORTED,
     INPUT,
+    KERNEL,
     LITERAL,
     LOADER,
+    MODEL,
     OPTION,
-    WIDTH,
     WORD,
     WRITTEN,
     Hyperparameters,
@@ -50,10 +52,12 @@ class ParameterList:
 
     Attributes:
         facts: of a program that makes training steps.
+        tree: the modules of its models.
     """
 
     parameters: tuple[Parameter, ...]
     facts: Facts | None
+    tree: str = ""
 
 
 def listing(pool: TrialPool, program: Program, models: bool = True) -> ParameterList:
@@ -64,12 +68,13 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
     Raises:
         CannotList: the program fails by itself, or cannot be watched.
     """
-    seen, facts = _seen(pool, program, {})
+    report, facts = _reported(pool, program, {})
+    seen = list(report.places)
     places = [place for place in seen if place.kind != WORD]
     if models:
         places = _that_can_change(pool, program, places)
     else:
-        places = [place for place in places if place.kind not in (DEPTH, WIDTH)]
+        places = [place for place in places if place.kind not in MODEL]
     places += _words(program, places)
     deciders = _equal(places)
     moved, tried = _found_out(pool, program, deciders)
@@ -85,7 +90,7 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
         by_guess = _found_out(pool, program, guesses, by_value=False)[0]
         first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}
         moved |= first or by_guess  # a batch comes second only where nothing else makes the first
-    return ParameterList(tuple(parameters_of(places, moved, tried, idle)), facts)
+    return ParameterList(tuple(parameters_of(places, moved, tried, idle)), facts, report.tree)
 
 
 def _found_out(
@@ -98,7 +103,7 @@ def _found_out(
     """
     if not deciders:
         return {}, False
-    other = _others([each for each, _ in deciders])
+    other = _others(deciders)
     try:
         again, _ = _seen(pool, *_with(program, deciders, other))
     except CannotList:
@@ -112,7 +117,7 @@ def _found_out(
 
 def _that_can_change(pool: TrialPool, program: Program, places: list[ValuePlace]) -> list[ValuePlace]:
     """Without those parts of a model that the program does not live with a smaller one of."""
-    parts = [place for place in places if place.kind in (DEPTH, WIDTH)]
+    parts = [place for place in places if place.kind in MODEL]
 
     def lives(with_smaller: Sequence[ValuePlace]) -> bool:
         try:
@@ -129,7 +134,14 @@ def _that_can_change(pool: TrialPool, program: Program, places: list[ValuePlace]
 
 def _smaller(place: ValuePlace) -> int:
     assert isinstance(place.value, int)
+    if place.kind in (HEADS, KERNEL):
+        return _another(place)
     return place.value - 1 if place.kind == DEPTH else max(1, place.value // 2)
+
+
+def _another(place: ValuePlace) -> int:
+    """Of heads or kernels, whose sizes are not any."""
+    return next(int(each) for each in place.choices if each != str(place.value))
 
 
 def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
@@ -154,7 +166,7 @@ def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
             continue
         same = [place for place in written if place.value == seam.value]
         alike = [place for place in same if means(place.name) == at_seam(seam)]
-        telling = seam.kind not in (INPUT, DEPTH, WIDTH) and seam.value not in (0, 1)
+        telling = seam.kind not in (INPUT, *MODEL) and seam.value not in (0, 1)
         same = [place for place in same if not means(place.name) and _type(place) == _type(seam)] if telling else []
         found += [(place, seam) for place in alike or same]
     return found
@@ -185,11 +197,14 @@ def _type(place: ValuePlace) -> type:
     return type(place.value)
 
 
-def _others(places: Sequence[ValuePlace]) -> dict[str, Value]:
+def _others(deciders: Sequence[tuple[ValuePlace, ValuePlace]]) -> dict[str, Value]:
     """For each place another value, near the program's own and unlike all others."""
     found: dict[str, Value] = {}
-    for place in places:
+    for place, seam in deciders:
         if place.key in found:
+            continue
+        if seam.kind in (HEADS, KERNEL):
+            found[place.key] = _another(seam)
             continue
         number = len(found) + 1
         value = place.value
@@ -226,8 +241,22 @@ def _same_seam(one: ValuePlace, other: ValuePlace) -> bool:
     return (one.kind, one.where, one.name) == (other.kind, other.where, other.name)
 
 
+def tree_of(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> str:
+    """The modules of the program's models with these values, by their places' keys.
+
+    Raises:
+        CannotList: it does not live with them.
+    """
+    return _reported(pool, program, values)[0].tree
+
+
 def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[list[ValuePlace], Facts | None]:
-    """The places of a short trial, and what the program is like, where it makes steps."""
+    report, facts = _reported(pool, program, values)
+    return list(report.places), facts
+
+
+def _reported(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[Seen, Facts | None]:
+    """What a short trial saw, and what the program is like, where it makes steps."""
     trial = Trial(pool, TrialSpec(program, hyperparameters=Hyperparameters(values, look=True)))
     facts = None
     try:
@@ -245,4 +274,4 @@ def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tup
     reason = trial.left_out.get(REPORT, "" if REPORT in observed else "nothing was reported")
     if reason:
         raise CannotList(f"The program's values could not be watched: {reason}.")
-    return list(from_json(Seen, observed[REPORT]).places), facts
+    return from_json(Seen, observed[REPORT]), facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from overdrive.core.hyperparameters import DEPTH, DROPOUT, OPTIMIZER, WIDTH, ValuePlace
+from overdrive.core.hyperparameters import DEPTH, DROPOUT, HEADS, KERNEL, OPTIMIZER, WIDTH, ValuePlace
 
 LR, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2 = "lr", "weight-decay", "momentum", "beta1", "beta2"
 BATCH_SIZE, DROPOUT_RATE = "batch-size", "dropout"
@@ -21,6 +21,8 @@ _SPELLINGS = {
     BETA2: r"(.*-)?(beta-?2|b2)",
     DROPOUT_RATE: r"(.*-)?(drop-?out(-?(rate|p|prob))?|drop|pdrop)",
     BLOCKS: r"(n-?|num-?(of-?)?)?(layers?|blocks?|hidden-layers)|depth",
+    HEADS: r"heads|(n-?|num-?(attention-?)?)heads?",
+    KERNEL: r"kernel(-?size)?",
     HIDDEN: r"(n-?|d-?|num-?)?(hidden|hid|ff|ffn|intermediate)(-?(size|dim|dims|units|features|channels))?|width",
 }
 _WORDS = {
@@ -29,6 +31,8 @@ _WORDS = {
     "batch_size": "batch size",
     "p": "dropout rate",
     "width": "hidden size",
+    HEADS: "number of heads",
+    KERNEL: "kernel size",
 }
 _NOT = re.compile(r"(^|-)(min|final|end|eval|test|val|valid|validation|log|print)(-|$)")
 
@@ -54,6 +58,8 @@ def at_seam(place: ValuePlace) -> str:
         return DROPOUT_RATE
     if place.kind in (DEPTH, WIDTH):
         return BLOCKS if place.kind == DEPTH else HIDDEN
+    if place.kind in (HEADS, KERNEL):
+        return place.kind
     return spelled(place.name) if place.kind == OPTIMIZER else BATCH_SIZE
 
 

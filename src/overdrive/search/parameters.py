@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from overdrive.core.hyperparameters import (
     CONSTANT,
     ENVIRONMENT,
+    HEADS,
     IMPORTED,
     INPUT,
+    KERNEL,
     LITERAL,
+    MODEL,
     OPTION,
     WRITTEN,
     ValuePlace,
@@ -51,6 +55,11 @@ class Parameter:
         """The usual hyperparameter that it is, if any."""
         seams = [place for place in (*self.moves, *self.places) if place.kind not in WRITTEN]
         return at_seam(seams[0]) if seams else means(self.places[0].name)
+
+    @property
+    def of_model(self) -> ValuePlace | None:
+        """The part of a model that it is or moves, if any."""
+        return next((place for place in (*self.moves, *self.places) if place.kind in MODEL), None)
 
     @property
     def place(self) -> str:
@@ -124,13 +133,12 @@ def parameters_of(
         if place.kind in WRITTEN:
             moves = tuple(moved.get(place.key, ()))
             usual = "" if place.key in idle else means(place.name)
-            usual = usual or spelled(place.name)
-            name = at_seam(moves[0]) if moves else usual
+            name = at_seam(moves[0]) if moves else usual or spelled(place.name)
             found.append(Parameter(name, (place,), moves, tried or place.kind == LITERAL))
         elif place.kind != INPUT and place.key not in following:
             found.append(Parameter(at_seam(place), (place,)))
     order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2]
-    order += [names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN]
+    order += [names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN, HEADS, KERNEL]
     found.sort(key=lambda each: (order.index(each.name) if each.name in order else len(order), _rank(each)))
     return _with_own_names([*found, *others])
 
@@ -179,6 +187,25 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
             else:
                 keys[place.key] = value
     return Program(program.target, tuple(words), program.module), keys
+
+
+def command_of(
+    program: Program, parameters: Sequence[Parameter], values: Values, runner: Sequence[str] = ("python",)
+) -> tuple[str, tuple[str, ...]]:
+    """The command line of a configuration, and what of it stands in the program's text."""
+    chosen, _ = set_in(program, parameters, values)
+    edits = tuple(
+        f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
+        for each in parameters
+        if each.places[0].kind not in (OPTION, ENVIRONMENT)
+    )
+    variables = tuple(
+        f"{each.places[0].name}={written(values[each.name])}"
+        for each in parameters
+        if each.places[0].kind == ENVIRONMENT
+    )
+    words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
+    return shlex.join((*variables, *runner, *words)), edits
 
 
 def option_words(place: ValuePlace, value: Value) -> list[str]:

@@ -6,8 +6,9 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from overdrive.core.contract import Contract
 from overdrive.core.hyperparameters import Hyperparameters, Seen
 from overdrive.core.json_data import from_json
 from overdrive.core.metric import Metric
@@ -21,6 +22,7 @@ from overdrive.search import names
 from overdrive.search.goal import Goal
 from overdrive.search.listing import REPORT, ParameterList
 from overdrive.search.parameters import Values, set_in
+from overdrive.search.plan_cover import outside
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -43,6 +45,7 @@ class Runs:
         total: the default run's progress (samples; steps where no loader tells); 0: not known yet.
         length: the default run's seconds, by which progress is counted where the goal has a time; 0: not known yet.
         techniques: of the program's speed plan.
+        loosest: of their contracts.
     """
 
     pool: TrialPool
@@ -51,6 +54,7 @@ class Runs:
     metric: Metric
     goal: Goal
     techniques: tuple[Chosen, ...] = ()
+    loosest: Contract | None = None
     total: float = 0.0
     length: float = 0.0
     output: str = field(default="", init=False)  # of the last run
@@ -73,9 +77,10 @@ class Runs:
             hyperparameters=wanted,
         )
         self.pool.first_patience = seconds  # a program that makes no step is silent to its end
-        return _RunUnderWay(
-            self, Trial(self.pool, spec, self._launcher()), self._batches(values), seconds, watch
-        ).to_its_end(values)
+        trial = Trial(self.pool, spec, self._launcher())
+        made = _RunUnderWay(self, trial, self._batches(values), seconds, watch).to_its_end(values)
+        without = tuple(name for name, _ in self.techniques if name in trial.left_out)
+        return replace(made, outside=outside(self.found.parameters, values, self.loosest), without=without)
 
     def _launcher(self) -> Launcher | None:
         """Forked from a process that has imported PyTorch, where nobody asks how long a run takes."""

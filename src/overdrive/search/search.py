@@ -96,8 +96,7 @@ class Search:
 
         Returns when no process is at one any more, so that all see the same.
         """
-        most = self._most(defaults)
-        self.engine.expect(int(most / self._span(defaults)))
+        self.engine.expect(int(self._most(defaults) / self._span(defaults)))
         own = {each.name: each.default for each in self.parameters}
         if not self.engine.runs() and all(self.domains[name].holds(value) for name, value in own.items()):
             self.engine.enqueue(own)
@@ -106,7 +105,7 @@ class Search:
         def room(at_it: int) -> bool:
             nonlocal others
             others = at_it
-            left = most - self.engine.seconds_remembered() - at_it * self._span(defaults)
+            left = self._most(defaults) - self.engine.seconds_remembered() - at_it * self._span(defaults)
             return self._repeats() < _REPEATS and self._span(defaults) <= left
 
         while True:
@@ -122,8 +121,14 @@ class Search:
                 time.sleep(_LOOK_AGAIN)
 
     def _most(self, defaults: Tried) -> float:
-        """Seconds after which the time of the comparison has come."""
-        return self.budget - 2 * self._span(defaults) * self.pairs(defaults)
+        """Seconds after which the time of the comparison has come.
+
+        As long as nothing was found that would be compared, half of that time is for looking on.
+        """
+        pairs = self.pairs(defaults)
+        if self.best(defaults, self.made()) is None:
+            pairs = max(FEWEST_PAIRS, pairs // 2)
+        return self.budget - 2 * self._span(defaults) * pairs
 
     def _repeats(self) -> int:
         """How many of the last proposals had been tried."""

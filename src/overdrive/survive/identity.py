@@ -56,8 +56,8 @@ def modules_of_program(made: Callable[[str], bool]) -> dict[str, str]:
     """The files of its own that it has imported so far, with the sha256 of each.
 
     Args:
-        made: whether such a file is no part of the program, since the run has written it: PyTorch Geometric, say, writes
-            and imports one in the temporary folder for each layer, which need not be there when the run goes on.
+        made: whether such a file is no part of the program, since the run has written it. PyTorch Geometric, say,
+            writes and imports one for each layer, in the temporary folder: it may be gone when the run goes on.
     """
     files = [getattr(each, "__file__", None) for name, each in list(sys.modules.items()) if name != "__main__"]
     own = (file for file in files if file and os.path.isabs(file) and not is_library_file(file) and not made(file))

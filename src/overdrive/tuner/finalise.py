@@ -17,12 +17,13 @@ from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
+from overdrive.tuner.durations import FACTORIAL_ROUNDS
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.outcomes import Rejected, Standing, won
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.reasons import other_steps
-from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
+from overdrive.tuner.schedule import Schedule
 
 
 class Finaliser:
@@ -116,7 +117,7 @@ class Finaliser:
         left = self._schedule.proof_begins() - time.monotonic()
         for most in (16, 2 * len(names) + 2):
             wanted = configurations(names, most)
-            if self._schedule.field_seconds(len(wanted)) < left:
+            if self._schedule.durations.of_field(len(wanted)) < left:
                 return wanted
         return []
 

@@ -147,7 +147,7 @@ class PlanProof:
         # A look that tells is worth more than a fourth pair of processes.
         deadline, latest = schedule.seeds_end(), schedule.shortest_confirmation_begins()
         if found.confirms_itself():
-            deadline, latest = schedule.deadline - schedule.rest_seconds(), schedule.deadline
+            deadline, latest = schedule.deadline - schedule.durations.of_rest(), schedule.deadline
         return self._prover.statistical(found.quick_plain(), best, deadline, latest=latest)
 
     def _to_act(self, level: Contract) -> list[str]:

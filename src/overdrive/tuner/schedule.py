@@ -1,9 +1,8 @@
-"""Shares out a tune's budget, so that its last stages have their time. All are estimates from what was seen so far."""
+"""Shares out a tune's budget, so that its last stages have their time."""
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,18 +12,13 @@ from overdrive.evidence import confirmation as evidence
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.registration import LOOKS
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import Rules, pair_seconds, profile_steps, steps_after_costs
-from overdrive.trials.warming import WARM_UP_STEPS
+from overdrive.trials.duel import Rules
 from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, SCREENED, confirmation
+from overdrive.tuner.durations import Durations, hoped
 from overdrive.tuner.findings import Findings
 
-FACTORIAL_ROUNDS = 20  # blocks of every configuration that the contributions are made of
-_FIELD_WARM_UP_SECONDS = 2.5
-_FACTORIAL_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
-_PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
 _ALPHA_OF_ANOTHER = 0.01  # of a confirmation of what lost a duel before
-_MOST_PROMISED = 0.5
 _SCREENING_SHARE = 0.4
 _SCREENING_SHARE_AT_MOST = 0.45  # of all that is left, where what it chooses has one duel
 _ENOUGH_OF_IT = 0.7  # of what a confirmation is reckoned to take: some of its processes are better than a duel of one
@@ -47,6 +41,7 @@ class Schedule:
         self._seeds = 0  # that a plan which is proved by seeds has its time for; 0: nothing of it takes that
         self._found = found
         self._prover = prover
+        self.durations = Durations(found, prover)
 
     @contextlib.contextmanager
     def kept_back(self, seconds: float) -> Iterator[None]:
@@ -68,17 +63,17 @@ class Schedule:
         budget = self.deadline - self._found.started
         usual = min(evidence.USUAL, self._confirmation_pairs(_USUAL_CONFIRMATION_SHARE * budget))
         pairs = max(usual, self._confirmation_pairs(_CONFIRMATION_SHARE * budget))
-        return self.deadline - self._confirmation_seconds(pairs)
+        return self.deadline - self.durations.of_confirmation(pairs)
 
     def shortest_confirmation_begins(self) -> float:
         """When the fewest pairs of processes that confirm a plan have their time yet."""
         if self._found.control is None or not self._found.control.pairs:
             return self.deadline
-        return self.deadline - self._confirmation_seconds(evidence.FEWEST)
+        return self.deadline - self.durations.of_confirmation(evidence.FEWEST)
 
     def time_to_confirm(self) -> bool:
         """Whether there is time for the first steps of a pair of processes at least."""
-        return time.monotonic() + self._start_seconds() < self.deadline
+        return time.monotonic() + self.durations.of_start() < self.deadline
 
     def confirmation_rules(self) -> Rules:
         """As many pairs of processes as the noise seen so far asks for and there is time for."""
@@ -94,14 +89,9 @@ class Schedule:
             return evidence.FEWEST  # peaks hardly differ
         needed = evidence.pairs_needed(self._found.spread(), more * self._found.gain(), confirmation(1).looks[-1])
         needed = max(needed, evidence.USUAL)
-        affordable = (each for each in range(needed, evidence.FEWEST, -1) if self._confirmation_seconds(each) < seconds)
+        of = self.durations.of_confirmation
+        affordable = (each for each in range(needed, evidence.FEWEST, -1) if of(each) < seconds)
         return next(affordable, evidence.FEWEST)
-
-    def _confirmation_seconds(self, pairs: int) -> float:
-        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
-        both = slow + slow / max(1.0, self._found.gain())
-        once = (profile_steps(slow) + steps_after_costs(slow)) * both  # what the first of them looks into besides
-        return self._duel_seconds(confirmation(pairs)) + once
 
     def proof_begins(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         """
@@ -120,9 +110,7 @@ class Schedule:
 
     def _seeds_begin(self, promise: float, seeds: int, rest: float | None = None) -> float:
         """When a proof at `statistical` begins that comes to the look at so many seeds. `rest`: see `seeds_end`."""
-        gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
-        needed = self._prover.seconds_needed(Contract.STATISTICAL, self._found.quick_plain(), gain, seeds)
-        return self.seeds_end(rest) - needed
+        return self.seeds_end(rest) - self.durations.of_seeds(promise, seeds)
 
     def seeds_end(self, rest: float | None = None) -> float:
         """When a proof at `statistical` has to be over: before a confirmation, and the shortest one where the rest has
@@ -131,7 +119,7 @@ class Schedule:
         Args:
             rest: seconds that takes; None: as it is now.
         """
-        rest = self.rest_seconds() if rest is None else rest
+        rest = self.durations.of_rest() if rest is None else rest
         return min(self.confirmation_begins(), self.shortest_confirmation_begins() - rest)
 
     def time_to_be_joined(self, promise: float, by: Contract) -> bool:
@@ -141,8 +129,8 @@ class Schedule:
         Of CIFAR-10 `channels_last`, 1.18x, came first: its proof at `rounding` took 47 s, and there was no time left
         for `autocast`, 1.20x.
         """
-        duels = 2 * self._duel_seconds(SCREENED)
-        return time.monotonic() + duels < self._seeds_begin(promise, LOOKS[0], self._rest_seconds(by))
+        duels = 2 * self.durations.of_duel(SCREENED)
+        return time.monotonic() + duels < self._seeds_begin(promise, LOOKS[0], self.durations.of_rest_at(by))
 
     def proved_sooner(self, proof: Check | None) -> bool:
         """Whether the plan is proved, and what its proof took tells how long that of more will: a few seeds may have
@@ -177,18 +165,6 @@ class Schedule:
         least = self._prover.seconds_needed(level) / _SPARE_OF_ESTIMATE + start
         return time.monotonic() + least > until
 
-    def rest_seconds(self) -> float:
-        """Seconds for the proof of those that joined a statistical plan, should its own proof establish nothing."""
-        joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
-        levels = sorted((each for each in joined if each), key=lambda level: level.rank)
-        return self._rest_seconds(levels[-1]) if levels else 0.0
-
-    def _rest_seconds(self, level: Contract) -> float:
-        """The same of what joins at this level. At `exact` a digest log more: those of the statistical proof were made
-        under other threads; at `rounding` they tell where something rare happens, which saves one."""
-        again = self._prover.trial_seconds() if level is Contract.EXACT else 0.0
-        return self._prover.seconds_needed(level) + again
-
     def screening_ends(self, began: float, choice: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         """Two fifths of the time until the last candidate, and a third of all that is left at the least; more where
         the duel of what it chooses can be its confirmation, and nothing else.
@@ -202,8 +178,8 @@ class Schedule:
         loose = choice is Contract.STATISTICAL
         left, before_proof = self.deadline - began, self.proof_begins(choice, promise) - began
         seconds = max(_SCREENING_SHARE * before_proof, left / (5 if loose else 3))
-        if not loose and seconds + self._duel_seconds(SCREENED) > before_proof:
-            most = min(_SCREENING_SHARE_AT_MOST * left, left - self._confirmation_seconds(evidence.FEWEST))
+        if not loose and seconds + self.durations.of_duel(SCREENED) > before_proof:
+            most = min(_SCREENING_SHARE_AT_MOST * left, left - self.durations.of_confirmation(evidence.FEWEST))
             seconds = max(seconds, most)
         return began + seconds
 
@@ -218,14 +194,14 @@ class Schedule:
         if self._found.adopted or self._found.control is None or not self._found.control.pairs:
             return False
         left = self.first_ends(level, promise) - time.monotonic()
-        whole = self._confirmation_seconds(evidence.FEWEST)
-        duel = self._duel_seconds(replace(CANDIDATE, processes=processes))
+        whole = self.durations.of_confirmation(evidence.FEWEST)
+        duel = self.durations.of_duel(replace(CANDIDATE, processes=processes))
         return self.time_to_confirm_first(level, promise) and left < _SPARE_OF_BOTH * (duel + whole)
 
     def time_to_confirm_first(self, level: Contract, promise: float) -> bool:
         """Whether the duel of a first candidate can be its confirmation."""
         left = self.first_ends(level, promise) - time.monotonic()
-        return _ENOUGH_OF_IT * self._confirmation_seconds(evidence.FEWEST) < left
+        return _ENOUGH_OF_IT * self.durations.of_confirmation(evidence.FEWEST) < left
 
     def rules_of_another_attempt(self, level: Contract, promise: float) -> Rules:
         """Of a duel that is a confirmation and has all the time that is left, of what lost a duel before.
@@ -234,13 +210,14 @@ class Schedule:
         before: of 100 simulated tunes of nothing that helps (blocks 10 %, processes 5 %), 3 adopted something by such a
         duel at 5 %.
         """
-        hoped = 1 / (1 - min(promise, _MOST_PROMISED))
         left = self.first_ends(level, promise) - time.monotonic()
-        return replace(confirmation(self._confirmation_pairs(left, hoped)), selects=True, alpha=_ALPHA_OF_ANOTHER)
+        return replace(
+            confirmation(self._confirmation_pairs(left, hoped(promise))), selects=True, alpha=_ALPHA_OF_ANOTHER
+        )
 
     def first_ends(self, level: Contract, promise: float) -> float:
         """When a duel that is a confirmation has to be over: before the proof of its candidate."""
-        return self.deadline - self._proof_seconds(level, promise)
+        return self.deadline - self.durations.of_proof(level, promise)
 
     def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         """When the last duel of a candidate has to be over.
@@ -254,34 +231,16 @@ class Schedule:
             return max(proof, self.deadline - unconfirmed)
         if self.contributions_known:
             return proof
-        if time.monotonic() + self.field_seconds(2 * max(adopted, 2) + 2) > proof:
+        if time.monotonic() + self.durations.of_field(2 * max(adopted, 2) + 2) > proof:
             return proof  # the contributions come too late already: their time is for candidates
-        return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
+        return proof - self.durations.of_field(2 * (adopted + 1) + 2)  # the duel that ends then may add one
 
     def pays(self, saving: float) -> bool:
         """Whether what is expected to save this share of a step gains more than a duel costs, over the user's runs."""
         length = self._found.run_seconds()
         if self._found.runs is None or length is None:
             return True
-        return self._found.runs * length * saving / max(1.0, self._found.gain()) > self._duel_seconds(CANDIDATE)
-
-    def seconds_to_adopt(self, level: Contract, promise: float, start: float = 0.0) -> float:
-        """What a screened candidate of this level takes: its duel, and the proof for which it would be the first.
-
-        One that is exact is proved in its duel.
-
-        Args:
-            start: seconds that it adds to the start of a process.
-        """
-        duel = self._duel_seconds(SCREENED) + start
-        return duel + self._proof_seconds(level, promise) + (start if level is not Contract.EXACT else 0.0)
-
-    def _proof_seconds(self, level: Contract, promise: float) -> float:
-        """What the proof of a first candidate of this level takes; one that is exact is proved in its duel."""
-        if level is Contract.EXACT:
-            return 0.0
-        gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
-        return self._prover.seconds_needed(level, self._found.quick_plain(), gain)
+        return self._found.runs * length * saving / max(1.0, self._found.gain()) > self.durations.of_duel(CANDIDATE)
 
     def time_for_all(self, seconds: float) -> bool:
         """Whether candidates that take so long may be tried before what was adopted is confirmed."""
@@ -298,51 +257,14 @@ class Schedule:
         21 s that were left of 30, and broke off.
         """
         first = replace(SCREENED, looks=SCREENED.looks[:1])
-        duel = _SHORTEST_DUEL_SECONDS if level is Contract.EXACT else self._duel_seconds(first)
-        needed = max(duel, self._start_seconds()) + start
+        duel = _SHORTEST_DUEL_SECONDS if level is Contract.EXACT else self.durations.of_duel(first)
+        needed = max(duel, self.durations.of_start()) + start
         return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_run_duel_again(self) -> bool:
         """Whether there is time for another duel of a technique that gained nothing in the whole plan."""
-        return time.monotonic() + self._duel_seconds(AGAIN) < self.proof_begins()
+        return time.monotonic() + self.durations.of_duel(AGAIN) < self.proof_begins()
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""
         return time.monotonic() + 2 * self._prover.trial_seconds() < self.deadline
-
-    def field_seconds(self, configurations: int) -> float:
-        """What it takes to measure so many configurations side by side."""
-        step = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
-        step = (step + step / max(1.0, self._found.gain())) / 2  # some are as plain, some as the whole plan
-        blocks = FACTORIAL_ROUNDS * max(_FACTORIAL_BLOCK_SECONDS, step)
-        return configurations * (self._start_seconds() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
-
-    def _duel_seconds(self, rules: Rules) -> float:
-        """What a duel of the whole plan takes by these rules, to its last look."""
-        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
-        gain = max(1.0, self._found.gain())
-        pair = pair_seconds(slow, gain)
-        blocks = rules.looks_at(pair)[-1] * pair
-        return rules.processes * (self._seconds_beside_blocks(slow + slow / gain) + blocks)
-
-    def _seconds_beside_blocks(self, both: float) -> float:
-        """Of a pair of processes, for starting, warming up and ending: as the duels so far had it.
-
-        Reckoned before the first of them. Of `make demo`, 9 s for each pair of its confirmation, and 4.6 it took: 34 s
-        of 150 were left over in the end, and three candidates that promised 8 to 11 % had had no duel.
-
-        Args:
-            both: seconds of a step of either side.
-        """
-        seen = [seconds for duel in self._found.duels() if duel.pairs for seconds in duel.beside]
-        start = self._start_seconds()
-        if seen:
-            return max(statistics.median(seen), start / 2)
-        return start + max(_PROCESS_SECONDS, WARM_UP_STEPS * both)
-
-    def _start_seconds(self) -> float:
-        """Start-up of two processes, the program's own and one with all that is adopted, one after the other."""
-        if self._found.control is None:
-            return 0.0
-        control = self._found.control.old_side.setup_seconds
-        return control + max([control, *(each.duel.new_side.setup_seconds for each in self._found.adopted)])

@@ -10,13 +10,12 @@ from weakref import WeakKeyDictionary
 
 from overdrive.core.hyperparameters import (
     CONSTANT,
-    DEPTH,
     FIRST_DIMENSION,
     IMPORTED,
     INPUT,
     LITERAL,
+    MODEL,
     OPTIMIZER,
-    WIDTH,
     Hyperparameters,
     Seen,
     ValuePlace,
@@ -27,6 +26,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.imported_constants import ImportedConstants, as_word, has_still
 
 NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
+_LONGEST_TREE = 100_000  # characters
 _ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
 
 
@@ -52,6 +52,7 @@ class HyperparameterWatch:
         self._fetched: Any = None  # the iterator that the last batch came from
         self._inputs: tuple[int, ...] = ()
         self._rates: Any = None
+        self._trees: dict[str, None] = {}
 
     def compile(self, source: bytes, path: str) -> CodeType:
         """The code of the program's main file."""
@@ -79,7 +80,7 @@ class HyperparameterWatch:
     def report(self) -> Any:
         loss = float(self._loss) / self._losses if self._losses else None
         self._loss, self._losses = 0.0, 0
-        return to_json(Seen(tuple(self._seen()) if self._wanted.look else (), loss))
+        return to_json(Seen(tuple(self._seen()) if self._wanted.look else (), loss, "\n".join(self._trees)))
 
     def _seen(self) -> Iterator[ValuePlace]:
         """All places but constants that have another value by now: something else decides that."""
@@ -118,15 +119,18 @@ class HyperparameterWatch:
         return iterator
 
     def _optimizer(self, optimizer: Any, models: list[Any]) -> None:
-        from overdrive.seams.torch import architecture, values
+        from overdrive.seams.torch import architecture, heads_and_kernels, values
 
         self._optimizers += 1
         self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
         where = values.line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._wanted.values, self._rates))
-        if self._wanted.look or any(key.startswith((DEPTH, WIDTH)) for key in self._wanted.values):
+        if self._wanted.look or any(key.startswith(MODEL) for key in self._wanted.values):
             self._heard(architecture.of_models(models, optimizer, self._wanted.values))
+            self._heard(heads_and_kernels.of_models(models, self._wanted.values))
         self._heard(values.of_dropouts(models, self._wanted.values))
+        if self._wanted.look:
+            self._trees.update({str(model)[:_LONGEST_TREE]: None for model in models})
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
         import torch

@@ -40,7 +40,7 @@ class Ranks:
 
     def seconds(self) -> float:
         """That are to be kept for it while other techniques are looked for; none where they would be too few for it."""
-        one = self._schedule.seconds_to_adopt(catalogue()[_NAME].contract, 0.0)
+        one = self._schedule.durations.to_adopt(catalogue()[_NAME].contract, 0.0)
         most = _SHARE_AT_MOST * self._schedule.seconds_left()
         return min(len(self._sizes) * one, most) if one <= most else 0.0
 

@@ -98,7 +98,7 @@ class Worth:
 
     def seconds(self, candidate: Candidate) -> float:
         """That it takes until it is adopted."""
-        return self._schedule.seconds_to_adopt(candidate.contract, candidate.promise, candidate.usual_start)
+        return self._schedule.durations.to_adopt(candidate.contract, candidate.promise, candidate.usual_start)
 
     def next_of(self, rated: Sequence[tuple[Candidate, float]]) -> Candidate:
         """What promises most; or, where there is no time for all, what gains most for its time, if it leaves the time
