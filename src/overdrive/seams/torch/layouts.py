@@ -24,7 +24,7 @@ def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if layout in _BY_COLUMNS:
         return [plain.ccol_indices(), plain.row_indices(), plain.values()]
     if layout is torch.jagged:
-        return [plain.values(), plain.offsets()]
+        return [plain.values(), plain.offsets()]  # type: ignore[attr-defined]
     return list(plain.unbind()) if tensor.is_nested else [plain.to_dense()]
 
 
