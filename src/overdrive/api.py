@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from overdrive.core.scratch import passing
 
 if TYPE_CHECKING:
     from overdrive.core.tune_result import TuneResult
@@ -46,8 +47,8 @@ def tune(
     from overdrive.core.tune_result import TuneResult
     from overdrive.report.reading import read
 
-    with tempfile.TemporaryDirectory(prefix="overdrive-") as folder:
-        path = Path(folder) / "result.json"
+    with passing("overdrive-") as folder:
+        path = folder / "result.json"
         options = ["--contract", contract, "--runs", str(runs), "--objective", objective, "--json", str(path)]
         options += ["--budget", f"{budget:g}s"] if budget else []
         options += ["--output", str(output)] if output else []

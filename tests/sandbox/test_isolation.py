@@ -22,8 +22,9 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core import scratch as scratches
 from overdrive.sandbox import overlay
-from overdrive.sandbox.isolation import discard_scratch, isolate
+from overdrive.sandbox.isolation import isolate
 from overdrive.sandbox.landlock import allow_writes_only
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
@@ -154,7 +155,7 @@ def desk(request: pytest.FixtureRequest) -> Iterator[Desk]:
         os.chown(path, person.uid, person.gid, follow_symlinks=False)
     yield made
     shutil.rmtree(top)
-    discard_scratch(scratch)
+    scratches.discard(scratch)
 
 
 @pytest.fixture(params=TIERS)
@@ -163,7 +164,7 @@ def tier(request: pytest.FixtureRequest, desk: Desk) -> str:
         attempt = desk.run("overlay", "pass")
         if "OverlayUnavailable" in attempt.stderr:
             pytest.skip(f"no overlays for {desk.person.name}: {attempt.stderr.splitlines()[-1]}")
-        discard_scratch(desk.scratch)
+        scratches.discard(desk.scratch)
         desk.scratch.mkdir()
         os.chown(desk.scratch, desk.person.uid, desk.person.gid)
     return str(request.param)
@@ -420,7 +421,7 @@ def test_scratch_within_the_project_works_too(desk: Desk, tier: str) -> None:
     for name in ("overwrites a file", "works with processes and sockets"):
         ended = inner.run(tier, SCRIPTS[name])
         assert "script ended" in ended.stdout, ended.stderr
-        discard_scratch(scratch)
+        scratches.discard(scratch)
         scratch.mkdir()
         os.chown(scratch, desk.person.uid, desk.person.gid)
     assert (desk.project / "model.pt").read_text() == "weights of a week"
@@ -437,7 +438,7 @@ def test_nothing_is_left_when_scratch_is_discarded(desk: Desk, tier: str) -> Non
         """,
     )
     left = ended.stdout.split("left: ")[1].split("\n")[0]
-    discard_scratch(desk.scratch)
+    scratches.discard(desk.scratch)
     assert not desk.scratch.exists()
     assert not Path(left).exists()
 
@@ -622,5 +623,5 @@ def test_a_folder_that_goes_while_a_trial_s_files_are_removed_is_no_error(
 
     (tmp_path / "trial" / "temporary").mkdir(parents=True)
     monkeypatch.setattr(os, "chmod", goes)
-    discard_scratch(tmp_path / "trial")
+    scratches.discard(tmp_path / "trial")
     assert not (tmp_path / "trial").exists()

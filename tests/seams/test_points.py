@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.points import reason_of
 
 
 class Activations:
@@ -62,3 +63,16 @@ def test_who_makes_its_answer_of_others_has_those_that_are_asked_after_it() -> N
     assert point.ask("rand") == ("of the last", "of one")
     assert asked == ["before", "one", "silent", "last"]
     assert point.ask_others("last", "rand") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("no room\nat line 3", "ValueError: no room"),
+        ("Could not run it. Only there for: [" + "CPU, " * 100 + "]", "ValueError: Could not run it"),
+        ("x" * 300, "ValueError: " + "x" * 199 + "…"),
+    ],
+    ids=["the first line", "the first sentences of a long one", "a long one without an end"],
+)
+def test_an_error_is_told_in_one_short_line(message: str, reason: str) -> None:
+    assert reason_of(ValueError(message)) == reason

@@ -339,6 +339,24 @@ def test_depth_and_width_of_a_model_are_found_where_the_program_lives_with_other
     assert "at the end 5 hidden 24" in output(pool, literal, {"depth": 5})
 
 
+def test_the_batch_size_of_a_loader_whose_batches_another_one_takes(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    """As Accelerate makes one of its own of the program's; a constant of the same value is seen to be none."""
+    path = script(f"""MAX_BATCH_SIZE = 16
+{START}
+first = DataLoader(TensorDataset(x, y), batch_size=int("16"), shuffle=True)
+loader = DataLoader(first.dataset, batch_sampler=first.batch_sampler)
+model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+{LOOP}
+""")
+    found = listed(pool, path)
+    assert found["batch-size"].place.startswith("batch size of DataLoader")
+    assert found["max-batch-size"].places[0].name == "MAX_BATCH_SIZE"
+    assert "given 8 " in output(pool, path, {"batch-size": 8})
+
+
 def test_a_program_that_fails_is_told_so(pool: TrialPool, script: Callable[[str], Path]) -> None:
     with pytest.raises(CannotList, match=r"fails by itself: ValueError: no data \(ValueError: no data\)"):
         listing(pool, Program(str(script("raise ValueError('no data')"))))

@@ -90,3 +90,9 @@ def test_what_is_no_option_is_for_the_trial_to_set() -> None:
     place = ValuePlace(CONSTANT, "lr", 0.01, "train.py:3")
     program, keys = set_in(Program("train.py"), [Parameter("lr", (place,))], {"lr": 0.5})
     assert program == Program("train.py") and keys == {place.key: 0.5}
+
+
+def test_a_constant_that_was_seen_to_decide_nothing_has_no_usual_name() -> None:
+    most = ValuePlace(CONSTANT, "MAX_BATCH_SIZE", 16, "train.py:3")
+    assert [each.name for each in parameters_of([most], {}, True)] == ["batch-size"]
+    assert [each.name for each in parameters_of([most], {}, True, {most.key})] == ["max-batch-size"]

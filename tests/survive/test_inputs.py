@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from overdrive.survive import inputs
 from overdrive.survive.files import Files
+from overdrive.survive.identity import changed_module, modules_of_program
 from overdrive.survive.inputs import Inputs, changed_input
 from tests.survive.killed import PICTURES, survive
 
@@ -48,6 +52,25 @@ def test_another_content_is_another_file_and_a_copy_is_not(run: Path, tmp_path: 
     assert changed_input(run) == str(data)
     data.unlink()
     assert changed_input(run) == ""  # the program will say so itself
+
+
+def test_modules_that_the_run_has_made_itself_need_not_be_there_again(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch Geometric writes and imports one in the temporary folder for each layer."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    files = Files(run)
+    own, passing, written = tmp_path / "model.py", tmp_path / "temporary" / "torch_layer.py", tmp_path / "layer.py"
+    files.before[str(written)] = ["absent"]
+    for number, each in enumerate((own, passing, written)):
+        module = ModuleType(f"module_of_a_run_{number}")
+        module.__file__ = str(made(each))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    noted = modules_of_program(files.made)
+    assert str(own) in noted and not {str(passing), str(written)} & noted.keys()
+    own.write_text("another")
+    assert changed_module(noted) == str(own)
 
 
 def test_where_there_are_many_only_sizes_count(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

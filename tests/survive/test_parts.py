@@ -7,6 +7,7 @@ import math
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -267,9 +268,14 @@ def test_a_files_mode_is_put_back_with_it_and_one_that_was_left_to_be_read_only_
 @pytest.mark.fault(15)
 def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     first = RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
-    with pytest.raises(Unusable, match="in use"):
-        RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
+    again = (
+        "import sys, pathlib; from overdrive.survive.folder import RunFolder\n"
+        "RunFolder(pathlib.Path(sys.argv[1]), {'script': 'a', 'versions': {'torch': '1'}}, fresh=False)"
+    )
+    words = [sys.executable, "-c", again, str(tmp_path / "run")]
+    assert "this run is under way already" in subprocess.run(words, capture_output=True, text=True).stderr
     first.close()
+    assert subprocess.run(words).returncode == 0
     with pytest.raises(Unusable, match=r"torch .*1, and now 2.*--fresh"):
         other = {"script": "a", "versions": {"torch": "2"}}
         RunFolder(tmp_path / "run", other, fresh=False)
@@ -278,6 +284,47 @@ def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="no folder of a run"):
         RunFolder(tmp_path / "mine", {}, fresh=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def _killed_holder(folder: Path, seconds: float) -> int:
+    """A process has had `folder`, and was killed; the number of its fork, which lives on for so long."""
+    into, out = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        RunFolder(folder, {"script": "a"}, fresh=False)
+        fork = os.fork()
+        if fork == 0:
+            time.sleep(seconds)
+            os._exit(0)
+        os.write(out, str(fork).encode())
+        time.sleep(600)
+    fork = int(os.read(into, 20))
+    os.close(into)
+    os.close(out)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    return fork
+
+
+def test_forks_of_a_run_that_was_killed_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader's workers, say, which look every five seconds whether their parent lives."""
+    _killed_holder(tmp_path / "run", 1.0)
+    RunFolder(tmp_path / "run", {"script": "a"}, fresh=False).close()
+    monkeypatch.setattr("overdrive.survive.folder._PATIENCE", 0.2)
+    fork = _killed_holder(tmp_path / "run", 600)
+    try:
+        with pytest.raises(Unusable, match="processes that an earlier run has started"):
+            RunFolder(tmp_path / "run", {"script": "a"}, fresh=False)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+
+
+def test_a_run_that_was_killed_before_it_had_written_anything_begins(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "run", {"script": "a"}, fresh=False).close()
+    (tmp_path / "run" / "run.json").unlink()
+    again = RunFolder(tmp_path / "run", {"script": "a"}, fresh=False)
+    assert again.is_new
+    again.close()
 
 
 @pytest.mark.fault("others", 24)

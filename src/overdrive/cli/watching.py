@@ -120,4 +120,8 @@ def _say_at_once(text: str) -> None:
 
 
 def _by_name(rank: Rank) -> Callable[[str], None]:
-    return lambda text: rank.output.say(f"{rank.name}: {text}")
+    def say(text: str) -> None:
+        rank.output.keep()  # where its stacks are may be a part of that
+        rank.output.say(f"{rank.name}: {text}")
+
+    return say

@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from overdrive.core import scratch
 
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w")
@@ -47,7 +48,7 @@ class Building:
             raise CannotBuild("there is no C compiler on this machine")
         self._source = Path(__file__).parent / source
         try:
-            self._folder = tempfile.mkdtemp(prefix="overdrive-kernels-")
+            self._folder = scratch.made("overdrive-kernels-")
             self._compiler = name
             self._process = self._begin("-fopenmp")
         except OSError as error:
@@ -64,7 +65,7 @@ class Building:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, "TMPDIR": self._folder},  # a compiler that is ended may leave files there
+            env={**os.environ, "TMPDIR": str(self._folder)},  # a compiler that is ended may leave files there
         )
 
     @property
@@ -119,7 +120,7 @@ class Building:
     def forget(self) -> None:
         """End the compiler, where it still runs, and remove what it has made: what is loaded stays."""
         self._end(self._process)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        scratch.discard(self._folder)
 
 
 def _openmp_runtime() -> str | None:

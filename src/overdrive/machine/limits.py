@@ -17,7 +17,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,6 +25,7 @@ from typing import Any
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.ledger import default_path
+from overdrive.core.scratch import passing
 from overdrive.machine.inventory import fingerprint
 
 _VERSION = 1  # of what is kept; another one is measured again
@@ -207,8 +207,8 @@ def _kept(path: Path, mine: str) -> Limits | None:
 
 def _measure(mine: str, quick: bool) -> Limits:
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="overdrive-limits-") as scratch:
-        answer = Path(scratch) / "answer.json"
+    with passing("overdrive-limits-") as scratch:
+        answer = scratch / "answer.json"
         command = [
             sys.executable,
             "-m",
@@ -216,7 +216,7 @@ def _measure(mine: str, quick: bool) -> Limits:
             str(answer),
             *(["quick"] if quick else []),
         ]
-        environment = {**os.environ, "OVERDRIVE_LIMITS_FOLDER": _disk(Path(scratch))}
+        environment = {**os.environ, "OVERDRIVE_LIMITS_FOLDER": _disk(scratch)}
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MOST_SECONDS, env=environment

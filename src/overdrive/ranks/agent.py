@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from overdrive.core import scratch
 from overdrive.ranks.membership import LOGS, SEED, threads_of
-from overdrive.sandbox.isolation import discard_scratch
 
 _GRACE = 5  # seconds between the signal that ends a rank and SIGKILL
 _LOOKS_EVERY = 0.1  # seconds
@@ -53,8 +51,9 @@ def start_ranks(
 
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
-    logs = tempfile.mkdtemp(prefix="overdrive-ranks-")
-    os.environ.update(_environment(ranks, logs, seed or secrets.token_hex(16)))
+    scratch.sweep()
+    logs = scratch.made("overdrive-ranks-")
+    os.environ.update(_environment(ranks, str(logs), seed or secrets.token_hex(16)))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -71,30 +70,32 @@ def start_ranks(
     try:
         launch_agent(config, sys.executable, [*flags, "-m", *words])
     except ChildFailedError as error:
-        _discard_scratch(Path(logs))
-        return _failed(error.failures, Path(logs))
+        _discard_scratch(logs)
+        return _failed(error.failures, logs)
     except SignalException as error:
-        _discard_scratch(Path(logs))
-        _discard_logs(Path(logs))
+        _discard_scratch(logs)
+        _discard_logs(logs)
         return GroupEnd(128 + error.sigval, stopped_by=error.sigval)
     except BaseException:  # the ranks cannot even meet, say
-        discard_scratch(Path(logs))
+        scratch.discard(logs)
         raise
-    _discard_scratch(Path(logs))
-    _discard_logs(Path(logs))
+    _discard_scratch(logs)
+    _discard_logs(logs)
     return GroupEnd(0)
 
 
 def _discard_logs(logs: Path) -> None:
     """But for the stacks of a rank that stood for a while: their place was told."""
-    if not any(each.stat().st_size for each in logs.glob("*.stacks.log")):
-        shutil.rmtree(logs, ignore_errors=True)
+    if any(each.stat().st_size for each in logs.glob("*.stacks.log")):
+        scratch.keep(logs)
+    else:
+        scratch.discard(logs)
 
 
 def _discard_scratch(logs: Path) -> None:
     for each in [*logs.glob("scratch*"), logs / "agent"]:
         if each.exists():
-            discard_scratch(each)
+            scratch.discard(each)
 
 
 def _environment(ranks: int, logs: str, seed: str) -> dict[str, str]:
@@ -111,6 +112,7 @@ def _failed(failures: Any, logs: Path) -> GroupEnd:
     code = int(causes[rank].exitcode)
     lost = min((each for each in causes if causes[each].exitcode < 0), default=None)
     if rank and any(each.stat().st_size for each in logs.glob("rank*.log")):
+        scratch.keep(logs)
         print(f"overdrive: what ranks above 0 printed is in {logs}", file=sys.stderr)
     else:
         _discard_logs(logs)

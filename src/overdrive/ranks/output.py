@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from pathlib import Path
 
+from overdrive.core import scratch
 from overdrive.core.streams import flush
 from overdrive.ranks.membership import LOGS, Membership
-from overdrive.sandbox.isolation import discard_scratch
 
 
 class RankOutput:
@@ -27,12 +26,16 @@ class RankOutput:
         self.told = False
         self.scratch: Path | None = None
         if membership.rank and apart:
-            folder = os.environ.get(LOGS) or tempfile.mkdtemp(prefix="overdrive-ranks-")
-            self.scratch = Path(folder) / f"scratch{membership.rank}"
+            if LOGS in os.environ:
+                folder = Path(os.environ[LOGS])
+                scratch.hold(folder)
+            else:
+                folder = scratch.made("overdrive-ranks-")
+            self.scratch = folder / f"scratch{membership.rank}"
             self.scratch.mkdir(mode=0o700)
             if LOGS not in os.environ:  # else who started us sees to it
                 atexit.register(self._discard)
-            self.log = Path(folder) / f"rank{membership.rank}.log"
+            self.log = folder / f"rank{membership.rank}.log"
             handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             flush()
             os.dup2(handle, 1)
@@ -45,7 +48,17 @@ class RankOutput:
         if self.scratch is None or os.getpid() != self._process:  # a fork of the program's that comes to its own end
             return
         stacks = any(each.stat().st_size for each in self.scratch.parent.glob("*.stacks.log"))
-        discard_scratch(self.scratch if self.told or stacks else self.scratch.parent)
+        if self.told or stacks:
+            self.keep()
+            scratch.discard(self.scratch)
+        else:
+            scratch.discard(self.scratch.parent)
+
+    def keep(self) -> None:
+        """People are told of its place: it stays."""
+        self.told = True
+        if self.log is not None:
+            scratch.keep(self.log.parent)
 
     def tell(self, text: str) -> None:
         """On the real standard error, whatever the rank."""

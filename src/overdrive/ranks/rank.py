@@ -234,7 +234,7 @@ class Rank:
 
     def _tell(self, failure: BaseException | None) -> None:
         step = self.group.monitor.step + 1
-        self.output.told = True
+        self.output.keep()
         self.output.say(f"{self.name} failed in step {step}; what it printed is in {self.output.log}")
         if failure is not None and not isinstance(failure, SystemExit):
             self._clean(failure)

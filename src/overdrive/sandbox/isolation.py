@@ -9,9 +9,7 @@ are two, in `docs/decisions/001-trial-writes.md`.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from overdrive.sandbox.mounts import OverlayUnavailable
 from overdrive.sandbox.overlay import enter_overlay
 from overdrive.sandbox.redirect import enter_redirect, redirect_torch
 
-__all__ = ["Isolation", "discard_scratch", "isolate", "redirect_torch"]
+__all__ = ["Isolation", "isolate", "redirect_torch"]
 
 FORCE = "OVERDRIVE_ISOLATION"
 
@@ -45,7 +43,7 @@ def isolate(scratch: Path, keep: Sequence[Path], for_good: bool = True) -> Isola
     Call it while the process has one thread, before the script and torch are imported.
 
     Args:
-        scratch: an existing private folder; take it away afterwards with `discard_scratch`.
+        scratch: an existing private folder; take it away afterwards with `core.scratch.discard`.
             Best on a disk, and not in the folder tree that holds the project: then what the
             trial writes need not fit into memory.
         keep: existing folders that stay really writable, such as our own caches. A path that
@@ -72,17 +70,3 @@ def isolate(scratch: Path, keep: Sequence[Path], for_good: bool = True) -> Isola
                 raise
             why = str(refusal)
     return Isolation("redirect", enter_redirect(scratch, kept, why))
-
-
-def discard_scratch(scratch: Path) -> None:
-    """Remove a trial's scratch folder, whatever the trial left there; for the parent process.
-
-    Overlayfs and scripts leave folders without permissions, at which a plain `rmtree` stops.
-    """
-    for folder, names, _files in os.walk(scratch):
-        for name in names:
-            path = os.path.join(folder, name)
-            if not os.path.islink(path):
-                with suppress(OSError):  # gone meanwhile: a process that was killed may be slow to die
-                    os.chmod(path, 0o700)
-    shutil.rmtree(scratch, ignore_errors=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 OBSERVER = "observer"  # how the owners of subscribers that only watch are called, or how their names begin
+_MOST_LETTERS = 200  # of an error's message
 
 
 class Hub(Protocol):
@@ -234,7 +235,13 @@ class Answer(Point):
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as a reason in one line: its type and the first line of its message."""
+    """An error as a reason in one line: its type and the first line of its message, of a long one the first sentences.
+
+    PyTorch's dispatcher, say, tells in one line of a thousand letters what an operator is there for.
+    """
     first = str(error).strip().split("\n", 1)[0]
+    if len(first) > _MOST_LETTERS:
+        whole, end, _ = first[:_MOST_LETTERS].rpartition(". ")
+        first = whole if end else f"{first[: _MOST_LETTERS - 1]}…"
     name = type(error).__name__
     return first if name in ("CannotInstall", "NotHere") else f"{name}: {first}" if first else name

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from overdrive.core.facts import Facts
 from overdrive.core.hyperparameters import (
+    CONSTANT,
     DEPTH,
     FIRST_DIMENSION,
     HEADS,
+    IMPORTED,
     INPUT,
     KERNEL,
     LITERAL,
@@ -76,6 +78,7 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
     places += _words(program, places)
     deciders = _equal(places)
     moved, tried = _found_out(pool, program, deciders)
+    idle = {place.key for place, _ in deciders if tried and place.kind in (CONSTANT, IMPORTED)} - moved.keys()
     known = {place.key for place in places}
     words = [replace(place, kind=OPTION) for place in seen if place.kind == WORD]
     words = [word for word in words if word.key not in known]
@@ -87,7 +90,7 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
         by_guess = _found_out(pool, program, guesses, by_value=False)[0]
         first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}
         moved |= first or by_guess  # a batch comes second only where nothing else makes the first
-    return ParameterList(tuple(parameters_of(places, moved, tried)), facts, report.tree)
+    return ParameterList(tuple(parameters_of(places, moved, tried, idle)), facts, report.tree)
 
 
 def _found_out(

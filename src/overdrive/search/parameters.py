@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from overdrive.core.hyperparameters import (
@@ -110,7 +110,10 @@ def find(parameters: Sequence[Parameter], name: str) -> Parameter:
 
 
 def parameters_of(
-    places: Sequence[ValuePlace], moved: Mapping[str, Sequence[ValuePlace]], tried: bool
+    places: Sequence[ValuePlace],
+    moved: Mapping[str, Sequence[ValuePlace]],
+    tried: bool,
+    idle: Collection[str] = (),
 ) -> list[Parameter]:
     """All parameters, the usual ones first.
 
@@ -118,6 +121,7 @@ def parameters_of(
         places: as the program has them.
         moved: by an option's or a constant's key, the seams that follow it.
         tried: whether that was seen in a trial.
+        idle: keys of constants with a seam's value and a name to match, which were seen not to decide it.
     """
     following = {place.key for seams in moved.values() for place in seams}
     found: list[Parameter] = []
@@ -128,7 +132,8 @@ def parameters_of(
             continue
         if place.kind in WRITTEN:
             moves = tuple(moved.get(place.key, ()))
-            name = at_seam(moves[0]) if moves else means(place.name) or spelled(place.name)
+            usual = "" if place.key in idle else means(place.name)
+            name = at_seam(moves[0]) if moves else usual or spelled(place.name)
             found.append(Parameter(name, (place,), moves, tried or place.kind == LITERAL))
         elif place.kind != INPUT and place.key not in following:
             found.append(Parameter(at_seam(place), (place,)))

@@ -73,8 +73,15 @@ class Files:
         """Whether what is written there belongs to the run: no device, no cache, nothing that passes."""
         if f"{path}/".startswith(self._not_of_run) or "/__pycache__" in path:
             return False
+        return not self._passes(path)
+
+    def _passes(self, path: str) -> bool:
         head, _, rest = path.rpartition(self._temporary + "/")
-        return not (head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
+        return bool(head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
+
+    def made(self, path: str) -> bool:
+        """Whether the run has written that file, or it is one of those in the temporary folder that pass."""
+        return path in self.before or self._passes(path)
 
     def note(self, path: Any) -> None:
         """The program is about to change what is there."""

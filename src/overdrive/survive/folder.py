@@ -8,7 +8,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ FORMAT = 1
 FROM_START, FETCHES = "from the start", "fetches are made"
 COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (time.monotonic())
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
+_PROCESS = "process"
+_PATIENCE = 30.0  # seconds for what a killed run had started: a loader's workers look every five
 
 
 class Unusable(Exception):
@@ -49,7 +52,7 @@ class RunFolder:
         """
         self.path = path
         self.notes: dict[str, Any]
-        if path.exists() and not (path / _MANIFEST).exists() and any(path.iterdir()):
+        if path.exists() and not (path / _MANIFEST).exists() and _others_in(path):
             raise Unusable(
                 f"{path} is there already, and is no folder of a run: name another one with --survive=FOLDER"
             )
@@ -111,7 +114,8 @@ class RunFolder:
         return self.path / "journal"
 
     def close(self) -> None:
-        os.close(self._handle)
+        for handle in self._handles:
+            os.close(handle)
 
     def note(self, **notes: Any) -> None:
         self.notes.update(notes)
@@ -121,24 +125,30 @@ class RunFolder:
     def _check_whose(path: Path) -> None:
         """What is in it becomes the user's files and output: nobody else may have put it there."""
         found = path.stat()
-        if found.st_uid == os.getuid() and not any(path.iterdir()):
+        if found.st_uid == os.getuid() and not _others_in(path):
             path.chmod(0o700)  # made by hand
         elif found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise Unusable(f"{path} belongs to another user, or others may write to it: name another folder")
 
     def _lock(self) -> None:
-        handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        os.set_inheritable(handle, False)
+        """One is the process's own, the other is held by its forks, too: a killed run's may write for a while."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._handles = [os.open(self.path / name, flags, 0o600) for name in (_PROCESS, _LOCK)]
+        own, all_forks = self._handles
+        until = time.monotonic() + _PATIENCE
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise Unusable(f"{self.path} is in use by another process: this run is under way already") from None
-        self._handle = handle
+            with _in_use(f"{self.path} is in use by another process: this run is under way already"):
+                fcntl.lockf(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with _in_use(f"{self.path} is still in use by processes that an earlier run has started: end them first"):
+                while not _locked(all_forks, last=time.monotonic() >= until):
+                    time.sleep(0.05)
+        except BaseException:
+            self.close()
+            raise
 
     def _empty(self) -> None:
         for entry in self.path.iterdir():
-            if entry.name == _LOCK:
+            if entry.name in (_LOCK, _PROCESS):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -162,6 +172,33 @@ class RunFolder:
             then = self.manifest.get(name)
             if then != value and name != RANKS:
                 raise Unusable(f"{_other(name, then, value)}: --fresh begins the run anew")
+
+
+def _others_in(path: Path) -> bool:
+    """Whether more lies there than our locks: all that a run leaves which is killed at once."""
+    return any(each.name not in (_LOCK, _PROCESS) for each in path.iterdir())
+
+
+@contextlib.contextmanager
+def _in_use(sentence: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise Unusable(sentence) from None
+
+
+def _locked(handle: int, last: bool) -> bool:
+    """
+    Raises:
+        OSError: others hold it, and this was the `last` try.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if last:
+            raise
+        return False
+    return True
 
 
 def _other(name: str, then: Any, now: Any) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,16 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def modules_of_program() -> dict[str, str]:
-    """The files of its own that it has imported so far, with the sha256 of each."""
+def modules_of_program(made: Callable[[str], bool]) -> dict[str, str]:
+    """The files of its own that it has imported so far, with the sha256 of each.
+
+    Args:
+        made: whether such a file is no part of the program, since the run has written it. PyTorch Geometric, say,
+            writes and imports one for each layer, in the temporary folder: it may be gone when the run goes on.
+    """
     files = [getattr(each, "__file__", None) for name, each in list(sys.modules.items()) if name != "__main__"]
-    return {file: _digest(Path(file)) for file in files if file and os.path.isabs(file) and not is_library_file(file)}
+    own = (file for file in files if file and os.path.isabs(file) and not is_library_file(file) and not made(file))
+    return {file: _digest(Path(file)) for file in own}
 
 
 def changed_module(modules: dict[str, str]) -> str:

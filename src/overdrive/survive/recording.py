@@ -153,7 +153,7 @@ class Recording:
                 "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
-            if self._run.folder.notes.get("modules") != (modules := modules_of_program()):
+            if self._run.folder.notes.get("modules") != (modules := modules_of_program(self._run.files.made)):
                 self._run.folder.note(modules=modules)
             self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from overdrive.core import scratch
 from overdrive.core.facts import Facts
-from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.local import LocalLauncher
@@ -37,7 +36,8 @@ class TrialPool:
         also_in(also)
         self.launcher: Launcher = launcher or LocalLauncher()
         self._warm: WarmLauncher | None = None
-        self.scratch = Path(tempfile.mkdtemp(prefix="overdrive-"))
+        scratch.sweep()
+        self.scratch = scratch.made("overdrive-")
         self.compiled.mkdir()
         self.recordings.mkdir()
         self.reaper = Reaper()
@@ -60,7 +60,7 @@ class TrialPool:
         if self._warm is not None:
             self._warm.close()
         self.reaper.close()
-        discard_scratch(self.scratch)
+        scratch.discard(self.scratch)
 
     def untimed_launcher(self, facts: Facts) -> Launcher:
         """What starts trials of this program that nobody times.

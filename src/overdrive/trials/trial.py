@@ -15,14 +15,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from overdrive.core import messages
+from overdrive.core import messages, scratch
 from overdrive.core.facts import Facts
 from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed, Recorded
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.contention import LoadWatch
-from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.ranks import RanksLauncher
@@ -123,7 +122,7 @@ class Trial:
         for pid in self.group.pids:
             self.pool.reaper.forget(pid)
         self._log.close()
-        discard_scratch(self._folder)
+        scratch.discard(self._folder)
 
     def output_tail(self, size: int = 2000) -> str:
         self._log.flush()

@@ -102,9 +102,16 @@ class HyperparameterWatch:
 
         loader, given = making
         made, place = values.of_loader(given, values.line_of_program(), self._wanted.values)
-        if place:
+        if place := place or self._of_same_batches(made.get("batch_sampler")):
             self._loaders[loader] = place
         return loader, made
+
+    def _of_same_batches(self, sampler: Any) -> ValuePlace | None:
+        """That of the loader whose batches these are: Accelerate makes one of its own of the program's."""
+        if sampler is None:
+            return None
+        same = (place for each, place in self._loaders.items() if getattr(each, "batch_sampler", None) is sampler)
+        return next(same, None)
 
     def _opens(self, loader: Any, call: Callable[[], Any]) -> Any:
         iterator = call()

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from overdrive.seams.torch.internals import packet_of, schema_of, storage_id
+from overdrive.seams.torch.layouts import bytes_of
 from overdrive.worker.live_memory import LiveMemory
 
 # Written without being read: the tensor in their first place is counted once.
@@ -81,7 +82,7 @@ def bytes_moved(function: Any, args: Sequence[Any], given: list[torch.Tensor], r
     schema = schema_of(function)
     name = schema.name.removeprefix("aten::")
     mine = {storage_id(each) for each in given}
-    new = sum(each.nbytes for each in results if storage_id(each) not in mine)
+    new = sum(bytes_of(each) for each in results if storage_id(each) not in mine)
     written = [
         leaf
         for argument, value in zip(schema.arguments, args, strict=False)
@@ -90,15 +91,15 @@ def bytes_moved(function: Any, args: Sequence[Any], given: list[torch.Tensor], r
         if isinstance(leaf, torch.Tensor)
     ]
     if not new and not written:
-        return 0 if any(storage_id(each) in mine for each in results) else sum(each.nbytes for each in given)
+        return 0 if any(storage_id(each) in mine for each in results) else sum(bytes_of(each) for each in given)
     if name.startswith(("empty", "new_empty")):
         return 0
-    read = sum(each.nbytes for each in given)
+    read = sum(bytes_of(each) for each in given)
     if name in _GATHERS and given:
-        read += min(0, new - given[0].nbytes)
+        read += min(0, new - bytes_of(given[0]))
     if name in _WRITE_ONLY and given:
-        read -= given[0].nbytes
-    return read + new + sum(each.nbytes for each in written)
+        read -= bytes_of(given[0])
+    return read + new + sum(bytes_of(each) for each in written)
 
 
 def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int | None:

@@ -98,7 +98,9 @@ def batch_bytes(fetching: Fetching) -> int:
 def bytes_in(batch: Any) -> int:
     """Bytes of all tensors of a batch that lie in the main memory."""
     if hasattr(batch, "untyped_storage"):
-        return int(batch.nbytes) if batch.device.type == "cpu" else 0
+        from overdrive.seams.torch.layouts import bytes_of
+
+        return bytes_of(batch) if batch.device.type == "cpu" else 0
     if isinstance(batch, dict) or hasattr(batch, "values"):
         batch = list(batch.values())
     return sum(map(bytes_in, batch)) if isinstance(batch, (list, tuple)) else 0

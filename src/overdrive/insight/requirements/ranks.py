@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from overdrive.core.json_data import from_json
 from overdrive.core.link import Link
@@ -18,6 +16,7 @@ from overdrive.core.program import Program
 from overdrive.core.rank_notes import STEP, Note
 from overdrive.core.records import TrialOver
 from overdrive.core.requirements_result import RankLayout
+from overdrive.core.scratch import passing
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.requirements.needs import Needs
@@ -191,14 +190,14 @@ def _noted(
     steps: tuple[int, int] = _STEPS,
 ) -> tuple[Mapping[int, list[Note]], tuple[str, ...]]:
     """By rank, its notes from the start; and what rank 0 told."""
-    with tempfile.TemporaryDirectory(prefix="overdrive-ranks-") as folder:
+    with passing("overdrive-ranks-") as folder:
         spec = TrialSpec(
             program,
             (technique,),
             losses=False,  # ranks would tell each other those that are read for us
             observers=(_NOTES,),
-            environment={IMAGINED: folder},
-            folder=folder,
+            environment={IMAGINED: str(folder)},
+            folder=str(folder),
         )
         trial = Trial(pool, spec, RanksLauncher(ranks, pool.launcher, started))
         try:
@@ -216,7 +215,7 @@ def _noted(
             trial.stop()
         if left_out:
             raise CannotForetell(next(iter(left_out.values())))
-        files = {rank: (Path(folder) / f"rank{rank}.json").read_text() for rank in started}
+        files = {rank: (folder / f"rank{rank}.json").read_text() for rank in started}
     notes = {rank: from_json(list[Note], json.loads(text)) for rank, text in files.items()}
     return notes, tuple(line.removeprefix("overdrive: ") for line in said)
 

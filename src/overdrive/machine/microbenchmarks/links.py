@@ -6,11 +6,10 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import torch
 
+from overdrive.core.scratch import passing
 from overdrive.machine.microbenchmarks.best import Measurements, NotMeasured
 
 _PATIENCE = 40.0  # seconds; NCCL takes ten to start on eight GPUs
@@ -27,7 +26,7 @@ def measure_all_reduce(answer: Measurements, backend: str) -> None:
             raise NotMeasured(f"it takes two GPUs, and there {'is one' if ranks else 'are none'}")
         if not torch.distributed.is_nccl_available():
             raise NotMeasured("this PyTorch was built without NCCL")
-    with tempfile.TemporaryDirectory(prefix="overdrive-ranks-") as folder:
+    with passing("overdrive-ranks-") as folder:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's own name need not lead back to it
         share = str(answer.share)
@@ -40,7 +39,7 @@ def measure_all_reduce(answer: Measurements, backend: str) -> None:
                     backend,
                     str(rank),
                     str(ranks),
-                    folder,
+                    str(folder),
                     share,
                 ],
                 stdin=subprocess.DEVNULL,
@@ -60,7 +59,7 @@ def measure_all_reduce(answer: Measurements, backend: str) -> None:
                     process.kill()
                     process.wait()
         try:
-            result = json.loads((Path(folder) / "answer.json").read_text())
+            result = json.loads((folder / "answer.json").read_text())
         except (OSError, ValueError):
             lines = [line for error in errors for line in error.decode(errors="replace").strip().splitlines()[-1:]]
             raise NotMeasured(lines[0][:160] if lines else "the ranks ended without an answer") from None

@@ -7,11 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from overdrive.core.scratch import passing
 
 _MOST_SECONDS = 400.0
 
@@ -44,10 +44,10 @@ def measure_as(rank: Mapping[str, str], quick: bool) -> dict[str, Any] | None:
 
 
 def _measure(ranks: Sequence[Mapping[str, str]], quick: bool) -> dict[str, Any] | None:
-    with tempfile.TemporaryDirectory(prefix="overdrive-pool-") as folder:
-        answer = Path(folder) / "answer.json"
+    with passing("overdrive-pool-") as folder:
+        answer = folder / "answer.json"
         words = [sys.executable, "-m", "overdrive.machine.pool", str(answer), *(["quick"] if quick else [])]
-        errors = [Path(folder) / f"errors{number}" for number in range(len(ranks))]
+        errors = [folder / f"errors{number}" for number in range(len(ranks))]
         started = []
         for place, each in zip(errors, ranks, strict=True):
             with open(place, "wb") as file:

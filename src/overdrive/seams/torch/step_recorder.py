@@ -15,6 +15,7 @@ from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.fingerprints import fingerprint
+from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8
@@ -172,8 +173,10 @@ def update(digest: Any, value: Any) -> None:
     """Add a tensor's bytes in logical order, whatever its memory format, or a plain value's text. Of a tensor on a GPU
     its fingerprint."""
     if isinstance(value, torch.Tensor):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        if value.device.type == "cuda":
+        digest.update(kind_of(value).encode())
+        if not is_plain(value):
+            update(digest, strided_parts(value))
+        elif value.device.type == "cuda":
             digest.update(fingerprint(value))
         else:
             digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.engines.signature import Signature, signature, takes
+from overdrive.seams.torch.layouts import bytes_of
 
 _OF_A_SHAPE = 12  # calls that are kept
 _MOST_SHAPES = 8
@@ -25,7 +26,7 @@ class Call:
 
     @property
     def size(self) -> int:
-        return sum(each.nbytes for each in self.leaves if hasattr(each, "nbytes"))
+        return sum(bytes_of(each) for each in self.leaves if isinstance(each, torch.Tensor))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.control import compute_carefully
+from overdrive.seams.torch.layouts import bytes_of
 from overdrive.worker import answer_replay
 from overdrive.worker.answer_replay import few_places
 from overdrive.worker.replay import Replay
@@ -42,7 +43,7 @@ class AnswerSteps(answer_replay.AnswerSteps):
         return isinstance(thing, torch.Tensor)
 
     def bytes_of(self, tensor: torch.Tensor) -> int:
-        return tensor.nbytes
+        return bytes_of(tensor)
 
     def sketch(self, tensor: torch.Tensor) -> list[float]:
         return sketch(tensor)

@@ -201,10 +201,14 @@ def checksum(thing: Any, crc: int = 0) -> int:
     if hasattr(thing, "detach"):
         import torch
 
+        from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
+
+        crc = zlib.crc32(kind_of(thing).encode(), crc)
+        if not is_plain(thing):
+            return checksum(strided_parts(thing), crc)
         flat = thing.detach().contiguous().reshape(-1)
         most = _MOST_BYTES_HASHED // max(1, flat.element_size())
         some = flat[:: spacing(len(flat), most)] if len(flat) > most else flat
-        crc = zlib.crc32(f"{thing.dtype}{tuple(thing.shape)}".encode(), crc)
         return zlib.crc32(some.cpu().contiguous().view(torch.uint8).numpy(), crc)
     if isinstance(thing, dict):
         thing = list(thing.values())

@@ -24,6 +24,7 @@ from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches, late_compiler
+from overdrive.seams.torch.layouts import bytes_of
 from overdrive.worker.digests import spacing
 from overdrive.worker.torch.state import Subject
 
@@ -139,7 +140,7 @@ class ProductsWatch:
             self._model = weakref.ref(module)
         if len(self._held) >= _MOST_HELD or self._model() is not module:
             return
-        size = sum(each.nbytes for each in tree_leaves([args, kwargs]) if isinstance(each, torch.Tensor))
+        size = sum(bytes_of(each) for each in tree_leaves([args, kwargs]) if isinstance(each, torch.Tensor))
         if self._held_bytes + size <= _MOST_HELD_BYTES:
             self._held_bytes += size
             with contextlib.suppress(*_UNREADABLE):

@@ -1,0 +1,42 @@
+"""What tensors of other layouts than strided are made of: a sparse matrix has neither bytes nor an order of its own."""
+
+from __future__ import annotations
+
+import torch
+
+_BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensor itself where it is strided, else the strided ones that hold its indices and values as they lie."""
+    if is_plain(tensor):
+        return [tensor]
+    layout, plain = tensor.layout, tensor.detach()
+    if layout is torch.sparse_coo:  # `indices()` asks that it be coalesced
+        return [plain._indices(), plain._values()]
+    if layout in _BY_ROWS:
+        return [plain.crow_indices(), plain.col_indices(), plain.values()]
+    if layout in _BY_COLUMNS:
+        return [plain.ccol_indices(), plain.row_indices(), plain.values()]
+    if layout is torch.jagged:
+        return [plain.values(), plain.offsets()]  # type: ignore[attr-defined]
+    return list(plain.unbind()) if tensor.is_nested else [plain.to_dense()]
+
+
+def kind_of(tensor: torch.Tensor) -> str:
+    """Its type, layout and shape as a text: that of nested ones is in their parts."""
+    if is_plain(tensor):
+        return f"{tensor.dtype}{tuple(tensor.shape)}"
+    return f"{tensor.dtype}{tensor.layout}{'' if tensor.is_nested else tuple(tensor.shape)}"
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Of its elements, and of the indices that a sparse one needs."""
+    if is_plain(tensor):
+        return int(tensor.nbytes)
+    return sum(int(each.nbytes) for each in strided_parts(tensor))
