@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -20,6 +22,7 @@ from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials import interleaved
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
 from overdrive.trials.duel import Duel, Pace, ProcessPair, Rules, full_processes, of_full_processes
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, confirmation
 from overdrive.tuner.reasons import no_faster
@@ -70,6 +73,26 @@ def test_what_a_neighbour_disturbed_does_not_count_and_beyond_half_all_count_for
         judge(duel, CANDIDATE)
         assert duel.verdict.value == expected and duel.interval is not None
         assert len(duel.kept()) == (quiet if quiet >= 20 else 40)
+
+
+def test_what_a_first_pair_is_looked_into_is_not_what_another_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of public graph attention a confirmation was reckoned to take 115 s by its control, and took 60."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def pair(of: ProcessPair) -> Pace:
+        now[0] += 8.0
+        if of.number == 0:
+            with of.duel.looking():
+                now[0] += 30.0
+        of.duel.pairs += [Pair(of.number, 3, 0.3, 0.2, True) for _ in range(20)]
+        now[0] += 10.0
+        return Pace(3, 0.06, 0.1)
+
+    monkeypatch.setattr("overdrive.trials.interleaved.run_pair", pair)
+    spec, pool = TrialSpec(Program("script.py")), SimpleNamespace()
+    duel = run_duel(cast(TrialPool, pool), spec, spec, confirmation(3), deadline=1000.0)
+    assert duel.looked == 30.0 and duel.beside == pytest.approx([8.0, 8.0, 8.0])
 
 
 def test_what_lost_before_is_confirmed_only_where_chance_is_smaller_still() -> None:

@@ -66,7 +66,7 @@ def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> No
 
 
 def test_what_is_proved_after_its_duel_needs_time_for_both() -> None:
-    first_look = 2.0 + 3 * 4.0 + 6 * 4.0  # start, warm-up, and as many pairs of steps as make a process
+    first_look = 2.0 + 3 * 4.0 + 6 * 4.0 + 2 * 4.0  # start, warm-up, pairs of steps that make a process, a look into it
     for left, enough in ((first_look + 1.0, True), (first_look - 1.0, False)):
         made = with_slow_steps(schedule(100.0, adopted=1))
         made.contributions_known = True
@@ -83,7 +83,7 @@ def test_a_confirmation_of_slow_steps_has_time_for_warming_them_up() -> None:
 
 def test_a_run_duel_of_slow_steps_in_the_whole_plan_has_time_for_its_blocks() -> None:
     made = with_slow_steps(schedule(100.0, adopted=1))
-    needed = 2 * (2.0 + 3 * 4.0 + 6 * 4.0)
+    needed = 2 * (2.0 + 3 * 4.0 + 6 * 4.0) + 2 * 4.0
     for left, enough in ((needed + 1.0, True), (needed - 1.0, False)):
         made.deadline += NOW + left - made.proof_begins()
         assert made.time_to_run_duel_again() is enough

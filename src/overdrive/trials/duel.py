@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
@@ -116,7 +118,17 @@ class Duel:
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
     published: bool = False  # by the rules of a confirmation
-    beside: list[float] = field(default_factory=list)  # seconds of each pair of processes that were none of its blocks
+    beside: list[float] = field(default_factory=list)  # seconds of each pair of processes: of no block, and no look
+    looked: float = 0.0  # seconds in which its first pair was looked into: what it does, what an item of its data costs
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Its processes are looked into meanwhile."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.looked += time.monotonic() - began
 
     def kept(self) -> list[Pair]:
         """The pairs that what is said of speed comes from: see `evidence.neighbours`."""

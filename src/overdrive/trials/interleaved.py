@@ -132,20 +132,26 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool, unti
     warmed = warm_up((old, new), first=1, blamed=lambda trial: blame(duel, new=trial is new), until=until)
     steps, slowest = warmed.steps, max(warmed.paces)
     if process == 0:
-        looked_into = profile_steps(slowest)
-        for trial in (old, new):
-            with blame(duel, new=trial is new):
-                trial.run(looked_into, profile=True)
-        with blame(duel, new=False):
-            duel.old_facts = old.facts(costs)
-        steps += looked_into
-        if costs:
-            again = steps_after_costs(slowest)
-            for trial in (old, new):
-                with blame(duel, new=trial is new):
-                    trial.run(again)
-            steps += again
+        with duel.looking():
+            steps += _look_into(duel, old, new, slowest, costs)
     return Pace(steps + 1, min(warmed.paces), slowest)
+
+
+def _look_into(duel: Duel, old: Trial, new: Trial, step_seconds: float, costs: bool) -> int:
+    """Have the program's facts noted; the steps that both make for that."""
+    steps = profile_steps(step_seconds)
+    for trial in (old, new):
+        with blame(duel, new=trial is new):
+            trial.run(steps, profile=True)
+    with blame(duel, new=False):
+        duel.old_facts = old.facts(costs)
+    if not costs:
+        return steps
+    again = steps_after_costs(step_seconds)
+    for trial in (old, new):
+        with blame(duel, new=trial is new):
+            trial.run(again)
+    return steps + again
 
 
 def _align(duel: Duel, old: Trial, new: Trial) -> None:
@@ -168,7 +174,8 @@ def _keep_traces(pair: ProcessPair, old: Trial, new: Trial) -> None:
     with blame(duel, new=True):
         duel.new_trace = new.trace()
         if pair.number == 0:
-            duel.new_facts = new.facts(pair.rules.patient and bool(duel.new.techniques))
+            with duel.looking():
+                duel.new_facts = new.facts(pair.rules.patient and bool(duel.new.techniques))
     with blame(duel, new=False):
         duel.old_trace = old.trace()
 

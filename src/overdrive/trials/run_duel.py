@@ -61,9 +61,10 @@ def run_duel(
     size: int | None = None  # steps in a block, where the program's length dictates it
     process, most = 0, rules.most_processes
     while process < most:
-        began, before = time.monotonic(), len(duel.pairs)
+        began, before, looked = time.monotonic(), len(duel.pairs), duel.looked
         pace = run_pair(ProcessPair(pool, duel, process, rules, deadline, size, on_pair))
-        duel.beside.append(time.monotonic() - began - _in_blocks(duel.pairs[before:]))
+        took = time.monotonic() - began - (duel.looked - looked)
+        duel.beside.append(took - _in_blocks(duel.pairs[before:]))
         process += 1
         if duel.exit_reason or duel.old_exit_reason:
             if pace is None or pace.total_steps is None:

@@ -76,10 +76,11 @@ def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]
         _warm_up(trial, stretch, until)
         facts: Facts | None = None
         if pair.number == 0:
-            trial.run(stretch.profile_steps, profile=True)
-            # What finding out the costs leaves behind slows the steps that follow.
-            facts = trial.facts(costs=patient)
-            trial.run(WARM_UP_STEPS)
+            with duel.looking():
+                trial.run(stretch.profile_steps, profile=True)
+                # What finding out the costs leaves behind slows the steps that follow.
+                facts = trial.facts(costs=patient)
+                trial.run(WARM_UP_STEPS)
         made = [trial.run(stretch.size) for _ in range(FEWEST_PAIRS)]
         if pair.keeps_losses and is_old:
             duel.old_trace, duel.old_facts = trial.trace(), facts or duel.old_facts

@@ -35,15 +35,13 @@ class Durations:
         slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
         gain = max(1.0, self._found.gain())
         pair = pair_seconds(slow, gain)
-        blocks = rules.looks_at(pair)[-1] * pair
-        return rules.processes * (self._beside_blocks(slow + slow / gain) + blocks)
+        both, blocks = slow + slow / gain, rules.looks_at(pair)[-1] * pair
+        looked = profile_steps(slow) + (steps_after_costs(slow) if rules.patient else 0)  # by the first pair
+        return rules.processes * (self._beside_blocks(both) + blocks) + looked * both
 
     def of_confirmation(self, pairs: int) -> float:
         """By so many pairs of processes."""
-        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
-        both = slow + slow / max(1.0, self._found.gain())
-        once = (profile_steps(slow) + steps_after_costs(slow)) * both  # what the first of them looks into besides
-        return self.of_duel(confirmation(pairs)) + once
+        return self.of_duel(confirmation(pairs))
 
     def of_proof(self, level: Contract, promise: float) -> float:
         """What the proof of a first candidate of this level takes; one that is exact is proved in its duel."""

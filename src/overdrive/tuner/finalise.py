@@ -131,7 +131,9 @@ class Finaliser:
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
-        duel = found.confirms_itself() or self._in_fresh_processes()
+        duel = found.confirms_itself()
+        if duel is None or self._schedule.time_to_confirm_afresh():
+            duel = self._in_fresh_processes()
         found.confirm(duel)
         found.note(*disturbed(duel))
         self._weigh(duel)

@@ -104,8 +104,10 @@ def _estimate(each: Rejected) -> float:
 
 
 def _longer(found: Findings) -> int:
-    """Minutes of a budget with twice the time."""
-    wanted = 2 * found.budget / 60
+    """Minutes of a budget with twice the time, or as much as what was seen to gain lacked at least."""
+    gaining = (each for each in found.rejected if each.kind == "time" and each.speedup and each.speedup.low > 1)
+    lacks = max((each.lacks for each in gaining), default=0.0)
+    wanted = max(2 * found.budget, found.budget + lacks) / 60
     return next((each for each in _BUDGETS if each >= wanted), _BUDGETS[-1])
 
 

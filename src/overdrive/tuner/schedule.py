@@ -75,6 +75,14 @@ class Schedule:
         """Whether there is time for the first steps of a pair of processes at least."""
         return time.monotonic() + self.durations.of_start() < self.deadline
 
+    def time_to_confirm_afresh(self) -> bool:
+        """Whether what is confirmed by its own duel has time for a confirmation after all: duels may take less than
+        was reckoned, as long as none was seen.
+
+        Of public graph attention, 0.4 s a step, the duel told 1.66x [1.01, 2.44], and 134 s of five minutes were left.
+        """
+        return time.monotonic() + self.durations.of_confirmation(evidence.FEWEST) < self.deadline
+
     def confirmation_rules(self) -> Rules:
         """As many pairs of processes as the noise seen so far asks for and there is time for."""
         return confirmation(self._confirmation_pairs(self.deadline - time.monotonic()))

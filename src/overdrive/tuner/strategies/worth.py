@@ -136,15 +136,21 @@ class Worth:
 
     def lacks(self, candidate: Candidate) -> str:
         """Why it is not tried."""
-        start, contract = candidate.usual_start, candidate.contract
         if why := self.is_in_vain(candidate):
             return why
         if not self.pays(candidate):
             return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
-        if not self._schedule.time_for_another(start):
+        if not self._schedule.time_for_another(candidate.usual_start):
             return "too little of the budget is left to try and confirm it"
-        more = math.ceil(self._schedule.seconds_missing(start, contract, candidate.promise) / 60)
-        return f"no time is left for a {contract} proof: the budget lacks {more} min at least"
+        more = math.ceil(self.seconds_missing(candidate) / 60)
+        return f"no time is left for a {candidate.contract} proof: the budget lacks {more} min at least"
+
+    def seconds_missing(self, candidate: Candidate) -> float:
+        """Of the budget, at the least; 0 where it is not for that that it is not tried."""
+        if self.is_in_vain(candidate) or not self.pays(candidate):
+            return 0.0
+        missing = self._schedule.seconds_missing(candidate.usual_start, candidate.contract, candidate.promise)
+        return max(0.0, missing)
 
 
 def _gain(candidate: Candidate) -> float:
