@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from overdrive.core.scratch import passing
-
 if TYPE_CHECKING:
     from overdrive.core.tune_result import TuneResult
     from overdrive.worker.block_of_code import BlockOfCode
@@ -44,6 +42,7 @@ def tune(
     Raises:
         CannotTune: the program failed, or could not be tuned.
     """
+    from overdrive.core.scratch import passing
     from overdrive.core.tune_result import TuneResult
     from overdrive.report.reading import read
 

@@ -202,7 +202,8 @@ def _all_start(duel: Duel, steps: int) -> str:
     Public linear regression, a beginner's first program: 60 steps of less than 1 ms after 2.5 s of imports.
     """
     start = duel.old_side.setup_seconds
-    both = duel.beside[-1] - start - duel.new_side.setup_seconds if duel.beside and not duel.pairs else math.inf
+    ran = duel.beside[-1] + duel.looked if duel.beside and not duel.pairs else math.inf
+    both = ran - start - duel.new_side.setup_seconds
     if not 0 < both / 2 < _OF_THE_START * start:
         return ""
     return (
