@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 from overdrive.core.contract import Contract
+from overdrive.evidence.registration import LOOKS
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Rules, pair_seconds, profile_steps, steps_after_costs
 from overdrive.trials.warming import WARM_UP_STEPS
@@ -32,7 +33,7 @@ class Durations:
 
     def of_duel(self, rules: Rules) -> float:
         """What a duel of the whole plan takes by these rules, to its last look."""
-        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        slow = self._plain_step()
         gain = max(1.0, self._found.gain())
         pair = pair_seconds(slow, gain)
         both, blocks = slow + slow / gain, rules.looks_at(pair)[-1] * pair
@@ -43,17 +44,16 @@ class Durations:
         """By so many pairs of processes."""
         return self.of_duel(confirmation(pairs))
 
-    def of_proof(self, level: Contract, promise: float) -> float:
-        """What the proof of a first candidate of this level takes; one that is exact is proved in its duel."""
+    def of_proof(self, level: Contract, promise: float, seeds: int = LOOKS[0]) -> float:
+        """What the proof of a candidate of this level takes; a first one that is exact is proved in its duel.
+
+        Args:
+            seeds: to the look at so many, where it is a proof at `statistical`.
+        """
         if level is Contract.EXACT:
             return 0.0
         gain = self._found.gain_in_proof() * hoped(promise)
-        return self._prover.seconds_needed(level, self._found.quick_plain(), gain)
-
-    def of_seeds(self, promise: float, seeds: int) -> float:
-        """What a proof at `statistical` takes that comes to the look at so many seeds."""
-        gain = self._found.gain_in_proof() * hoped(promise)
-        return self._prover.seconds_needed(Contract.STATISTICAL, self._found.quick_plain(), gain, seeds)
+        return self._prover.seconds_needed(level, self._found.quick_plain(), gain, seeds)
 
     def to_adopt(self, level: Contract, promise: float, start: float = 0.0) -> float:
         """What a screened candidate of this level takes: its duel, and the proof for which it would be the first.
@@ -80,10 +80,13 @@ class Durations:
 
     def of_field(self, configurations: int) -> float:
         """What it takes to measure so many configurations side by side."""
-        step = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        step = self._plain_step()
         step = (step + step / max(1.0, self._found.gain())) / 2  # some are as plain, some as the whole plan
         blocks = FACTORIAL_ROUNDS * max(_FACTORIAL_BLOCK_SECONDS, step)
         return configurations * (self.of_start() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
+
+    def _plain_step(self) -> float:
+        return self._found.control.old_side.seconds_per_step if self._found.control else 0.0
 
     def _beside_blocks(self, both: float) -> float:
         """Of a pair of processes, for starting, warming up and ending: as the duels so far had it.

@@ -118,7 +118,7 @@ class Schedule:
 
     def _seeds_begin(self, promise: float, seeds: int, rest: float | None = None) -> float:
         """When a proof at `statistical` begins that comes to the look at so many seeds. `rest`: see `seeds_end`."""
-        return self.seeds_end(rest) - self.durations.of_seeds(promise, seeds)
+        return self.seeds_end(rest) - self.durations.of_proof(Contract.STATISTICAL, promise, seeds)
 
     def seeds_end(self, rest: float | None = None) -> float:
         """When a proof at `statistical` has to be over: before a confirmation, and the shortest one where the rest has

@@ -134,23 +134,18 @@ class Worth:
         near = each.promise > _RIVAL * group.promise and self._schedule.time_for_all(both)
         return each.promise > group.promise or near
 
-    def lacks(self, candidate: Candidate) -> str:
-        """Why it is not tried."""
+    def lacks(self, candidate: Candidate) -> tuple[str, float]:
+        """Why it is not tried, and the seconds that the budget lacks for it at the least; 0: that is not why."""
         if why := self.is_in_vain(candidate):
-            return why
+            return why, 0.0
         if not self.pays(candidate):
-            return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
-        if not self._schedule.time_for_another(candidate.usual_start):
-            return "too little of the budget is left to try and confirm it"
-        more = math.ceil(self.seconds_missing(candidate) / 60)
-        return f"no time is left for a {candidate.contract} proof: the budget lacks {more} min at least"
-
-    def seconds_missing(self, candidate: Candidate) -> float:
-        """Of the budget, at the least; 0 where it is not for that that it is not tried."""
-        if self.is_in_vain(candidate) or not self.pays(candidate):
-            return 0.0
-        missing = self._schedule.seconds_missing(candidate.usual_start, candidate.contract, candidate.promise)
-        return max(0.0, missing)
+            return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)", 0.0
+        start, contract = candidate.usual_start, candidate.contract
+        missing = max(0.0, self._schedule.seconds_missing(start, contract, candidate.promise))
+        if not self._schedule.time_for_another(start):
+            return "too little of the budget is left to try and confirm it", missing
+        more = math.ceil(missing / 60)
+        return f"no time is left for a {contract} proof: the budget lacks {more} min at least", missing
 
 
 def _gain(candidate: Candidate) -> float:
