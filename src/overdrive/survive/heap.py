@@ -37,6 +37,8 @@ _OPAQUE_MODULES = (
 # Of these libraries' objects the numbers are the program's state as well.
 _STATE_MODULES = ("torch.nn", "torch.optim", "torch.amp")
 _NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+# Set at each entry and read at its exit: those that decorate a method are not entered where its calls are left out.
+_NOT_OF_AUTOCAST = ("prev", "prev_cache_enabled", "prev_fastdtype")
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
 
@@ -154,9 +156,10 @@ class Heap:
             for name, tensor in [*thing.named_parameters(), *thing.named_buffers()]:
                 yield f"{path}.{name}", tensor, inner
         held = _variables(thing)
-        skipped = _NOT_OF_OPTIMIZERS if isinstance(thing, Optimizer) else ()
+        is_optimizer = isinstance(thing, Optimizer)
+        skipped = _NOT_OF_OPTIMIZERS if is_optimizer else _NOT_OF_AUTOCAST if isinstance(thing, torch.autocast) else ()
         for name, value in held:
-            if name not in skipped and not (skipped and type(value) in _PLAIN):  # a step may set them
+            if name not in skipped and not (is_optimizer and type(value) in _PLAIN):  # a step may set them
                 yield f"{path}.{name}", value, inner
         if not found and not held and not isinstance(thing, type):
             for number, value in enumerate(gc.get_referents(thing)):
