@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,9 +18,13 @@ def read(plain, made):
     value = made()
     noted.append(known[len(noted)] if known else value)
     return noted[-1]
-clocks.tell(read)
+in_libraries = {}
+def read_in_library(line, now):
+    return in_libraries.setdefault(line.rpartition(os.sep)[2], 1e9 + len(in_libraries))
+clocks.tell(read, read_in_library)
 runpy.run_path("program.py")
 json.dump(noted, open("journal", "w"))
+json.dump(in_libraries, open("in_libraries", "w"))
 """
 READS = """
 import datetime, pickle, time
@@ -77,3 +82,34 @@ def test_times_that_are_made_are_the_same_in_two_runs_and_pass(tmp_path: Path) -
     first = _run(tmp_path, program, OVERDRIVE_SURVIVE_CLOCK="1")
     (tmp_path / "journal").unlink()
     assert _run(tmp_path, program, OVERDRIVE_SURVIVE_CLOCK="1") == first and first.endswith("True\n")
+
+
+LIBRARY = """
+import datetime, time
+from datetime import datetime as Plain
+def named():
+    from datetime import datetime
+    return (datetime.now(),
+        time.strftime("%Y"),
+        time.ctime())
+def bare():
+    return Plain.now(), datetime.datetime.now(), time.time(), time.strftime("%Y", time.gmtime(0))
+"""
+
+
+def test_calendar_times_of_libraries_are_asked_for_apart(tmp_path: Path) -> None:
+    """Those of which names are made. The class that a library has had from its start is the plain one: it may stand
+    in a table of types."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "named_by_time.py").write_text(LIBRARY)
+    program = """
+import sys; sys.path.insert(0, "site-packages")
+import datetime, named_by_time
+print(*named_by_time.named()); now = named_by_time.bare()
+assert type(now[0]) is type(now[1]) and now[0].year > 2024 and now[2] > 1.7e9 and now[3] == "1970"
+assert type(datetime.datetime.now()) is named_by_time.Plain
+"""
+    told = _run(tmp_path, program)
+    assert told.count("2001") == 3, told
+    assert list(json.loads((tmp_path / "in_libraries").read_text())) == [f"named_by_time.py:{n}" for n in (6, 7, 8)]

@@ -113,6 +113,44 @@ def test_a_folder_that_is_named_after_the_time_is_the_same_one(survive: RunIt, t
     assert len(printed) == 4 and {line[3] for line in printed} == {log.parent.name}
 
 
+# As TensorBoard's `SummaryWriter` names its folder, with bars that ask for the time as often as they are drawn; and as
+# a diffusion model has its methods decorated, which are called while calls of the model are.
+IN_LIBRARY = """
+import os, time
+def make_folder():
+    from datetime import datetime
+    name = f"{datetime.now():%H%M%S%f}"
+    os.mkdir(name)
+    return name
+def draw():
+    for _ in range(time.time_ns() % 7):
+        time.strftime("%H")
+"""
+BY_LIBRARY = TRAIN.replace(
+    'log = open("log.csv", "a")',
+    """import sys; sys.path.insert(0, "site-packages")
+from named_by_time import make_folder, draw
+place = make_folder(); log = open(f"{place}/log.csv", "a")
+@torch.amp.autocast("cpu", enabled=False)
+def noised(x):
+    return x
+model.register_forward_pre_hook(lambda module, given: (noised(given[0]), draw())[:1])""",
+).replace('os.path.getsize("log.csv") > 0, len(os.listdir()))', "place)")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_a_folder_that_a_library_names_after_the_time_is_the_same_one(survive: RunIt, tmp_path: Path) -> None:
+    library = tmp_path / "killed" / "site-packages"
+    library.mkdir(parents=True)
+    (library / "named_by_time.py").write_text(IN_LIBRARY)
+    first = survive(BY_LIBRARY, "killed", dies=17)
+    second = survive(BY_LIBRARY, "killed")
+    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
+    (log,) = (tmp_path / "killed").glob("*/log.csv")
+    assert [line.split(",")[0] for line in log.read_text().splitlines()] == [str(step) for step in range(1, 25)]
+
+
 # As nanoGPT keeps its checkpoint, and PyTorch's word-level Transformer its mask; and a list of what one optimizer kept.
 KEEPS = """
 import copy, os, signal

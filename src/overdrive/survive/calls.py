@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -10,7 +11,7 @@ from overdrive.core.rng import same_numpy
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
-from overdrive.survive.journal import Diverged
+from overdrive.survive.journal import TIME_IN_LIBRARY, Diverged
 from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from overdrive.survive.journal import Journal
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.results import Results
+
+_TIMES_OF_A_LINE = 4  # that are noted of a library's
 
 
 class JournaledRun(Protocol):
@@ -74,6 +77,7 @@ class Calls:
     def __init__(self, run: JournaledRun) -> None:
         self._run = run
         self._told = answers.Told()
+        self._library_times: defaultdict[str, list[float]] = defaultdict(list)
         self.optimizers: list[Any] = []
         self.gradients: Gradients
         self.states: OptimizerStates
@@ -147,6 +151,22 @@ class Calls:
             return value if entry is None else entry[1]
         self._note("time", value)
         return value
+
+    def time_in_library(self, line: str, now: Callable[[], float]) -> float:
+        """What a line of a library's is told: the first of its times are the same again, whatever was asked between.
+
+        Only the first: a bar that tells when it will be over asks as often as it is drawn.
+        """
+        if self._run.aside():
+            return now()
+        told = self._library_times[line]
+        if len(told) < _TIMES_OF_A_LINE:
+            known = self._run.journal.times.get(line, ())
+            told.append(known[len(told)] if len(told) < len(known) else now())
+            if not self._run.replaying:
+                self._run.journal.add(TIME_IN_LIBRARY, line, told[-1])
+            return told[-1]
+        return now()
 
     def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside() or asked_by_technique():

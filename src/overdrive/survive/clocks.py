@@ -1,7 +1,8 @@
 """The times that a program's own lines read: the same again when the run is made again.
 
 By `time.time()` and its kin, by `time.strftime("%H:%M")` and by `datetime.now()`, of which names of folders are made.
-Libraries read the time as it is.
+Libraries read the time as it is, but for the first calendar times of each of their lines: TensorBoard's `SummaryWriter`
+names its folder by one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import datetime
 import dis
 import functools
+import inspect
 import os
 import sys
 import time
@@ -16,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from overdrive.survive.ours import is_library_file
+from overdrive.survive.ours import belongs_to_us, is_library_file
 
 MADE = "OVERDRIVE_SURVIVE_CLOCK"  # where this is set, each time that is noted is a millisecond after the one before
 _NAMES = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time")
@@ -41,8 +43,13 @@ class Read(Protocol):
         """
 
 
-def tell(read: Read) -> None:
-    """From here on `read` answers where a line of the program's asks for the time. For good."""
+def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float]) -> None:
+    """From here on `read` answers where a line of the program's asks for the time. For good.
+
+    Args:
+        read_in_library: answers where a line of a library's (its file and number) asks for a calendar time, given
+            what tells it.
+    """
     made = _Made() if MADE in os.environ else None
     local, plain_now = time.localtime, time.time
     for name in _NAMES:
@@ -50,7 +57,16 @@ def tell(read: Read) -> None:
         setattr(time, name, _Clock(plain, read, functools.partial(made.read, name) if made else plain))
 
     def now() -> float:
-        return float(read(plain_now, functools.partial(made.read, "time") if made else plain_now))
+        noted = functools.partial(made.read, "time") if made else plain_now
+        frame: Any = sys._getframe(1)
+        while frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        file = frame.f_code.co_filename
+        if belongs_to_us(file):
+            return plain_now()
+        if _is_library(file):
+            return float(read_in_library(f"{file}:{frame.f_lineno}", noted))
+        return float(read(plain_now, noted))
 
     for name, (place, takes_parts) in _OF_NOW.items():
         given = (lambda: local(now())) if takes_parts else now
@@ -111,12 +127,19 @@ class _OfNow(_InPlace):
     def __call__(self, *args: Any) -> Any:
         place = self._place
         of_now = len(args) == place or (len(args) == place + 1 and args[place] is None)
-        return self._plain(*args[:place], self._now()) if of_now and _by_program() else self._plain(*args)
+        return self._plain(*args[:place], self._now()) if of_now else self._plain(*args)
 
 
-def _is_named(frame: Any) -> bool:
-    """Whether a line asks for an attribute by its name: `pickle`, called in a line, asks for the class that is kept."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
+def _is_for_now(frame: Any) -> bool:
+    """Whether a line that asks `datetime` for a class may mean to call `now` of it.
+
+    A line of the program's that names it: `pickle`, called in a line, asks for the class that is kept. Of libraries,
+    one that imports it within a function: what they have from the start stands in tables of types as well.
+    """
+    asked = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    if _is_library(frame.f_code.co_filename):
+        return asked == "IMPORT_FROM" and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    return asked in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
 
 
 class _Kind(type):
@@ -157,7 +180,7 @@ def _datetime_of(now: Callable[[], float]) -> type[types.ModuleType]:
 
     class Datetime(types.ModuleType):
         def __getattribute__(self, name: str) -> Any:
-            if name in in_place and _by_program() and _is_named(sys._getframe(1)):
+            if name in in_place and _is_for_now(sys._getframe(1)):
                 return in_place[name]
             return super().__getattribute__(name)
 

@@ -206,4 +206,4 @@ def _other(name: str, then: Any, now: Any) -> str:
         for key in [*now, *then]:
             if then.get(key) != now.get(key):
                 return f"{key} is not what it was when this run began ({then.get(key)}, and now {now.get(key)})"
-    return f"the {name} of this run is not what it was when it began ({then}, and now {now})"
+    return f"this run began with something else as its {name} ({then}, and now {now})"

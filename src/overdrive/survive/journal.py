@@ -15,6 +15,7 @@ from typing import Any
 
 Entry = list[Any]
 FETCH = "fetch"  # the kind of an entry that holds what was asked in one fetch of samples
+TIME_IN_LIBRARY = "time in a library"  # of one that holds a line, and what it was told; such have no order
 
 
 class Diverged(Exception):
@@ -29,6 +30,7 @@ class Journal:
     """
     Attributes:
         to_come: entries that the program has still to ask for again.
+        times: what lines of libraries were told, in their order.
         written: bytes that lie on disk.
     """
 
@@ -36,6 +38,7 @@ class Journal:
         self._path = path
         self._new: list[Entry] = []
         self.to_come: deque[Entry] = deque()
+        self.times: dict[str, list[float]] = {}
         self.written = 0
         self._sum = hashlib.sha256()
 
@@ -120,5 +123,9 @@ class Journal:
         found = hashlib.sha256(data)
         if len(data) != length or found.hexdigest() != digest:
             raise Damaged(f"{self._path.name} is not what was written")
-        self.to_come = deque(json.loads(line) for line in data.splitlines())
+        entries = [json.loads(line) for line in data.splitlines()]
+        self.to_come = deque(each for each in entries if each[0] != TIME_IN_LIBRARY)
+        self.times = {}
+        for _, line, told in (each for each in entries if each[0] == TIME_IN_LIBRARY):
+            self.times.setdefault(line, []).append(told)
         self.written, self._sum = length, found

@@ -100,7 +100,7 @@ class Survivor:
 
     def begin(self) -> None:
         """Before the program starts: find the newest snapshot that is whole."""
-        clocks.tell(self.calls.time)
+        clocks.tell(self.calls.time, self.calls.time_in_library)
         self.ending.pass_over() if self._follows else self.ending.listen()
         Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
         self._find()
