@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from overdrive.survive.under_plan import UnderPlan
 
 _OTHER_DRAWS = (
-    "killed, this run goes on, but not to the same bit: cuDNN keeps the random numbers of dropout between an RNN's layers "
-    "to itself, and draws others from there"
+    "killed, this run goes on, but not to the same bit: cuDNN keeps the random numbers of dropout between an RNN's "
+    "layers to itself, and draws others from there"
 )
 
 

@@ -216,10 +216,9 @@ class RecordedCall:
         if not self._captured:
             self._given, self._asked = list(given), [each is not None for each in given]
             return [None if each is None else each.detach() for each in self._backward()]
-        torch._foreach_copy_(*([each for each in both if each is not None] for both in (self._given, given)))
+        torch._foreach_copy_(_those_there(self._given), _those_there(given))
         self._captured[1].replay()
-        there = [each for each in self._gradients if each is not None]
-        copies = iter(copies_of(there))
+        copies = iter(copies_of(_those_there(self._gradients)))
         return [None if each is None else next(copies) for each in self._gradients]
 
     def run_again(
@@ -257,8 +256,12 @@ def _asked_for(
     results: Sequence[torch.Tensor], given: Sequence[torch.Tensor | None]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The results that have a gradient, and these."""
-    both = [(result, each) for result, each in zip(results, given, strict=True) if each is not None]
-    return [result for result, _ in both], [each for _, each in both]
+    asked_for = [result for result, each in zip(results, given, strict=True) if each is not None]
+    return asked_for, _those_there(given)
+
+
+def _those_there(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [each for each in tensors if each is not None]
 
 
 class _GoingOn(threading.local):
