@@ -1,15 +1,17 @@
 """`make gpu`: the GPU tests and benchmarks in one command, under 10 minutes. Writes benchmarks/results/gpu-DEVICE.json.
 
 python benchmarks/gpu.py [--minutes 9.5] [--rows "ResNet-18,GPT"] [--no-smoke] [--no-tests] [--device cpu --tiny]
+                         [--public FOLDER [--programs nanogpt,mnist] [--public-minutes 5]]
 
 Uses the machine's own Python and PyTorch, and no network. What Overdrive needs and the machine lacks is taken from
-wheels in .whl/ (`make gpu-wheels` fetches them where there is a network). First a smoke of two minutes, every
-technique that may act on a GPU for a few steps (gpu_smoke.py); then the tests, side by side where pytest-xdist is
-there, for a third of the time left at most (those that make whole tunes are left to
-`python -m pytest tests/gpu -m tunes`); then the device's limits; then row by row until the time is over: what had none
-is named as not run. What is done is written at once: a run that is cut short still tells. Rows are chosen by any part
-of their names. With few rows there is time to tune each of them; else "Overdrive at a contract" is a plan given
-beforehand, and the table says so. Exits with 1 where a technique crashed or gave other losses, where a test failed, or
+wheels in .whl/ (`make gpu-wheels` fetches them where there is a network). First, beside each other, since nothing is
+timed, a smoke of two minutes at most, every technique that may act on a GPU for a few steps (gpu_smoke.py), and the
+tests, side by side where pytest-xdist is there (those that make whole tunes are left to
+`python -m pytest tests/gpu -m tunes`); then tunes of public programs, where `public/prepare.py` has laid them in
+FOLDER; then the device's limits; then row by row until the time is over: what had none is named as not run. What is
+done is written at once: a run that is cut short still tells. Rows are chosen by any part of their names; "none" has
+none. With few rows there is time to tune each of them; else "Overdrive at a contract" is a plan given beforehand, and
+the table says so. Exits with 1 where a technique crashed or gave other losses, where a test failed, or
 where not all tests came to their end. Without a GPU it says so and writes nothing, but for a dry run of everything
 with small models: --device cpu --tiny.
 """
@@ -29,6 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,8 +39,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 # Overdrive's own, as in pyproject.toml, by module: the name of its wheel.
 NEEDS = {name: name for name in ("click", "jinja2", "numpy", "psutil", "rich", "tomlkit")} | {"pynvml": "nvidia_ml_py"}
-_SMOKE_SECONDS = 120.0
-_TESTS_SHARE = 0.33
+_UNTIMED_SECONDS = 120.0  # of the smoke and the tests
 _SIDE_BY_SIDE = 4  # most of a test is a process that starts
 _LIMITS_SECONDS = 90.0
 
@@ -125,6 +127,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.5, help="for everything")
     parser.add_argument("--rows", default="", help="parts of rows' names; all rows where empty")
+    parser.add_argument("--public", type=Path, help="the folder that public/prepare.py filled")
+    parser.add_argument("--programs", default="nanogpt,mnist", help="of these, in this order")
+    parser.add_argument("--public-minutes", type=float, default=5.0, help="for each of them")
     parser.add_argument("--no-smoke", action="store_true")
     parser.add_argument("--no-tests", action="store_true")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
@@ -141,10 +146,10 @@ def main() -> int:
         if reason := use_carried_wheels(folder):
             print(reason)
             return 1
-        return untimed(options, folder, end)
+        return measured(options, folder, end)
 
 
-def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
+def measured(options: argparse.Namespace, folder: Path, end: float) -> int:
     import torch
     from gpu_rows import (
         GRACE,
@@ -179,15 +184,10 @@ def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(results, indent=1) + "\n")
 
-    if not options.no_smoke:
-        print("== smoke: every technique for a few steps", flush=True)
-        results["smoke"] = {}
-        smoke(options, end, results["smoke"], write)
-    if not options.no_tests:
-        print("== tests", flush=True)
-        results["tests"] = run_tests(_TESTS_SHARE * (end - time.monotonic()), folder / "tests.log")
-        print(f"  {results['tests']}", flush=True)
-        write()
+    untimed_parts(options, end, results, folder, write)
+    if options.public:
+        results["public"] = {}
+        public(options, end, results["public"], write)
     costs: dict[str, Any] = {}
     print("== limits", flush=True)
     try:
@@ -233,7 +233,26 @@ def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
     return said_well(results, options)
 
 
-def smoke(options: argparse.Namespace, end: float, into: dict[str, Any], write: Callable[[], None]) -> None:
+def untimed_parts(
+    options: argparse.Namespace, end: float, results: dict[str, Any], folder: Path, write: Callable[[], None]
+) -> None:
+    """The smoke and the tests, beside each other."""
+    seconds = min(_UNTIMED_SECONDS, end - time.monotonic())
+    with ThreadPoolExecutor() as beside:
+        if not options.no_tests:
+            print("== tests", flush=True)
+            tests = beside.submit(run_tests, seconds, folder / "tests.log")
+        if not options.no_smoke:
+            print("== smoke: every technique for a few steps", flush=True)
+            results["smoke"] = {}
+            smoke(options, seconds, results["smoke"], write)
+        if not options.no_tests:
+            results["tests"] = tests.result()
+            print(f"  {results['tests']}", flush=True)
+            write()
+
+
+def smoke(options: argparse.Namespace, seconds: float, into: dict[str, Any], write: Callable[[], None]) -> None:
     """Each case is in `into`, and written, when it is done."""
     import gpu_smoke
 
@@ -245,8 +264,26 @@ def smoke(options: argparse.Namespace, end: float, into: dict[str, Any], write: 
             print(gpu_smoke.table({name: result})[-1], flush=True)
             write()
 
-    seconds = min(_SMOKE_SECONDS, end - time.monotonic())
     gpu_smoke.run(gpu_smoke.cases(options.tiny), options.device, False, seconds, keep)
+
+
+def public(options: argparse.Namespace, end: float, into: dict[str, Any], write: Callable[[], None]) -> None:
+    """Tunes of programs that nobody here wrote, each as its authors have it on a GPU."""
+    sys.path.insert(0, str(ROOT / "benchmarks" / "public"))
+    from prepare import programs
+    from run import Place, tune
+
+    known = programs()
+    for name in options.programs.split(","):
+        program = {**known[name], "arguments": known[name].get("on_gpu", known[name]["arguments"])}
+        minutes = min(options.public_minutes, (end - time.monotonic()) / 60)
+        if minutes < 1 or not (options.public / name).is_dir():
+            into[name] = {"not_run": "no time was left" if minutes < 1 else f"{options.public / name} is not there"}
+            continue
+        print(f"== {name}, tuned for {minutes:.1f} minutes", flush=True)
+        into[name] = {"arguments": program["arguments"]}
+        into[name] |= tune("statistical", minutes, Place(name, program, options.public.resolve(), "gpu"))
+        write()
 
 
 def said_well(results: dict[str, Any], options: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ def test_it_is_one_screen() -> None:
 
 
 def test_it_says_what_it_must() -> None:
-    assert "no speed was measured there yet" in README and "No telemetry" in README
+    assert "no speedup was measured there yet" in README and "No telemetry" in README
 
 
 def test_its_links_lead_somewhere() -> None:

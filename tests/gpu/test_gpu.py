@@ -85,7 +85,6 @@ from torch.utils.data import DataLoader, Dataset
 random.seed(1)
 np.random.seed(2)
 torch.manual_seed(0)
-torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 class Images(Dataset):
@@ -124,9 +123,12 @@ states = random.getstate(), torch.get_rng_state().tolist(), torch.cuda.get_rng_s
     ],
 )
 def test_batches_that_are_on_the_gpu_before_train_to_the_same_bit(
-    name: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
+    before = torch.are_deterministic_algorithms_enabled()
+    request.addfinalizer(lambda: torch.use_deterministic_algorithms(before))
+    torch.use_deterministic_algorithms(True, warn_only=True)
     seen = []
     with_us: list[Chosen] = [("sample_cache", {}), (name, {})]
     for chosen in ([], [], with_us):

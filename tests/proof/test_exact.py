@@ -49,13 +49,13 @@ def test_what_differs_at_once_is_seen_in_a_few_steps() -> None:
         "two runs of the untouched program differ: other parameters in step 1; "
         "some_cuda has no deterministic implementation"
     )
-    assert runs.asked == [(5, False), (5, False), (5, True)]
+    assert sorted(runs.asked) == [(5, False), (5, False), (5, True)]
 
 
 def test_what_differs_later_is_seen_in_whole_logs() -> None:
     runs, check = looked(50, in_doubt=True)
     assert check.level is None and "other parameters in step 50" in check.sentence
-    assert [steps for steps, _ in runs.asked] == [5, 5, 100, 100, 5]
+    assert sorted(steps for steps, _ in runs.asked) == [5, 5, 5, 5, 100, 100]
 
 
 def test_of_what_repeats_itself_no_more_logs_are_made_than_two() -> None:

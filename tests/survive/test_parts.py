@@ -30,6 +30,7 @@ from overdrive.survive.interval import BEFORE_END, FIRST, LONGEST, SnapshotInter
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.ours import is_redirected
 from overdrive.survive.taking import Snapshots
+from tests.fakes.cuda import fake_cuda
 
 torch = pytest.importorskip("torch")
 
@@ -611,3 +612,17 @@ def test_where_samples_are_kept_is_no_file_of_the_runs(tmp_path: Path, monkeypat
     (tmp_path / "made" / "by others").mkdir(parents=True)
     remove(str(tmp_path / "made"))
     assert (tmp_path / "made" / "by others").is_dir()
+
+
+def test_a_model_whose_random_numbers_nobody_can_save_is_known() -> None:
+    """cuDNN keeps those of dropout between an RNN's layers to itself."""
+    from torch import nn
+
+    from overdrive.survive.state import keeps_draws_to_itself
+
+    with fake_cuda():
+        model = nn.Sequential(nn.LSTM(4, 4, 2, dropout=0.2))
+        assert not keeps_draws_to_itself(model)
+        assert keeps_draws_to_itself(model.cuda())
+        assert not keeps_draws_to_itself(model.eval())
+        assert not any(keeps_draws_to_itself(each.cuda()) for each in (nn.GRU(4, 4, 2), nn.LSTM(4, 4, 1)))

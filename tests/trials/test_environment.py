@@ -6,10 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.pool import TrialPool
-from overdrive.trials.trial import _environment
+from overdrive.trials.trial import Trial, _environment
 from tests.simulated import target
+
+ONE_STEP = """
+import torch
+import helping
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+(weight * 2).sum().backward()
+optimizer.step()
+"""
 
 
 def test_deterministic_operations_give_cublas_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +32,30 @@ def test_deterministic_operations_give_cublas_its_room(tmp_path: Path, monkeypat
         assert _environment(pool, careful)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
         assert _environment(pool, careful)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+@pytest.mark.parametrize("isolation", ["overlay", "redirect"])
+def test_trials_share_the_bytecode_of_what_has_none(
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a trial writes beside the modules is thrown away with it."""
+    monkeypatch.setattr("overdrive.trials.pool.lacks_bytecode", lambda: ("torch",))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("OVERDRIVE_ISOLATION", isolation)
+    (tmp_path / "helping.py").write_text("started = True\n")
+    (tmp_path / "train.py").write_text(ONE_STEP)
+    with TrialPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(tmp_path / "train.py"), (), False)))
+        trial.first_step()
+        trial.stop()
+        assert pool.bytecode is not None
+        assert any(pool.bytecode.rglob("helping.*.pyc"))
+        assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_python_keeps_its_own_bytecode_where_it_has_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.pool.lacks_bytecode", tuple)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with TrialPool(isolate=False) as pool:
+        environment = _environment(pool, TrialSpec(target(tmp_path)))
+    assert environment["PYTHONDONTWRITEBYTECODE"] == "1" and "PYTHONPYCACHEPREFIX" not in environment

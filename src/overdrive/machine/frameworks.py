@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from overdrive.machine.bytecode import lacks_bytecode
 from overdrive.machine.reading import ROOT, known, text
 from overdrive.machine.software import versions
 
@@ -35,6 +36,7 @@ def frameworks(root: Path = ROOT) -> dict[str, Any]:
         "libraries": {name: packages[key] for name, key in _LIBRARIES.items() if key in packages},
         "cuda_toolkit": _toolkit(root),
         "mismatched": _mismatched(packages),
+        "without_bytecode": list(lacks_bytecode(for_good=True)),
     }
     return dict(known(found))
 

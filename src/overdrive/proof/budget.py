@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.cpu import granted_cores
+from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import available_memory
 
 FEWEST_STEPS = 100  # that a proof covers, where the program makes so many and the budget allows it ...
@@ -22,6 +23,9 @@ _HASHING = 9e-9  # seconds for a parameter and two numbers of its optimizer: 12 
 _AT_ONCE = 4
 _SMALL = 20_000_000
 _MEMORY_SHARE = 0.6  # of what is left
+# Beside a GPU, too: a start took 8 to 10 s there, and the GPU of a small model waits for its process most of the time.
+_CONTEXT = 1 << 30  # bytes that a process takes of a GPU for the driver and libraries, beside its tensors
+_ON_THE_HOST = 4 << 30  # bytes of the main memory that such a process may take
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,24 @@ class ProofBudget:
 
 def runs_at_once(facts: Facts, proof_budget: ProofBudget) -> int:
     """How many runs may share the cores and the memory."""
-    if facts.device != "cpu" or facts.parameters >= _SMALL or proof_budget.alone:
+    if proof_budget.alone:
+        return 1
+    if facts.device == "cuda":
+        return _beside_a_gpu(proof_budget.peak)
+    if facts.device != "cpu" or facts.parameters >= _SMALL:
         return 1
     room = available_memory()
     fitting = int(_MEMORY_SHARE * room / proof_budget.peak) if room and proof_budget.peak else _AT_ONCE
     return max(1, min(granted_cores(), _AT_ONCE, fitting))
+
+
+def _beside_a_gpu(peak: int) -> int:
+    """`peak`: bytes of one process on the GPU."""
+    rooms = [gpu.get("memory_bytes", 0) for gpu in gpus()]
+    room = _MEMORY_SHARE * (min(rooms, default=0) - memory_in_use())
+    on_the_host = _MEMORY_SHARE * (available_memory() or 0)
+    fitting = min(room // (peak + _CONTEXT), on_the_host // _ON_THE_HOST) if peak else 1
+    return max(1, min(granted_cores() // 2, _AT_ONCE, int(fitting)))
 
 
 def horizon(facts: Facts, seconds: float = math.inf) -> int:

@@ -53,12 +53,14 @@ class ExactProof:
     def _differs_at_once(self, plain: TrialSpec) -> str:
         """How two runs differ in their first few steps, if they do: on a GPU many programs do so in the first one, and
         whole logs of it, each step hashed, left no time to a tune of two minutes."""
-        spec = replace(plain, digests="bits")
-        first, second = (self._runs.untimed.run(spec, min(self._runs.steps, _FEW)) for _ in range(2))
+        spec, steps = replace(plain, digests="bits"), min(self._runs.steps, _FEW)
+        first, second, blamed = self._runs.side_by_side(
+            lambda each, _: self._runs.untimed.run(each, steps), [spec, spec, replace(plain, deterministic=True)]
+        )
         if isinstance(first, ExitReason) or isinstance(second, ExitReason):
             return ""
         difference = first_difference(first, second)
-        return f"{_DIFFER}: {difference}{self._blame(plain)}" if difference else ""
+        return f"{_DIFFER}: {difference}{_blamed([blamed])}" if difference else ""
 
     def _blame(self, plain: TrialSpec) -> str:
         return _blamed([self._runs.untimed.run(replace(plain, deterministic=True), min(self._runs.steps, _FEW))])

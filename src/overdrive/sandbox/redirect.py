@@ -36,8 +36,8 @@ def enter_redirect(scratch: Path, keep: Sequence[Path], why: str) -> str:
     _move_temporary_files(scratch)
     _active = Redirection(Mirror(str(root), writable))
     _active.enter()
-    # Compiled modules would be written past our functions, and be refused one by one.
-    sys.dont_write_bytecode = True
+    # Compiled modules are written past our functions, and would be refused one by one.
+    sys.dont_write_bytecode = not sys.pycache_prefix or os.path.realpath(sys.pycache_prefix) not in writable
     has_landlock = allow_writes_only([*writable, "/dev", "/proc"])
     sys.addaudithook(_refuser(_active.mirror, has_landlock))
     net = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -79,6 +80,7 @@ class Calls:
         self._told = answers.Told()
         self._library_times: defaultdict[str, list[float]] = defaultdict(list)
         self.optimizers: list[Any] = []
+        self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # that these train
         self.gradients: Gradients
         self.states: OptimizerStates
         self._results: Results
@@ -97,7 +99,7 @@ class Calls:
         self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
         self.gradients, self.states = Gradients(), OptimizerStates()
-        seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
+        seams.optimizer_made.subscribe(self._optimizer_made)
         seams.model_called.subscribe(guarded(self._model_called))
         seams.attribute_set.subscribe(guarded(self._attribute_set))
         seams.optimizer_called.subscribe(guarded(self._step_called))
@@ -114,6 +116,10 @@ class Calls:
             self._losses = Losses(self.passed_through)
             seams.random_drawn.subscribe(guarded(self._random_drawn))
             seams.loss_computed.subscribe(guarded(self._loss_computed))
+
+    def _optimizer_made(self, optimizer: Any, models: list[Any]) -> None:
+        self.optimizers.append(optimizer)
+        self.models.update(models)
 
     def _next(self, kind: str, told: str) -> Any:
         try:

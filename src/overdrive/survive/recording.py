@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.under_plan import UnderPlan
 
+_OTHER_DRAWS = (
+    "killed, this run goes on, but not to the same bit: cuDNN keeps the random numbers of dropout between an RNN's "
+    "layers to itself, and draws others from there"
+)
+
 
 class RecordedRun(Protocol):
     """What is asked of the run that is recorded.
@@ -64,7 +69,7 @@ class Recording:
         self._clock = time.monotonic  # before the program's lines are told recorded times
         self.snapshots = Snapshots(run.folder.path)
         self._states: dict[int, Any] = {}  # of its files, by the snapshot's step
-        self._told_failure = False
+        self._told_failure = self._told_draws = False
         self._asked_at = 0  # the step before which a signal asked for the end
         self.wait()
 
@@ -157,6 +162,9 @@ class Recording:
                 self._run.folder.note(modules=modules)
             self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]
+            if not self._told_draws and any(map(state.keeps_draws_to_itself, self._run.calls.models)):
+                self._told_draws = True
+                self._run.say(_OTHER_DRAWS)
             self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
             self.snapshots.cost += self._clock() - began
         except CannotTake as error:

@@ -213,6 +213,22 @@ def _put_back_random(saved: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all([_tensor(each) for each in saved["cuda"]])
 
 
+def keeps_draws_to_itself(model: torch.nn.Module) -> bool:
+    """Whether it draws random numbers whose state nobody can save.
+
+    cuDNN's dropout between the layers of an LSTM or GRU does (https://github.com/pytorch/pytorch/issues/104697): on an
+    H200 a public language model went on with others.
+    """
+    return any(
+        isinstance(each, torch.nn.RNNBase)
+        and each.training
+        and each.dropout > 0
+        and each.num_layers > 1
+        and next(each.parameters()).is_cuda
+        for each in model.modules()
+    )
+
+
 def host_state() -> Any:
     """Equal, and mostly the very same, where neither Python's nor NumPy's generator was used in between."""
     return States.of_host()

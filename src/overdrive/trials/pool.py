@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from overdrive.core import scratch
 from overdrive.core.facts import Facts
+from overdrive.machine.bytecode import lacks_bytecode
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.local import LocalLauncher
@@ -40,6 +42,11 @@ class TrialPool:
         self.scratch = scratch.made("overdrive-")
         self.compiled.mkdir()
         self.recordings.mkdir()
+        # Where trials leave the bytecode of what they import, for the next; None where Python finds it as it is. What a
+        # trial writes beside the modules is thrown away with it: without this, each would compile all of them.
+        self.bytecode = self.scratch / "bytecode" if lacks_bytecode() and not sys.pycache_prefix else None
+        if self.bytecode:
+            self.bytecode.mkdir()
         self.reaper = Reaper()
         self.isolate = isolate
         self.also = tuple(also)

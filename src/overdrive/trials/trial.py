@@ -51,6 +51,8 @@ class Trial:
         self._failure: Failed | None = None
         self._started = time.monotonic()
         keep = [str(pool.compiled)]
+        if pool.bytecode:
+            keep.append(str(pool.bytecode))
         with contextlib.suppress(OSError):  # no home to write to: a technique that keeps samples leaves itself out
             samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             keep.append(str(samples_folder()))
@@ -227,6 +229,9 @@ def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
         "WANDB_MODE": "offline",
     }
+    if pool.bytecode:
+        environment["PYTHONPYCACHEPREFIX"] = str(pool.bytecode)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if spec.deterministic:  # cuBLAS repeats itself with room of its own for each stream; without, PyTorch refuses it
         environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if spec.threads:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from overdrive.core.requirements_result import RankLayout  # noqa: E402
 from overdrive.insight.requirements import ranks as planner  # noqa: E402
 from overdrive.insight.requirements.needs import Needs  # noqa: E402
 from overdrive.insight.requirements.ranks import CannotForetell, Ranks, foretold, may_be_measured, ranks_of, with_steps  # noqa: E402
-from overdrive.insight.requirements.timeline import Played, played  # noqa: E402
+from overdrive.insight.requirements.unlike import step_of  # noqa: E402
 from overdrive.trials import pool  # noqa: E402
 
 # Takes 2 ms a sample in each layer.
@@ -65,12 +66,14 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Note]]:
     monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
     found: dict[int, list[Note]] = {}
 
-    def seen(notes: dict[int, list[Note]], network: object) -> Played:
+    def seen(*what: Any) -> Any:
+        notes, said = take_notes(*what)
         found.clear()
         found.update(notes)
-        return played(notes, network)  # type: ignore[arg-type]
+        return notes, said
 
-    monkeypatch.setattr(planner, "played", seen)
+    take_notes = planner.noted
+    monkeypatch.setattr(planner, "noted", seen)
     return found
 
 
@@ -95,10 +98,12 @@ def test_a_batch_over_32_ranks_of_which_one_is_there(script: Callable[..., Path]
     assert exchanges(noted[0]) == {("all_reduce", WEIGHTS): 1, ("all_gather", RESULTS): 1}
     assert {note.members for note in noted[0] if note.operation not in ("", STEP)} == {tuple(range(32))}
     # Words for the results and the results, words for which gradients there are, beside which these are summed.
-    waits = step.seconds * step.communication
-    assert waits == pytest.approx(3 * 0.05, rel=0.05)
+    apart = step_of(noted, Seconds(0.05), 32)
+    assert apart.network == pytest.approx(3 * 0.05, rel=0.05)
+    # Beside that a rank waits for the slowest of this step.
+    assert step.seconds * step.communication == pytest.approx(apart.network + apart.slowest) and apart.slowest >= 0
     # Of 64 samples it has two, in two layers.
-    assert 2 * 2 * 2e-3 < step.seconds - waits < 0.5 * 64 * 2 * 2e-3, "a part of what one process takes"
+    assert 2 * 2 * 2e-3 < step.seconds * (1 - step.communication) < 0.5 * 64 * 2 * 2e-3, "a part of one process's"
 
 
 def test_stages_are_measured_one_after_the_other(script: Callable[..., Path], noted: dict[int, list[Note]]) -> None:

@@ -431,6 +431,28 @@ def test_dicts_in_and_out(gpu: FakeGpu) -> None:
     assert gpu.captures == 3
 
 
+@pytest.mark.parametrize("also", [False, True], ids=["loss alone", "logits once"])
+def test_a_model_that_returns_its_loss_has_no_gradient_of_its_logits(gpu: FakeGpu, also: bool) -> None:
+    """As language models do. Zeros in their place would go through the whole model; and be on the CPU here."""
+
+    class WithLoss(Net):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+            logits = super().forward(x)
+            return logits, logits.square().mean()
+
+    def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        logits, loss = model(torch.randn(6, 8, device="cuda"))
+        if also and step == STEPS - 2:  # after it was recorded without
+            loss = loss + 0.1 * logits.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    assert not same(gpu, make=WithLoss, loop=step_of)
+    assert gpu.captures == 3
+
+
 def test_hooks_are_python_code(gpu: FakeGpu) -> None:
     seen: list[int] = []
 

@@ -21,6 +21,7 @@ from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.timeline import played
+from overdrive.insight.requirements.unlike import step_of
 from overdrive.machine.pool.curve import ByMemory, Measured, Network, OverLink
 from overdrive.machine.pool.start import PoolUnavailable, measure_here
 from overdrive.ranks.membership import IMAGINED, threads_of
@@ -147,15 +148,26 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
     """
     notes, said = noted(program, technique, ranks, stages)
     try:
-        result = played(notes, ranks.network)
+        seconds, computing = _together(notes, ranks.network) if ranks.together else _apart(notes, ranks)
     except ValueError as error:
         raise CannotForetell(str(error)) from None
+    return Foretold(seconds, max(0.0, 1 - computing / seconds), said)
+
+
+def _together(notes: Mapping[int, Sequence[Note]], network: Network) -> tuple[float, float]:
+    """Of ranks that were noted beside each other: seconds of a step, and those in which a rank computes."""
+    result = played(notes, network)
     # The shortest run of steps: on a shared machine others only ever add to it, and one process is measured likewise.
     steps = [*zip(result.steps, result.computing, strict=True)]
     runs = [steps[first : first + _RUN] for first in range(max(1, len(steps) - _RUN + 1))]
-    shortest = min(runs, key=lambda run: sum(seconds for seconds, _ in run))
-    seconds, computing = (statistics.fmean(each) for each in zip(*shortest, strict=True))
-    return Foretold(seconds, max(0.0, 1 - computing / seconds), said)
+    seconds, computing = zip(*min(runs, key=lambda run: sum(seconds for seconds, _ in run)), strict=True)
+    return statistics.fmean(seconds), statistics.fmean(computing)
+
+
+def _apart(notes: Mapping[int, Sequence[Note]], ranks: Ranks) -> tuple[float, float]:
+    """The same of ranks of which each has a machine to itself: now one is the last, now the other."""
+    step = step_of(notes, ranks.network, ranks.count)
+    return step.computing + step.network + step.slowest, step.computing
 
 
 def noted(

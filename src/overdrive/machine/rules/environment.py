@@ -21,6 +21,7 @@ def table(survey: Survey) -> Iterator[Finding]:
         "gpu": gpus > 0,
         "gpus": gpus > 1,
         "amd": bool(amd_of(survey)),
+        "bytecode": bool(survey["software"].get("without_bytecode")),
         "rdma": any(port["state"] == "ACTIVE" for port in survey["network"].get("ports", [])),
     }
     for variable in VARIABLES:

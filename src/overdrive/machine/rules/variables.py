@@ -65,7 +65,7 @@ class Variable:
     severity: Severity
     cost: str
     source: str
-    needs: str = ""  # "gpu", "gpus" (two or more), "amd", "rdma" or nothing
+    needs: str = ""  # "gpu", "gpus" (two or more), "amd", "rdma", "bytecode" (that is missing) or nothing
     sure: Sure = Sure.CERTAIN
 
 
@@ -151,7 +151,8 @@ VARIABLES = (
     Variable("PYTHONMALLOC", lambda value: "debug" in value or value == "malloc", ADVICE,
              "Python's small objects go through slower allocators.", _PYTHON),
     Variable("PYTHONTRACEMALLOC", is_on, ADVICE, "Python records where each object was made.", _PYTHON),
-    Variable("PYTHONDONTWRITEBYTECODE", is_on, NOTE, "Modules without bytecode are compiled at every start.", _PYTHON),
+    Variable("PYTHONDONTWRITEBYTECODE", is_on, NOTE, "Modules without bytecode are compiled at every start.", _PYTHON,
+             "bytecode"),
     Variable("LD_PRELOAD", lambda value: any(word in value for word in _CHECKERS), WRONG,
              "Each access to memory is checked.", "https://github.com/google/sanitizers/wiki/AddressSanitizer"),
 )

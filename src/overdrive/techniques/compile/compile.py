@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _DYNAMIC = {"auto": None, "true": True, "false": False}
 # Below this a GPU's step is mostly the launching of kernels (5 us each, some hundreds a step), which CUDA graphs save.
 _LAUNCH_BOUND_SECONDS = 0.02
+_SAVED_ON_A_GPU = 0.3  # share of a pass: fewer kernels, and launched at once
 
 
 class Compile(Technique):
@@ -71,6 +72,10 @@ class Compile(Technique):
         ),
         Knob("regional", False, "compile the blocks that the model repeats, not the whole"),
     )
+
+    def expected_step_saving(self, facts: Facts) -> float:
+        saving = _SAVED_ON_A_GPU if facts.device == "cuda" else self.expected_saving
+        return facts.share(*self.targets) * saving
 
     def applies(self, facts: Facts) -> str | None:
         if facts.own_compile:

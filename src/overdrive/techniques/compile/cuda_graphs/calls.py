@@ -76,7 +76,10 @@ class RecordedCall:
         self._made: list[Any] = []  # what the last forward pass that was carried out gave
         self._made_form: Any = None
         self._results: list[torch.Tensor] = []
-        self._given: list[torch.Tensor] = []  # gradients of the results that have one
+        # Gradients of the results that may have one; None: of a result that the loss does not hang on, such as the
+        # logits of a model that returns its loss as well.
+        self._given: list[torch.Tensor | None] = []
+        self._asked: list[bool] = []  # which of them are not None
         self._gradients: list[torch.Tensor | None] = []
         self._captured: tuple[CapturedGraph, CapturedGraph] | None = None
         self._handle: weakref.ref[ReplayHandle] | None = None
@@ -134,11 +137,14 @@ class RecordedCall:
         # What the last call made keeps the aliases' nodes of autograd, which belong to the program's stream: PyTorch
         # 2.13 ends a recording that comes to one of another stream, older ones fail in CUDA (pytorch#180090).
         self._made, self._given = [], []
+        asked = self._asked
         self._copy_in(inputs)
         forward, backward = self._graph_pool.captured(), self._graph_pool.captured()
         self._recording = True
         self._results = forward.record(self._forward)
-        self._given = [torch.zeros_like(each) for each in self._differentiable()]
+        results = self._differentiable()
+        self._asked = asked if len(asked) == len(results) else [True] * len(results)
+        self._given = [torch.zeros_like(each) if due else None for each, due in zip(results, self._asked, strict=True)]
         self._gradients = backward.record(self._backward)
         # The results stay, the graph of autograd that led to them is of no more use.
         self._results = [each.detach() for each in self._results]
@@ -172,9 +178,8 @@ class RecordedCall:
 
     def _backward(self) -> list[torch.Tensor | None]:
         keep = not self._recording and graph_is_kept()
-        return list(
-            torch.autograd.grad(self._differentiable(), self._wanted, self._given, retain_graph=keep, allow_unused=True)
-        )
+        results, given = _asked_for(self._differentiable(), self._given)
+        return list(torch.autograd.grad(results, self._wanted, given, retain_graph=keep, allow_unused=True))
 
     def _differentiable(self) -> list[torch.Tensor]:
         return [each for each in self._made if isinstance(each, torch.Tensor) and each.requires_grad]
@@ -202,22 +207,29 @@ class RecordedCall:
         self._handle = weakref.ref(handle)
         return [each.detach().clone() for each in results], flags, handle
 
-    def run_backward(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    def can_run_backward(self, given: Sequence[torch.Tensor | None]) -> bool:
+        """Whether it was recorded for gradients of these results."""
+        return not self._captured or [each is not None for each in given] == self._asked
+
+    def run_backward(self, given: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Copies of the gradients of the inputs that have one, and of the parameters."""
         if not self._captured:
-            self._given = list(given)
+            self._given, self._asked = list(given), [each is not None for each in given]
             return [None if each is None else each.detach() for each in self._backward()]
-        torch._foreach_copy_(self._given, list(given))
+        torch._foreach_copy_(_those_there(self._given), _those_there(given))
         self._captured[1].replay()
-        there = [each for each in self._gradients if each is not None]
-        copies = iter(copies_of(there))
+        copies = iter(copies_of(_those_there(self._gradients)))
         return [None if each is None else next(copies) for each in self._gradients]
 
     def run_again(
-        self, inputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor], handle: ReplayHandle, create: bool = True
+        self,
+        inputs: Sequence[torch.Tensor],
+        given: Sequence[torch.Tensor | None],
+        handle: ReplayHandle,
+        create: bool = True,
     ) -> list[torch.Tensor | None]:
         """The gradients by way of the program's own forward pass: for a derivative of the gradient itself (`create`),
-        and where the recorded backward pass fails."""
+        and where the recorded backward pass fails or is one for other results."""
         leaves = list(self._constants)
         for place, tensor in zip(self._places, inputs, strict=True):
             leaves[place] = tensor
@@ -236,7 +248,20 @@ class RecordedCall:
         self._graph_pool.set_random_state(now)
         outputs = [each for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
         wanted = [*(each for each in inputs if each.requires_grad), *self.parameters]
-        return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=create, allow_unused=True))
+        outputs, due = _asked_for(outputs, given)
+        return list(torch.autograd.grad(outputs, wanted, due, create_graph=create, allow_unused=True))
+
+
+def _asked_for(
+    results: Sequence[torch.Tensor], given: Sequence[torch.Tensor | None]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The results that have a gradient, and these."""
+    asked_for = [result for result, each in zip(results, given, strict=True) if each is not None]
+    return asked_for, _those_there(given)
+
+
+def _those_there(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [each for each in tensors if each is not None]
 
 
 class _GoingOn(threading.local):
@@ -256,10 +281,12 @@ class _Recorded(torch.autograd.Function):
         ctx.recording, ctx.inputs, ctx.flags = recording, inputs, flags
         ctx.mark_non_differentiable(*(each for each, flag in zip(results, flags, strict=True) if not flag))
         ctx.save_for_backward(*tensors)
+        # Zeros in the place of none would be sent through the model: those of logits are the largest gradient of all.
+        ctx.set_materialize_grads(False)
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *given: torch.Tensor) -> Any:
+    def backward(ctx: Any, *given: torch.Tensor | None) -> Any:
         recording: RecordedCall = ctx.recording
         if ctx.handle.spent:
             raise RuntimeError(
@@ -268,8 +295,8 @@ class _Recorded(torch.autograd.Function):
             )
         due = [each for each, flag in zip(given, ctx.flags, strict=True) if flag]
         inputs = ctx.saved_tensors[: ctx.inputs]
-        if torch.is_grad_enabled():
-            gradients = recording.run_again(inputs, due, ctx.handle)
+        if torch.is_grad_enabled() or not recording.can_run_backward(due):
+            gradients = recording.run_again(inputs, due, ctx.handle, create=torch.is_grad_enabled())
         else:
             try:
                 gradients = recording.run_backward(due)
