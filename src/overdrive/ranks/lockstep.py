@@ -21,6 +21,7 @@ from overdrive.seams.parameters import parameters_of
 if TYPE_CHECKING:
     from overdrive.ranks.group import Group
     from overdrive.seams.hub import Seams
+    from overdrive.seams.points import Point
 
 _FIRST, _EVERY = 4, 16  # steps: each of the first ones, then every so many; one takes 0.3 ms for a million parameters
 _UNLIKE = 1e-3  # of numbers that are read: further apart than other hardware computes the same
@@ -51,9 +52,11 @@ class Lockstep:
         self._pending: list[Any] = []  # losses that were not read yet
         self._optimizers: list[Any] = []
         self._stopped = False
+        self._told_of_fetches: Point | None = None
         self._in_step = False  # of an optimizer, which reads numbers of its own: Adam one for each parameter
 
     def observe(self, seams: Seams) -> None:
+        self._told_of_fetches = seams.samples_fetched
         seams.step_begins.subscribe(self._step_begins)
         seams.step_ends.subscribe(self._step_ends)
         seams.loss_backward.subscribe(self._loss)
@@ -86,12 +89,20 @@ class Lockstep:
 
     def _read(self, tensor: Any, call: Any) -> Any:
         number = call()
-        if self._in_step or not self._goes or isinstance(number, complex):
+        if self._in_step or not self._goes or isinstance(number, complex) or self._in_fetch():
             return number
         asked = number if isinstance(number, float) else int(number)
         told = self._group_of().of_each(asked, "a number that is read")
         self._compare_read(told)
         return type(number)(told[0])
+
+    def _in_fetch(self) -> bool:
+        """Whether a data set reads this of its own tensors, as torchvision's MNIST does each label: ranks make samples
+        each by itself, and where these differ so do their losses. A run that survives keeps such numbers, and answers
+        for all ranks when it is made again: then rank 0 tells them."""
+        from overdrive.seams.torch import fetches
+
+        return fetches.under_way() and not (self._told_of_fetches and self._told_of_fetches.subscribers)
 
     def _compare_read(self, told: list[float | int]) -> None:
         """What a program only prints is in no comparison: of a layer in parts a norm by hand, say."""
