@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.machine import bytecode
+from overdrive.machine import frameworks
 from overdrive.machine.rules import environment, software
 from overdrive.machine.rules.finding import Severity
 from tests.machine.recorded import look
@@ -20,19 +20,19 @@ def framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module.parent.mkdir()
     module.write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(bytecode, "_FRAMEWORKS", ("a_framework", "one_that_is_not_here"))
+    monkeypatch.setattr(frameworks, "_WITH_BYTECODE", ("a_framework", "one_that_is_not_here"))
     importlib.invalidate_caches()
     return module
 
 
 def test_a_framework_without_bytecode_is_named(framework: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bytecode.lacks_bytecode() == ("a_framework",)
+    assert frameworks.lacks_bytecode() == ("a_framework",)
     monkeypatch.setattr("sys.dont_write_bytecode", False)
-    assert bytecode.lacks_bytecode(for_good=True) == ()  # the next start keeps it
+    assert frameworks.lacks_bytecode(for_good=True) == ()  # the next start keeps it
     monkeypatch.setattr("sys.dont_write_bytecode", True)
-    assert bytecode.lacks_bytecode(for_good=True) == ("a_framework",)
+    assert frameworks.lacks_bytecode(for_good=True) == ("a_framework",)
     py_compile.compile(str(framework))
-    assert bytecode.lacks_bytecode() == ()
+    assert frameworks.lacks_bytecode() == ()
 
 
 def test_doctor_says_how_to_compile_it(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ class ExactProof:
     def _differs_at_once(self, plain: TrialSpec) -> str:
         """How two runs differ in their first few steps, if they do: on a GPU many programs do so in the first one, and
         whole logs of it, each step hashed, left no time to a tune of two minutes."""
-        spec, steps = replace(plain, digests="bits"), min(self._runs.steps, _FEW)
+        spec = replace(plain, digests="bits")
         first, second, blamed = self._runs.side_by_side(
-            lambda each, _: self._runs.untimed.run(each, steps), [spec, spec, replace(plain, deterministic=True)]
+            lambda each, _: self._begin(each), [spec, spec, replace(plain, deterministic=True)]
         )
         if isinstance(first, ExitReason) or isinstance(second, ExitReason):
             return ""
@@ -63,7 +63,11 @@ class ExactProof:
         return f"{_DIFFER}: {difference}{_blamed([blamed])}" if difference else ""
 
     def _blame(self, plain: TrialSpec) -> str:
-        return _blamed([self._runs.untimed.run(replace(plain, deterministic=True), min(self._runs.steps, _FEW))])
+        return _blamed([self._begin(replace(plain, deterministic=True))])
+
+    def _begin(self, spec: TrialSpec) -> Trace | ExitReason:
+        """Its first few steps."""
+        return self._runs.untimed.run(spec, min(self._runs.steps, _FEW))
 
     def compare(self, old: TrialSpec, new: TrialSpec) -> Check:
         """`new` against `old`, which is the program itself or was proved to be the same bit for bit."""

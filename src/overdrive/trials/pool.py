@@ -11,7 +11,7 @@ from types import TracebackType
 
 from overdrive.core import scratch
 from overdrive.core.facts import Facts
-from overdrive.machine.bytecode import lacks_bytecode
+from overdrive.machine.frameworks import lacks_bytecode
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.local import LocalLauncher

@@ -79,7 +79,6 @@ class RecordedCall:
         # Gradients of the results that may have one; None: of a result that the loss does not hang on, such as the
         # logits of a model that returns its loss as well.
         self._given: list[torch.Tensor | None] = []
-        self._asked: list[bool] = []  # which of them are not None
         self._gradients: list[torch.Tensor | None] = []
         self._captured: tuple[CapturedGraph, CapturedGraph] | None = None
         self._handle: weakref.ref[ReplayHandle] | None = None
@@ -136,15 +135,15 @@ class RecordedCall:
     def _record(self, inputs: list[torch.Tensor]) -> None:
         # What the last call made keeps the aliases' nodes of autograd, which belong to the program's stream: PyTorch
         # 2.13 ends a recording that comes to one of another stream, older ones fail in CUDA (pytorch#180090).
+        asked = _which(self._given)
         self._made, self._given = [], []
-        asked = self._asked
         self._copy_in(inputs)
         forward, backward = self._graph_pool.captured(), self._graph_pool.captured()
         self._recording = True
         self._results = forward.record(self._forward)
         results = self._differentiable()
-        self._asked = asked if len(asked) == len(results) else [True] * len(results)
-        self._given = [torch.zeros_like(each) if due else None for each, due in zip(results, self._asked, strict=True)]
+        asked = asked if len(asked) == len(results) else [True] * len(results)
+        self._given = [torch.zeros_like(each) if due else None for each, due in zip(results, asked, strict=True)]
         self._gradients = backward.record(self._backward)
         # The results stay, the graph of autograd that led to them is of no more use.
         self._results = [each.detach() for each in self._results]
@@ -209,12 +208,12 @@ class RecordedCall:
 
     def can_run_backward(self, given: Sequence[torch.Tensor | None]) -> bool:
         """Whether it was recorded for gradients of these results."""
-        return not self._captured or [each is not None for each in given] == self._asked
+        return not self._captured or _which(given) == _which(self._given)
 
     def run_backward(self, given: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Copies of the gradients of the inputs that have one, and of the parameters."""
         if not self._captured:
-            self._given, self._asked = list(given), [each is not None for each in given]
+            self._given = list(given)
             return [None if each is None else each.detach() for each in self._backward()]
         torch._foreach_copy_(_those_there(self._given), _those_there(given))
         self._captured[1].replay()
@@ -258,6 +257,10 @@ def _asked_for(
     """The results that have a gradient, and these."""
     asked_for = [result for result, each in zip(results, given, strict=True) if each is not None]
     return asked_for, _those_there(given)
+
+
+def _which(tensors: Sequence[torch.Tensor | None]) -> list[bool]:
+    return [each is not None for each in tensors]
 
 
 def _those_there(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
