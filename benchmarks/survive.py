@@ -5,7 +5,7 @@ python benchmarks/survive.py [--only cost,replay,signal,ranks] [--programs vae,.
 After `public/prepare.py`, in the Python that has what these programs need. Writes benchmarks/results/survive.json after
 each part, beside what is there.
 
-`cost`: a step in whole runs in turn, without snapshots in between, and beside that what one snapshot takes. `replay`:
+`cost`: a step recorded and not, in turn within a run (survive_blocks.py), and what one snapshot takes. `replay`:
 what a skipped step takes, by `verify --resume`, and whether the end is the same. `signal`: from SIGTERM until the
 process is gone. `ranks`: ranks of a program that waits instead of computing (models/waiting.py), killed at random.
 
@@ -21,24 +21,26 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent / "public"))
 
-from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
+from alternate import OVERDRIVE, ROOT
 from prepare import INTO, programs
 from scale import WAITING, rank_of
 
 from overdrive.core.json_data import to_json
+from overdrive.evidence.speed import Pair, speedup
 from overdrive.machine.inventory import machine, versions
 from overdrive.survive.folder import COST
 
+BLOCKS = str(ROOT / "benchmarks" / "survive_blocks.py")
 RESULTS = ROOT / "benchmarks" / "results" / "survive.json"
 _EVERY = 600.0  # seconds between snapshots, for which the cost is told
 _PRINTED = ("step ", "loss ")  # by the program of `ranks`
@@ -66,36 +68,47 @@ class Place:
         found: Result = json.loads(self.record.read_text())
         return found
 
+    def switched(self) -> Result:
+        """Of one run in which recording is on and off."""
+        told = self.record.with_suffix(".blocks")
+        words = ("run", "--no-plan", f"--survive={self.run}", _NEVER, "--fresh", *self.words)
+        alike = {**os.environ, "PYTHONHASHSEED": "0"}  # else the command starts itself again, without this
+        command = (sys.executable, BLOCKS, told, *words)
+        subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL, env=alike)
+        found: Result = json.loads(told.read_text())
+        if found["cannot"]:
+            raise RuntimeError(found["cannot"])
+        return found
+
     def surviving(self, *options: str) -> tuple[str, ...]:
         return self.command(f"--survive={self.run}", _NEVER, *options)
 
 
 def cost(place: Place, seconds: float) -> Result:
-    """Runs in turn for about as long, and at least three of each."""
-    walls: dict[str, list[float]] = {"plain": [], "survive": []}
+    """Runs for about as long, three at least, in each of which recording is on and off from block to block of steps.
 
-    def of_a_step(arm: str) -> Callable[[str, float], float]:
-        def measure(output: str, wall: float) -> float:
-            walls[arm].append(wall)
-            return float(place.recorded()["seconds_per_step"])
-
-        return measure
-
-    arms = {"plain": place.command(), "survive": place.surviving("--fresh")}
-    turns = [Arm(name, arm, of_a_step(name)) for name, arm in arms.items()]
-    steps: dict[str, list[float]] = {name: [] for name in arms}
-    until = time.monotonic() + seconds
-    while len(walls["plain"]) < 3 or time.monotonic() + walls["plain"][-1] + walls["survive"][-1] < until:
-        for name, found in alternate(turns, 1, place.folder, seed=len(walls["plain"])).items():
-            steps[name] += found
+    Whole runs in turn differ by more than recording costs: here by -4 to +28 %.
+    """
+    pairs: list[Pair] = []
+    passing: list[float] = []  # of a step, what it takes to pass through what is not recorded
+    took, walls = 0.0, []
+    while len(walls) < 3 or took + max(walls) < seconds:
+        began = time.monotonic()
+        found = place.switched()
+        walls.append(time.monotonic() - began)
+        took += walls[-1]
+        pairs += [Pair(len(walls), found["block"], on, off, True) for on, off in found["pairs"]]
+        passing.append(found["passed"] * found["pass"] / statistics.median(off for _, off in found["pairs"]))
     kept = place.command(f"--survive={place.run}", "--every=2s", "--fresh")
     subprocess.run(kept, cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
     snapshot = json.loads((place.run / "notes.json").read_text()).get(COST, math.nan)
-    recording = ratio(steps, "survive", "plain")  # how many times as long a step takes with --survive
-    share = recording.estimate - 1 + snapshot / _EVERY
-    print(f"  {recording.low - 1:+.2%} to {recording.high - 1:+.2%} to record, {snapshot * 1e3:.0f} ms a snapshot")
+    recording, passed = speedup(pairs), statistics.median(passing)  # how many times as long a step takes if recorded
+    share = recording.estimate - 1 + passed + snapshot / _EVERY
+    print(f"  {recording.low - 1:+.2%} to {recording.high - 1:+.2%} to record, {len(pairs)} pairs of blocks")
+    print(f"  {passed:+.2%} to pass through, {snapshot * 1e3:.0f} ms a snapshot")
     print(f"  {share:+.2%} with snapshots every {_EVERY:.0f} s", flush=True)
-    return {"seconds": walls, "steps": steps, "recording": to_json(recording), "snapshot": snapshot, "share": share}
+    told = {"seconds": walls, "pairs": len(pairs), "recording": to_json(recording), "passing": passing}
+    return {**told, "snapshot": snapshot, "share": share}
 
 
 def skipped(place: Place) -> Result:

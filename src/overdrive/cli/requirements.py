@@ -69,7 +69,7 @@ def wanted(
     if isinstance(on_ranks, Sizes):
         try:
             may_be_measured(needs)
-            sizes = at_sizes(program, on_ranks, technique_of, needs.step_seconds, needs.samples, tell)
+            sizes = at_sizes(program, on_ranks, technique_of, needs.usual_seconds, needs.samples, tell)
             result = replace(result, sizes=sizes)
         except CannotForetell as error:
             missing.append(f"No step is foretold on ranks: {error}.")
@@ -87,13 +87,13 @@ def _among_ranks(
     program: Program, needs: Needs, asked: OnRanks, quick: bool, tell: Callable[[str], None]
 ) -> tuple[list[RankLayout], str]:
     """The layouts, with how long a step takes where that can be foretold; and the name of the network."""
-    found = layouts(needs, asked.count, asked.memory)
     try:
         may_be_measured(needs)
         there = ranks_of(asked.count, asked.link, quick, tell)
     except CannotForetell as error:
-        whole, *others = found
+        whole, *others = layouts(needs, asked.count, asked.memory)
         return [whole, *(replace(each, why=str(error)) for each in others)], ""
+    found = layouts(needs, asked.count, asked.memory, apart=not there.together)
     return with_steps(program, found, lambda layout: technique_of(layout, asked.count), there, tell), there.name
 
 

@@ -25,6 +25,8 @@ class Figures:
     seconds_per_step: float | None = positive()
     setup_seconds: float | None = positive()  # before the first step
     peak_memory: float | None = positive()  # bytes
+    epoch_steps: float | None = positive()  # of an epoch, where what comes between two was measured:
+    between_epochs: float | None = positive()  # seconds of evaluations, checkpoints and the like, each time
     # Of a program that trains nothing, seconds that half of its calls are answered in (p50), and 99 of 100 (p99).
     half: Interval | None = None
     most: Interval | None = None

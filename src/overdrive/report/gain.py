@@ -25,7 +25,9 @@ def _run(result: TuneResult) -> str:
     if own is None or not (own.steps and own.before and own.after):
         return ""
     told = f"Your {own.steps:,} {result.unit}s: {duration(own.before)} → {duration(own.after)}, start-up included"
-    told += "" if result.inference else ", evaluations not"
+    if not result.inference:
+        between = result.baseline and result.baseline.epoch_steps
+        told += ", and what comes between epochs" if between else ", evaluations not"
     return f"{told}: so short a run is done no sooner." if own.after >= own.before else f"{told}."
 
 

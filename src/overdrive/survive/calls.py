@@ -12,7 +12,7 @@ from overdrive.core.rng import same_numpy
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
-from overdrive.survive.journal import TIME_IN_LIBRARY, Diverged
+from overdrive.survive.journal import NOTHING, TIME_IN_LIBRARY, Diverged
 from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
@@ -269,6 +269,9 @@ class Calls:
         return result
 
     def _note_result(self, kind: str, told: str, result: Any, given: Any, model: Any) -> None:
+        if result is None and model is None:  # of a backward pass, and of an optimizer's step
+            self._run.journal.add(kind, NOTHING)
+            return
         from overdrive.survive import structure
 
         try:
@@ -353,4 +356,4 @@ class Calls:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one[0] == other[0] and same_numpy(one[1], other[1])
+    return one is other or (one[0] == other[0] and same_numpy(one[1], other[1]))

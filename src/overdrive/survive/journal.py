@@ -15,6 +15,7 @@ from typing import Any
 
 Entry = list[Any]
 FETCH = "fetch"  # the kind of an entry that holds what was asked in one fetch of samples
+NOTHING = ["plain", None]  # what is told of None (see `structure.told`), as most calls return it
 TIME_IN_LIBRARY = "time in a library"  # of one that holds a line, and what it was told; such have no order
 
 

@@ -9,7 +9,7 @@ import torch
 
 from overdrive.seams.torch.internals import storage_id
 from overdrive.survive import structure
-from overdrive.survive.journal import Journal
+from overdrive.survive.journal import NOTHING, Journal
 from overdrive.survive.set_in_calls import SetInCalls
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -49,7 +49,7 @@ class Results:
             CannotTell: see `structure.told`.
         """
         if result is None:
-            return ["plain", None]
+            return NOTHING
         form = _form_alone(result, given)
         if form is None:
             return structure.told(result, given)

@@ -85,6 +85,10 @@ class Durations:
         blocks = FACTORIAL_ROUNDS * max(_FACTORIAL_BLOCK_SECONDS, step)
         return configurations * (self.of_start() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
 
+    def of_steps(self, steps: int) -> float:
+        """So many of the program, and of the plan."""
+        return steps * self._plain_step() * (1 + 1 / max(1.0, self._found.gain()))
+
     def _plain_step(self) -> float:
         return self._found.control.old_side.seconds_per_step if self._found.control else 0.0
 

@@ -21,6 +21,7 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
+from overdrive.tuner.between_epochs import BetweenEpochs
 from overdrive.tuner.outcomes import Adopted, Rejected, Standing, duels_of, gain_of, loosest, proved_exact, without, won
 from overdrive.tuner.screened import Screened
 
@@ -57,6 +58,7 @@ class Findings:
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
     screened: Screened = field(default_factory=Screened)
     ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
+    between: BetweenEpochs | None = None
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
@@ -173,6 +175,9 @@ class Findings:
         """The whole plan is not the same program."""
         self.proof = Check(None, why)
         self.note(f"The whole plan is not the same program: {why}.")
+
+    def take_between_epochs(self, between: BetweenEpochs | None) -> None:
+        self.between = between
 
     def end(self, seeds: list[list[float]], errors: Mapping[str, float], isolation: str) -> None:
         self.seeds, self.errors, self.isolation = seeds, dict(errors), isolation

@@ -26,13 +26,23 @@ def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> 
     elif before and after:
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in LENGTHS)
         of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"
-        length = "" if found.inference else ", but without evaluations and checkpoints"
-        length = f"With start-up{length}, a whole run gains by its length in {units}"
+        length = f"With start-up{_beside(found)}, a whole run gains by its length in {units}"
         yield f"The speed-up is that of a {of}. {length}: {gains}."
     yield from _swaps(found)
     yield from _crowded(found)
     yield from _noise_scale(found)
     yield from found.notes
+
+
+def _beside(found: Findings) -> str:
+    """What a whole run has beside start-up and steps."""
+    if found.inference:
+        return ""
+    between = found.between
+    if between is None:
+        return ", but without evaluations and checkpoints"
+    took = f"{duration(between.before)} after each {between.steps:,.0f} steps, {duration(between.after)} under the plan"
+    return f" and what comes between epochs ({took})"
 
 
 def _swaps(found: Findings) -> Iterator[str]:

@@ -273,6 +273,11 @@ class Schedule:
         """Whether there is time for another duel of a technique that gained nothing in the whole plan."""
         return time.monotonic() + self.durations.of_duel(AGAIN) < self.proof_begins()
 
+    def time_between_epochs(self, steps: int) -> bool:
+        """Whether there is time left, when all is settled, for so many steps of either side in processes of their own,
+        and for what comes between two epochs, of which nothing is known yet."""
+        return time.monotonic() + self.durations.of_start() + self.durations.of_steps(steps) < self.deadline
+
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""
         return time.monotonic() + 2 * self._prover.trial_seconds() < self.deadline

@@ -5,6 +5,7 @@ from __future__ import annotations
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
+from overdrive.tuner.between_epochs import SHORT_EPOCHS, between_epochs, steps_of_epoch
 from overdrive.tuner.control import Control
 from overdrive.tuner.duel_runner import DuelRunner, Progress
 from overdrive.tuner.finalise import Finaliser
@@ -62,6 +63,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             if found.best() != proved:
                 finaliser.prove()
         finaliser.confirm()
+        _between_epochs(found, schedule, pool, progress)
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:
         found.end([], {}, pool.isolation)
@@ -74,6 +76,17 @@ def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> N
         asked.tell(candidate, judge.judge(candidate))
         if found.adopted and found.quick_plain().techniques == found.best():
             prover.steps_take(found.adopted[-1].duel.new_side.seconds_per_step)
+
+
+def _between_epochs(found: Findings, schedule: Schedule, pool: TrialPool, progress: Progress) -> None:
+    """What a whole run has beside its steps, as far as what is left of the budget allows."""
+    plain = found.control.old_facts if found.control else None
+    known = plain and steps_of_epoch(plain)
+    if not known or not found.chosen or found.needed() or not schedule.time_between_epochs(SHORT_EPOCHS):
+        return
+    progress.stage("what comes between two epochs")
+    plan = found.spec(found.best())
+    found.take_between_epochs(between_epochs(pool, found.reference(), plan, plain, schedule.deadline))
 
 
 def _errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> dict[str, float]:

@@ -119,7 +119,7 @@ def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Cal
     products = 2 * 64 * (256 * 1024 + 1024 * 10)
     assert needs.flops == 2 * products + 2 * 64 * 1024 * 10, "no gradient of the first layer's input is computed"
     assert needs.samples == 64
-    assert 0 < needs.step_seconds < 60
+    assert 0 < needs.step_seconds <= needs.usual_seconds < 60
     assert needs.estimated_peak == pytest.approx(needs.measured_peak, rel=0.15)
 
 

@@ -89,5 +89,8 @@ def test_the_error_that_is_told_is_the_one_that_was_measured() -> None:
 
 
 def test_of_one_process_the_step_is_the_measured_one() -> None:
-    alone = layouts(needs(product(1, 1, seconds=3.0)), 2)[0]
+    step = replace(needs(product(1, 1, seconds=3.0)), usual_seconds=3.5)
+    alone = layouts(step, 2)[0]
     assert isinstance(alone, RankLayout) and (alone.seconds, alone.communication) == (3.0, 0.0)
+    # Ranks with machines of their own are foretold from all of their steps, which are not as quick as the quickest.
+    assert layouts(step, 2, apart=True)[0].seconds == 3.5

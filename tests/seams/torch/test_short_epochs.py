@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
-from overdrive.seams.torch.short_epochs import shorten_epochs
+from overdrive.seams.torch.short_epochs import shorten_epochs, shorten_training
 
 DATA = TensorDataset(torch.arange(103))
 
@@ -74,3 +74,23 @@ def test_what_has_no_length_goes_on_as_it_does() -> None:
     endless = iter(DataLoader(DATA, batch_size=10, sampler=Endless()))
     assert [next(endless)[0][0].item() for _ in range(12)] == [(10 * each) % 103 for each in range(12)]
     assert len(list(DataLoader(Stream(), batch_size=10))) == 5
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_only_epochs_in_which_steps_are_made_are_short(workers: int) -> None:
+    steps, began = [0], list[int]()
+    shorten_training(lambda: steps[0], began.append)
+    loader = DataLoader(DATA, batch_size=10, num_workers=workers, shuffle=True)
+    assert len(batches(loader)) == 11 and not began
+    torch.manual_seed(1)
+    seen = []
+    for batch in loader:
+        seen.append(batch[0])
+        steps[0] += 1
+    assert 5 <= len(seen) < 11 and len(seen[-1]) == 3 and began == [0]
+    state = torch.get_rng_state()
+    assert len(batches(loader)) == 11 and began == [0]  # evaluated again
+    torch.manual_seed(1)
+    for _ in loader:
+        steps[0] += 1
+    assert began == [0, len(seen)] and torch.equal(torch.get_rng_state(), state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -59,10 +60,12 @@ def count(
             plain = replace(plain, clock="inference")
             report = _counted(pool, plain)
         tell(f"Measuring some {plain.unit}s that nothing watches.")
-        seconds, peak, facts = _measured(pool, plain)
-        for _ in range(_PROCESSES - 1 if seconds < _SHORT_STEP else 0):
+        blocks, peak, facts = _measured(pool, plain)
+        for _ in range(_PROCESSES - 1 if min(blocks) < _SHORT_STEP else 0):
             with suppress(CannotCount):  # what was measured stands
-                seconds = min(seconds, _measured(pool, plain)[0])
+                blocks += _measured(pool, plain)[0]
+        # The shortest block: on a shared machine others only ever add to it, and limits are measured likewise.
+        seconds = min(blocks)
         kept = 0
         if memory and report["device"] == "cpu":
             tell(f"Measuring the memory of the first {plain.unit}s.")
@@ -72,6 +75,7 @@ def count(
         needs,
         inference=plain.clock == "inference",
         step_seconds=seconds,
+        usual_seconds=statistics.fmean(blocks),
         data_seconds=seconds * facts.share("data"),
         samples=facts.samples_per_step,
         measured_peak=peak,
@@ -107,8 +111,8 @@ def _counted(pool: TrialPool, plain: TrialSpec) -> Mapping[str, Any]:
     return report
 
 
-def _measured(pool: TrialPool, plain: TrialSpec) -> tuple[float, int, Facts]:
-    """Seconds of a step, bytes at the peak, and what the program is like."""
+def _measured(pool: TrialPool, plain: TrialSpec) -> tuple[list[float], int, Facts]:
+    """Seconds of a step in each of some blocks, bytes at the peak, and what the program is like."""
     trial = Trial(pool, plain)
     facts: Facts | None = None
     blocks: list[Block] = []
@@ -126,8 +130,7 @@ def _measured(pool: TrialPool, plain: TrialSpec) -> tuple[float, int, Facts]:
             raise CannotCount(_why(over, trial)) from None
     finally:
         trial.stop()
-    # The shortest block: on a shared machine others only ever add to it, and limits are measured likewise.
-    return min(block.seconds / block.steps for block in blocks), blocks[-1].peak_memory, facts
+    return [block.seconds / block.steps for block in blocks], blocks[-1].peak_memory, facts
 
 
 def _peak(pool: TrialPool, plain: TrialSpec) -> int:

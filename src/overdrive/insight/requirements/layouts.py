@@ -13,8 +13,13 @@ _STATES = ("gradients", "optimizer states")  # which are of the weights' sizes
 _OF_SAMPLES = ("activations", "workspace")  # which are of the batch's
 
 
-def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayout]:
-    """One process, and each layout over so many ranks, which have `limit` bytes each."""
+def layouts(needs: Needs, ranks: int, limit: int | None = None, apart: bool = False) -> list[RankLayout]:
+    """One process, and each layout over so many ranks, which have `limit` bytes each.
+
+    Args:
+        apart: each rank has a machine to itself. Ranks are foretold from all of their steps then, and so is one
+            process; else from the quickest, since they are measured beside each other.
+    """
     alone = dict(needs.memory)
     batch = {name: -(-each // ranks) if name in _OF_SAMPLES else each for name, each in alone.items()}
     states = {**batch, "optimizer states": -(-alone["optimizer states"] // ranks)}
@@ -46,7 +51,8 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayo
         RankLayout(name, parts, size, None if limit is None else size <= limit, said)
         for (name, parts, said), size in zip(found, sizes, strict=True)
     ]
-    return [replace(whole, seconds=needs.step_seconds, communication=0.0), *others]
+    seconds = needs.usual_seconds if apart else needs.step_seconds
+    return [replace(whole, seconds=seconds, communication=0.0), *others]
 
 
 def _staged(needs: Needs, stages: int, replicas: int = 1) -> tuple[dict[str, int], str]:

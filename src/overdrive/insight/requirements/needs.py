@@ -36,7 +36,8 @@ class Needs:
     program: int  # bytes of the process between two steps, without these tensors: libraries, data; measured
     operators: tuple[Operator, ...]  # of one step
     samples: float = 0.0  # of one step
-    step_seconds: float = 0.0  # measured
+    step_seconds: float = 0.0  # measured: of the quickest steps
+    usual_seconds: float = 0.0  # measured: of a step in the mean
     data_seconds: float = 0.0  # of it, waiting for data; measured
     measured_peak: int = 0  # bytes; measured: of the process with freed blocks given back, or of the GPU's tensors
     kept_peak: int = 0  # bytes; measured: of the process as it is, where the C library keeps freed blocks
