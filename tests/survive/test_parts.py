@@ -20,12 +20,14 @@ import numpy as np
 import pytest
 
 from overdrive.cli.survive import Wish, interval_of
+from overdrive.core.program import Program
 from overdrive.machine.scheduler import seconds_left
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
 from overdrive.survive import answers, output, snapshot
 from overdrive.survive.calls import Calls
 from overdrive.survive.folder import RunFolder, Unusable
+from overdrive.survive.identity import identity_of
 from overdrive.survive.interval import BEFORE_END, FIRST, LONGEST, SnapshotInterval
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.ours import is_redirected
@@ -626,3 +628,14 @@ def test_a_model_whose_random_numbers_nobody_can_save_is_known() -> None:
         assert keeps_draws_to_itself(model.cuda())
         assert not keeps_draws_to_itself(model.eval())
         assert not any(keeps_draws_to_itself(each.cuda()) for each in (nn.GRU(4, 4, 2), nn.LSTM(4, 4, 1)))
+
+
+def test_other_gpus_are_no_other_run_and_another_number_of_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is queued again is given whichever are free."""
+
+    def environment(visible: str) -> object:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        return identity_of(Program("train.py"))["environment"]
+
+    assert environment("0,1") == environment("3,2") == environment("GPU-1a,GPU-2b")
+    assert len({str(environment(visible)) for visible in ("", "0", "0,1")}) == 3

@@ -13,12 +13,13 @@ from typing import Any
 
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
+from overdrive.core.units import several
 from overdrive.survive.ours import is_library_file
 from overdrive.version import __version__
 
 _PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "accelerate", "datasets")
-_VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
-
+_VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
+_GPUS = "CUDA_VISIBLE_DEVICES"  # a job that is queued again may be given others: only how many they are counts
 
 RANKS = "number of ranks"
 
@@ -38,8 +39,15 @@ def identity_of(program: Program, techniques: Sequence[Chosen] = (), ranks: int 
         RANKS: ranks,
         "script": "" if program.module else _digest(Path(program.target)),
         "versions": {"overdrive": __version__, "python": platform.python_version(), **_versions()},
-        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "environment": _environment(),
     }
+
+
+def _environment() -> dict[str, str]:
+    found = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    if _GPUS in os.environ:
+        found[_GPUS] = several(len(list(filter(str.strip, os.environ[_GPUS].split(",")))), "GPU")
+    return found
 
 
 def _versions() -> dict[str, str]:
