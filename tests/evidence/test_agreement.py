@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -121,3 +122,11 @@ def test_a_tensor_without_samples_says_nothing() -> None:
     assert judge({**told, "rows": boxes}).holds is None
     agreed = judge({**told, "rows": [*told["rows"], *boxes]})
     assert agreed.holds is True and agreed.record and agreed.record.tensor == "scores"
+
+
+def test_answers_without_a_place_say_nothing() -> None:
+    """A detector's (1, 0, 6), of which the mean over places is no number."""
+    told = replay(1500)
+    boxes = [{**row, "tensor": "boxes", "other": [math.nan] * 10, "error": [math.nan] * 10} for row in told["rows"]]
+    assert judge({**told, "rows": boxes}).holds is None
+    assert judge({**told, "rows": [*told["rows"], *boxes]}).holds is True

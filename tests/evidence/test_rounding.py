@@ -263,3 +263,13 @@ def test_losses_of_other_kernels_are_as_far_off_as_the_originals() -> None:
 def test_a_loss_that_is_not_there_is_caught() -> None:
     base, _ = one_tensor(4000, 1.0)
     assert judge([*base, *losses(0)], base).holds is False
+
+
+def test_a_state_that_one_side_lacks_is_no_tensor_that_is_missing() -> None:
+    """Of a loop whose observations part, some states were of other batches: they do not count."""
+    base = candidate(0)
+    mine = sized_like(base, candidate(1))
+    assert judge(base, [row for row in mine if row.step not in STEPS[:3]]).holds
+    assert judge([row for row in base if row.step not in STEPS[:3]], mine).holds
+    lost = [row for row in mine if (row.step, row.tensor) != (STEPS[4], "fc.bias")]
+    assert judge(base, lost).holds is False

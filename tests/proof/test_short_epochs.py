@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -142,3 +143,28 @@ def test_a_state_replay_settles_whether_epochs_are_cut(minds: bool, cut: set[int
     shared = ProofRuns(untimed, FACTS, lambda stage: None, False, ProofBudget())
     assert RoundingProof(shared).compare(PLAIN, PLAIN).level is not None
     assert set(runs.cuts) == cut and runs.cuts[-1] == min(cut) and not shared.may_not_bear_cuts
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, SystemExit])
+def test_who_is_stopped_waits_for_no_trial(stopped: type[BaseException]) -> None:
+    """Trials are in sessions of their own, and hear no Ctrl-C: the end of the pool is theirs."""
+    untimed: Any = SimpleNamespace()
+    shared = ProofRuns(untimed, FACTS, lambda stage: None, False, ProofBudget())
+    shared.at_once = 2
+    begun, over, ended = threading.Event(), threading.Event(), list[int]()
+
+    def run(number: int, threads: int) -> None:
+        if number:
+            begun.set()
+            over.wait(5)
+            ended.append(number)
+        else:
+            begun.wait(5)
+            raise stopped
+
+    try:
+        with pytest.raises(stopped):
+            shared.side_by_side(run, (0, 1))
+        assert begun.is_set() and not ended
+    finally:
+        over.set()

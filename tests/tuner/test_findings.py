@@ -151,3 +151,19 @@ def test_steps_of_any_length_that_are_others_than_before_tell_no_speed() -> None
     assert other_steps(uneven, duel(False, True, "b")) is None, "their lengths are the data's"
     assert other_steps(even, duel(False, False, "b")) is None
     assert other_steps(None, duel(True, True, "b")) is None
+
+
+def test_a_plan_that_lost_a_technique_is_told_by_no_duel_with_it() -> None:
+    """Three joined by one duel, at 1.9x; one of them was dropped in the proof, and the other two were told at 1.9x."""
+    found = Findings(Program("x.py", ()), Contract.EXACT)
+    plain = found.spec()
+    group = Duel(plain, found.spec((("a", {}), ("b", {}))))
+    last = Duel(group.new, found.spec((("a", {}), ("b", {}), ("c", {}))))
+    same = Check(Contract.EXACT, "the same")
+    for name, duel in (("a", group), ("b", group), ("c", last)):
+        found.adopt(Adopted(name, {}, duel, same))
+    assert found.led_here() == [group, last]
+    found.drop(Rejected("c", {}, "not proved"))
+    assert found.led_here() == [group]
+    found.drop(Rejected("a", {}, "not proved"))
+    assert not found.led_here()

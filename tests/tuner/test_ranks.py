@@ -33,6 +33,14 @@ def findings(contract: Contract = Contract.ROUNDING, **facts: Any) -> Findings:
     return Findings(Program("train.py", ()), contract, facts=Facts(**facts))
 
 
+def needing(name: str) -> Findings:
+    """It runs out of memory by itself."""
+    found = findings()
+    attempt = Duel(found.spec(), found.spec(((name, {}),)))
+    found.adopt(Adopted(name, {}, attempt, Check(Contract.ROUNDING, "it runs"), needed=True))
+    return found
+
+
 def duel(found: Findings, ranks: int, speedup: float) -> Duel:
     verdict = Verdict.FASTER if speedup > 1 else Verdict.SLOWER
     new = found.spec([*found.best(), (NAME, {"ranks": ranks})])
@@ -94,10 +102,12 @@ def test_a_number_that_is_asked_for_is_tried_alone() -> None:
     [
         (findings(Contract.EXACT), "another order"),
         (findings(framework="keras"), "train in PyTorch"),
+        (needing("tensor_parallel"), "without tensor_parallel"),
     ],
 )
 def test_what_ranks_are_not_for_stays_one_process(found: Findings, reason: str) -> None:
-    assert not played(found, {}, wanted=2) and not found.adopted and reason in found.notes[0]
+    before = found.best()
+    assert not played(found, {}, wanted=2) and found.best() == before and reason in found.notes[0]
 
 
 # Whole tunes of programs that are only numbers (tests/simulated.py).

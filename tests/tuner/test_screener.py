@@ -23,7 +23,7 @@ from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.evidence.screening.beliefs import Belief
 from overdrive.evidence.speed import Verdict
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, Side
 from overdrive.tuner import screener
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
@@ -151,8 +151,12 @@ def screening_ends(began: float, choice: Contract = Contract.EXACT, promise: flo
     return began + (12.0 if choice is Contract.STATISTICAL and promise > 0.2 else 24.0)
 
 
-def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -> tuple[Screened, Findings]:
+def screened(
+    contract: Contract = Contract.ROUNDING, kept: Kept | None = None, step: float = 0.01
+) -> tuple[Screened, Findings]:
+    """`step`: seconds."""
     found = Findings(Program("x.py", ()), contract)
+    found.begin(Duel(found.spec(), found.spec(), old_side=Side(step, 1)))
     schedule: Any = SimpleNamespace(screening_ends=screening_ends)
     duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
     return Screener(found, duels, schedule, gains_elsewhere(found.facts, duels.checkpoint)).run(), found
@@ -226,8 +230,9 @@ def test_where_all_together_cannot_start_half_of_them_is_screened(
     """They need more memory than there is, say, or one of them kills each process before its first step."""
     names = ["four", "one", "three", "two"]
     bring(offer, monkeypatch, **{name: {} for name in names})
-    trials.gains, trials.dies_at_start = dict.fromkeys(names, 0.3), fatal.split()
-    seen, _ = screened()
+    trials.gains, trials.dies_at_start, kept = dict.fromkeys(names, 0.3), fatal.split(), Kept()
+    seen, _ = screened(kept=kept)
+    assert set(screened(kept=kept)[0].beliefs) == set(seen.beliefs), "of a tune that was broken off"
     assert set(seen.beliefs) == set(seen.choice) == (screens or set(names))
     apart = set(names) - set(seen.beliefs)
     assert all(seen.hopeless(name) is None and seen.saving(name) is None for name in apart), "each has its own duel"
@@ -649,3 +654,14 @@ def test_time_that_is_left_goes_to_those_that_lost_narrowly(offer: Offer) -> Non
     assert sorted(labels[:3]) == sorted(seen) and labels[3:] == ["other", "one"]
     assert sorted(each.name for each in found.rejected) == sorted(seen)  # each is told once
     assert len(order(10.0)[0]) == 3
+
+
+def test_none_is_begun_that_cannot_come_to_the_pairs_that_say_something(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of steps of 5 s it took its minute, and came to four pairs of eight."""
+    bring(offer, monkeypatch, fast={}, other={})
+    trials.gains = {"fast": 0.3}
+    assert screened(step=1.0)[0].pairs and trials.started
+    trials.started.clear()
+    assert not screened(step=5.0)[0].pairs and not trials.started

@@ -93,6 +93,8 @@ def _outputs(rows: Sequence[Mapping[str, Any]], spreads: Mapping[str, Sequence[f
             of = "has another form" if row.get("finite", True) else "is not finite where it was, or the other way round"
             output.fault = output.fault or f"{name} {of} in call {row['step']}"
             continue
+        if any(map(math.isnan, row["other"])):  # it has samples, and no place in them
+            continue
         output.other += row["other"]
         spread, size = spreads.get(name, (0.0, 0.0))
         scale = spread if spread > _CONSTANT * size else size

@@ -101,16 +101,19 @@ def judge(
     """
     low = not careful and (relative_error(original) or 0.0) > _LOW
     allowed = _MOST_BITS_LOW if low else _MOST_BITS_BEYOND if disturbed else MOST_BITS
-    base = {(row.step, *row.key): row for row in (or_disturbed(original, disturbed) if disturbed else original)}
-    mine = {(row.step, *row.key): row for row in candidate}
     steps = sorted({row.step for row in original} & {row.step for row in candidate})
     if len(steps) < FEWEST_STATES:
         return Rounding(None, f"only {len(steps)} states could be compared", RoundingRecord())
+    of_original = or_disturbed(original, disturbed) if disturbed else original
+    base, mine = (
+        {(row.step, *row.key): row for row in rows if row.step in steps}  # others were of other batches
+        for rows in (of_original, candidate)
+    )
     largest = largest_of(original)
     tensors: dict[tuple[str, str], list[_Pair]] = {}
     for place, row in base.items():
         other = mine.get(place)
-        if other is None or place[0] not in steps or row.error is None:  # the original itself is not finite there
+        if other is None or row.error is None:  # the original itself is not finite there
             continue
         if other.error is None:
             return _fails(f"{row.kind} of {row.tensor} in {row.when} is missing or not finite", steps)

@@ -23,6 +23,7 @@ _BEGUN_AT_LEAST = 12  # ... but so many, where enough are left: of large batches
 _RECORDING = 1.5  # times as long as the call, with what is written
 _SHARE = 0.6  # of the time for a proof to its first look that recording may take: candidates answer sooner, as a rule
 _ENOUGH = 2  # times the samples that tell if none differs: these are recorded all the same, where there is time at all
+_NO_SHARE = "--margin is the share of answers that may differ here, which is below 1 (0.02, say)"
 
 
 class AgreementProof:
@@ -32,10 +33,11 @@ class AgreementProof:
         """`tolerance`: the share of other answers that is allowed."""
         self.step_seconds = runs.facts.step_seconds
         self._runs = runs
-        self._margin = MARGIN if tolerance is None else tolerance
+        share = tolerance is None or tolerance < 1
+        self._margin = tolerance if share and tolerance is not None else MARGIN
         self._folder: Path | None = None
         self._recorded: Trace | None = None  # the run of the original
-        self.impossible = ""  # why nothing can be proved by the answers that were recorded, if so
+        self.impossible = "" if share else _NO_SHARE  # why nothing can be proved by what is recorded, if so
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
         """`new` against `old`.
@@ -80,7 +82,7 @@ class AgreementProof:
 
     def _record(self, old: TrialSpec) -> str | Check | None:
         """Have the original's calls recorded, once; why that is impossible, or None."""
-        if self._recorded is not None:
+        if self._recorded is not None or self.impossible:
             return self.impossible or None
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="answers-", dir=self._runs.untimed.pool.scratch))

@@ -159,8 +159,17 @@ class ProofRuns:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""
         at_once = self.at_once
         threads = granted_cores() // at_once if at_once > 1 else 0
-        with ThreadPoolExecutor(at_once) as pool:
+        pool = ThreadPoolExecutor(at_once)
+        try:
             return list(pool.map(run, each, [threads] * len(each)))
+        except Exception:
+            pool.shutdown()  # others are under way
+            raise
+        except BaseException:  # Ctrl-C: trials may take minutes yet, and the pool's end is theirs
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            pool.shutdown(wait=False)
 
 
 def broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:

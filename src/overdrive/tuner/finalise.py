@@ -20,7 +20,7 @@ from overdrive.tuner.duel_runner import AGAIN, DuelRunner
 from overdrive.tuner.durations import FACTORIAL_ROUNDS
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import disturbed
-from overdrive.tuner.outcomes import Rejected, Standing, won
+from overdrive.tuner.outcomes import Rejected, Standing
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.reasons import other_steps
 from overdrive.tuner.schedule import Schedule
@@ -59,6 +59,8 @@ class Finaliser:
         if found.screened.choice:
             found.attribute(found.screened.attribution(found.best()))
             return
+        if found.needed() and len(found.adopted) > len(found.needed()):
+            return self._leave_to_duels("the program does not run without all of them")
         while len(found.adopted) > 1:
             if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
@@ -198,7 +200,7 @@ class Finaliser:
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
-        duels = won(found.adopted)
+        duels = found.led_here()
         together = f"measured in {count} and in the search, together, and not confirmed"
         alone = "established in the search, and not confirmed in fresh processes"
         if confirmation is found.confirms_itself():  # what it says is in what the search says

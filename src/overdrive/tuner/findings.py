@@ -222,8 +222,8 @@ class Findings:
         return self.started + self.budget
 
     def run_seconds(self) -> float | None:
-        """How long the program runs as it is; None where no trial came to its end."""
-        if self.control is None or self.control.total_steps is None:
+        """How long the program runs as it is; None where no trial came to its end, or only its calls were timed."""
+        if self.control is None or self.control.total_steps is None or self.objective.latency:
             return None
         side = self.control.old_side
         return side.setup_seconds + self.control.total_steps * side.seconds_per_step
@@ -241,6 +241,16 @@ class Findings:
     def gain_in_proof(self) -> float:
         """The gain of the plan over `quick_plain`, with whose runs under seeds it is compared."""
         return self.gain() / gain_of(list(proved_exact(self.adopted)))
+
+    def led_here(self) -> list[Duel]:
+        """The duels that led from the untouched program to this very plan; none where the plan lost a technique since:
+        what they say is then of another plan."""
+        duels, reached = won(self.adopted), self.reference().techniques
+        for duel in duels:
+            if duel.old.techniques != reached:
+                return []
+            reached = duel.new.techniques
+        return duels if reached == self.best() else []
 
     def memory_spread(self) -> int:
         """The difference between the peaks of two processes of the program."""

@@ -22,7 +22,7 @@ def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> 
     if found.refusal:
         yield found.refusal
     if found.objective.latency:
-        yield from _of_calls(found, after or before)
+        yield from _of_calls(found, after if found.chosen else before)
     elif before and after:
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in LENGTHS)
         of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"

@@ -13,7 +13,7 @@ from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.tuner.culprits import risk, sort_out
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Adopted, Rejected, history, names_of, won
+from overdrive.tuner.outcomes import Adopted, Rejected, history, names_of
 from overdrive.tuner.schedule import Schedule
 
 
@@ -172,18 +172,13 @@ class PlanProof:
     def _by_duels(self) -> Check | None:
         """What the duels said of the plan in the findings, if they lead to it from the untouched program, and the two
         sides of each were the same, bit for bit."""
-        checks, reached = [], self._found.reference()
-        members = history(self._found.adopted)
-        for duel in won(self._found.adopted):
+        checks, members = [], history(self._found.adopted)
+        for duel in self._found.led_here():
             own = [each for each in members if each.duel is duel]
-            if duel.old.techniques != reached.techniques:
-                return None
             if any(each.check.level is not Contract.EXACT or each.joined for each in own):
                 return None
-            reached = duel.new
             checks.append(own[0].check)
-        whole = reached.techniques == self._found.best()
-        return same_in_their_duels(checks) if checks and whole else None
+        return same_in_their_duels(checks) if checks else None
 
     def _proved_beginning(self) -> list[str]:
         """The most of the plan's first members whose plan was proved when the last of them joined; not the whole."""

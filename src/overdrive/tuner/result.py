@@ -69,7 +69,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         tuning_seconds=round(found.seconds, 1),
         break_even_steps=break_even(found, before, after),
         whole_run=tuple(RunGain(each, round(whole_run(before, after, each), 3)) for each in LENGTHS)
-        if before and after
+        if before and after and not found.objective.latency
         else (),
         own_run=_own_run(found, before, after),
         machine=summary(),
@@ -133,10 +133,10 @@ def _kept(found: Findings, each: Adopted) -> Kept:
 
 
 def _own_run(found: Findings, before: Figures | None, after: Figures | None) -> OwnRun | None:
-    """Where a trial of the untouched program came to its end."""
+    """Where a trial of the untouched program came to its end; not where only its calls were timed."""
     duels = [found.control, found.confirmation, *duels_of(found.adopted), *(duel for _, duel in found.other_duels)]
     steps = max((duel.total_steps for duel in duels if duel and duel.total_steps), default=None)
-    if steps is None or before is None or after is None or not found.chosen:
+    if steps is None or before is None or after is None or not found.chosen or found.objective.latency:
         return None
     old, new = run_seconds(before, after, steps)
     return OwnRun(steps, round(old, 3), round(new, 3))

@@ -237,7 +237,7 @@ class Schedule:
         if not adopted:
             unconfirmed = 0.0 if joining is Contract.EXACT else self._prover.seconds_needed(joining)
             return max(proof, self.deadline - unconfirmed)
-        if self.contributions_known:
+        if self.contributions_known or self._found.needed():
             return proof
         if time.monotonic() + self.durations.of_field(2 * max(adopted, 2) + 2) > proof:
             return proof  # the contributions come too late already: their time is for candidates

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from overdrive.core.contract import Contract
 from overdrive.evidence.speed import Verdict
 from overdrive.machine.gpu import gpus
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected, excluded_by, names_of
@@ -107,6 +107,8 @@ class Ranks:
             return "ranks are for programs that train in PyTorch"
         if found.contract is Contract.EXACT:
             return "ranks sum in another order, which the level exact does not allow"
+        if other := conflict(_NAME, names_of(found.needed())):
+            return f"the program does not run without {other}, beside which there are no ranks"
         return ""
 
     def _kind(self) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,8 @@ class AnswersBySample(AnswerSteps):
     def _array(self, tensor: torch.Tensor) -> Any:
         found = tensor.detach()
         if not found.is_floating_point():
-            return few_places(found.reshape(*(found.shape[:1] or (1,)), -1, 1)).to("cpu", torch.int64).numpy()
+            places = math.prod(found.shape[1:])  # by name: of none, PyTorch does not find out
+            return few_places(found.reshape(*(found.shape[:1] or (1,)), places, 1)).to("cpu", torch.int64).numpy()
         if found.dim() < 2:
             found = found.reshape(-1, 1, 1)
         elif found.dim() == 2:
