@@ -30,6 +30,6 @@ def test_a_forked_trial_is_bit_for_bit_a_fresh_one(tmp_path: Path, monkeypatch: 
         assert isinstance(launcher, WarmLauncher)
         launcher._worth = 0
         fresh = UntimedRunner(pool).run(spec, 100, said)
-        forked = [UntimedRunner(pool, launcher).run(spec, 100, said) for _ in range(2)]
+        forked = [UntimedRunner(pool, lambda: launcher).run(spec, 100, said) for _ in range(2)]
     assert isinstance(fresh, Trace) and fresh.steps == 6 and said == ["done\n"] * 3, (fresh, said)
     assert forked == [fresh, fresh]

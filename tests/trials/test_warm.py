@@ -94,7 +94,7 @@ def test_a_forked_trial_is_bit_for_bit_a_fresh_one_and_sees_nothing_of_it(
     said: list[str] = []
     fresh = UntimedRunner(pool).run(spec, 100, said)
     launcher = warmed(pool)
-    forked = [UntimedRunner(pool, launcher).run(spec, 100, said) for _ in range(2)]
+    forked = [UntimedRunner(pool, lambda: launcher).run(spec, 100, said) for _ in range(2)]
     (nursery,) = launcher._nurseries.values()
     assert isinstance(fresh, Trace) and fresh.steps == 6, (fresh, said)
     assert forked == [fresh, fresh] and said == ["done\n"] * 3
@@ -108,7 +108,7 @@ def test_how_a_forked_trial_ends_is_told_as_of_a_fresh_one(
 ) -> None:
     spec = program(tmp_path, ENDS, how)
     for launcher in (LocalLauncher(), warmed(pool)):
-        over = UntimedRunner(pool, launcher).run(spec, 100)
+        over = UntimedRunner(pool, lambda its=launcher: its).run(spec, 100)  # type: ignore[misc]
         assert isinstance(over, ExitReason) and over.kind == kind
 
 
@@ -153,7 +153,7 @@ def test_a_trial_whose_nursery_dies_is_told_as_killed(tmp_path: Path, pool: Tria
 def test_nothing_is_left_when_the_pool_is_closed(tmp_path: Path) -> None:
     with TrialPool() as pool:
         launcher = warmed(pool)
-        UntimedRunner(pool, launcher).run(program(tmp_path, ENDS, "leaves"), 100)
+        UntimedRunner(pool, lambda: launcher).run(program(tmp_path, ENDS, "leaves"), 100)
         nurseries = [each._process.pid for each in launcher._nurseries.values()]
         assert len(nurseries) == 1
     soon(lambda: not any(map(psutil.pid_exists, nurseries)))
@@ -193,3 +193,15 @@ def test_a_run_without_digests_says_nothing_of_how_long_those_with_digests_take(
     assert runner.digests_seconds == 0
     runner.run(spec, 100)
     assert runner.digests_seconds > 0
+
+
+def test_how_a_trial_is_started_is_asked_when_it_starts(tmp_path: Path, pool: TrialPool) -> None:
+    """Of a tune that goes on no trial has told yet what may be forked, when its proofs are made ready."""
+    warm = warmed(pool)
+    runner = UntimedRunner(pool, lambda: warm if pool.isolation else pool.launcher)
+    pool.isolation = ""
+    spec = program(tmp_path, PROGRAM, "--steps", "6")
+    runner.run(spec, 100)
+    assert pool.isolation and not warm._nurseries
+    runner.run(spec, 100)
+    assert warm._nurseries

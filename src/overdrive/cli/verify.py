@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -84,7 +85,7 @@ def verify(
         plain, tuned = TrialSpec(program, clock=clock), TrialSpec(program, techniques, clock=clock)
         facts = _facts(pool, plain)
         prover = Prover(
-            UntimedRunner(pool),
+            UntimedRunner(pool, partial(pool.untimed_launcher, facts)),
             checkpoint,
             facts,
             lambda text: console.print(f"  {text}", markup=False),

@@ -26,8 +26,9 @@ class UntimedRunner:
             was ended as soon as there was seen to be no time for it; 0: there was none.
     """
 
-    def __init__(self, pool: TrialPool, launcher: Launcher | None = None) -> None:
-        """`launcher`: another one than the pool's."""
+    def __init__(self, pool: TrialPool, launcher: Callable[[], Launcher] | None = None) -> None:
+        """`launcher`: gives another one than the pool's; asked for each trial, since the first ones tell the pool what
+        it may fork."""
         self.pool = pool
         self._launcher = launcher
         self.until = math.inf
@@ -53,7 +54,7 @@ class UntimedRunner:
     def run(self, spec: TrialSpec, steps: int, output: list[str] | None = None) -> Trace | ExitReason:
         """The program's first `steps` steps, or all of it where it makes fewer."""
         began = time.monotonic()
-        trial = Trial(self.pool, spec, self._launcher)
+        trial = Trial(self.pool, spec, self._launcher() if self._launcher else None)
         chunk = 1
         try:
             trial.first_step(self.until)

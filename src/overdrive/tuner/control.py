@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
@@ -105,11 +106,11 @@ class Control:
         return self.run()
 
     def _prover(self, duel: Duel) -> Prover:
-        seconds, pool = self._found.budget, self._duels.pool
+        seconds, pool, facts = self._found.budget, self._duels.pool, self._found.facts
         prover = Prover(
-            UntimedRunner(pool, pool.untimed_launcher(self._found.facts)),
+            UntimedRunner(pool, partial(pool.untimed_launcher, facts)),
             self._duels.checkpoint,
-            self._found.facts,
+            facts,
             self._duels.progress.stage,
             self._metric,
             proof_budget=ProofBudget(
