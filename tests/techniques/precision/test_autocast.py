@@ -105,7 +105,7 @@ def test_one_that_is_not_enabled_and_the_techniques_own_do_not_count() -> None:
 class Checkpointed(nn.Linear):
     again = False  # as the older kind of checkpoints has it (`use_reentrant`)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return checkpoint(super().forward, x, use_reentrant=self.again)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +147,11 @@ class _Scaling:
         for parameter in chain.from_iterable(map(parameters_of, list(self._optimizers))):
             place = id(parameter)
             if parameter.requires_grad and place not in self._hooks:
-                alive = weakref.ref(parameter, lambda _, place=place: self._hooks.pop(place, None))
+                alive = weakref.ref(parameter, partial(self._gone, place))
                 self._hooks[place] = alive, parameter.register_hook(self._divided)
+
+    def _gone(self, place: int, _: Any) -> None:
+        self._hooks.pop(place, None)
 
     def _divided(self, gradient: Any) -> Any:
         from overdrive.seams.torch.internals import is_accumulated

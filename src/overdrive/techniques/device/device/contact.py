@@ -143,7 +143,7 @@ _CHEAP = frozenset({"__get__", "size", "dim", "item", "detach", "backward", "vie
 
 
 def given_away(func: Callable[..., Any], args: Any) -> torch.Tensor | None:
-    """The tensor whose memory can be written to from now on without its version telling of it; None where there is none.
+    """The tensor whose memory can be written to from now on without its version telling of it, if there is one.
 
     By numpy's array of it, or by `tensor.data`, which has a version of its own.
     """
