@@ -167,6 +167,31 @@ def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run
     assert "no training step" in got.stderr
 
 
+def test_a_script_is_the_first_to_import_numpy_under_a_plan_too(script: Write, overdrive: Run) -> None:
+    """Having said by a variable how many threads it is to have."""
+    path = script("import sys\nprint('numpy' in sys.modules)\n")
+    plan = path.parent / "train.overdrive.toml"
+    plan.write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "rounding"\n[[technique]]\nname = "fused_optimizer"\n'
+    )
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == "False\n" and not got.returncode, got.stderr
+
+
+def test_gradients_after_the_only_step_are_no_rate(script: Write, warm_run: Run, tmp_path: Path) -> None:
+    """Of 12 batches that are added up by eight, four are left over: their samples had a time of 0."""
+    path = script(
+        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        "m = torch.nn.Linear(4, 1)\no = torch.optim.SGD(m.parameters(), 0.1)\n"
+        "for i, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(48, 4)), 4)):\n"
+        "    m(x).mean().backward()\n"
+        "    if i == 7:\n        o.step()\n"
+    )
+    done = warm_run("--record", str(tmp_path / "one.json"), "train.py", cwd=path.parent)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert json.loads((tmp_path / "one.json").read_text())["samples_per_s"] is None
+
+
 def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
     code = (
         "import sys, overdrive.cli.tune, overdrive.techniques.catalogue as c\n"

@@ -110,6 +110,18 @@ def test_a_run_that_was_killed_is_told_as_data(script: Callable[..., Path], over
     assert told["verdict"] in done.stderr and all(told["same"].values()) and told["other_files"] == []
 
 
+def test_a_script_that_is_named_by_its_whole_path_is_killed_in_copies_too(
+    script: Callable[..., Path], overdrive: Run
+) -> None:
+    """It wrote beside the script itself, where no run was compared."""
+    path = script(
+        "import time\nfrom pathlib import Path\n(Path(__file__).parent / 'seen').write_text('x')\ntime.sleep(0.3)\n"
+    )
+    done = overdrive("verify", "--resume", "--kills", "1", "--seed", "3", str(path), cwd=path.parent)
+    assert done.returncode == 0, done.stderr
+    assert not (path.parent / "seen").exists()
+
+
 def test_a_program_that_fails_under_survive_alone_does_not_end_the_same(
     script: Callable[..., Path], overdrive: Run
 ) -> None:

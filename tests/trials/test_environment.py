@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,26 @@ def test_python_keeps_its_own_bytecode_where_it_has_any(tmp_path: Path, monkeypa
     with TrialPool(isolate=False) as pool:
         environment = _environment(pool, TrialSpec(target(tmp_path)))
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1" and "PYTHONPYCACHEPREFIX" not in environment
+
+
+@pytest.mark.parametrize(("asked", "told"), [("disabled", "disabled"), ("online", "offline"), (None, "offline")])
+def test_a_tracker_that_is_off_stays_off(
+    asked: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offline it starts a process of its own, which the run does not have."""
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    if asked:
+        monkeypatch.setenv("WANDB_MODE", asked)
+    with TrialPool() as pool:
+        assert _environment(pool, TrialSpec(target(tmp_path)))["WANDB_MODE"] == told
+
+
+def test_a_program_in_a_folder_and_with_words_that_are_no_text_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text("pass")
+    one, other = (Program("train.py", (os.fsdecode(word),)).identity() for word in (b"\xe9", b"\xe8"))
+    assert one != other

@@ -31,6 +31,7 @@ from overdrive.core.unlike_ranks import Survival
 from overdrive.insight.requirements.failures import survival_of
 from overdrive.survive.clocks import MADE
 from overdrive.survive.folder import COST, GONE_ON, RunFolder
+from overdrive.worker.saying import say
 
 _MOST_BYTES = 500_000_000
 _SNAPSHOTS = 20  # in a whole run, about
@@ -73,6 +74,7 @@ class _Place:
         shutil.copytree(root, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
         self._log = within / name
         self._working = self.folder / Path.cwd().relative_to(root)
+        self._root = root
         self._program, self._plan = program, plan.resolve() if plan else None
         self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
         self._backs: list[tuple[int, float]] = []  # each time it went on: after which step, and seconds until then
@@ -112,8 +114,15 @@ class _Place:
 
     def _command(self, *options: str) -> list[str]:
         plan = [f"--plan={self._plan}"] if self._plan else []
-        words = [*(["-m"] if self._program.module else []), self._program.target, *self._program.arguments]
+        words = [*(["-m"] if self._program.module else []), self._target(), *self._program.arguments]
         return [sys.executable, "-m", "overdrive", "run", *plan, *options, "--", *words]
+
+    def _target(self) -> str:
+        """The script in this copy, by whatever path it was named."""
+        target = Path(self._program.target)
+        if self._program.module or not target.is_absolute() or not target.resolve().is_relative_to(self._root):
+            return self._program.target
+        return str(self.folder / target.resolve().relative_to(self._root))
 
     def survival(self) -> Survival | None:
         """What snapshots and going on took in all of its runs; None where they do not tell."""
@@ -134,9 +143,11 @@ class _Place:
         record = self._log / "record"
         weights = json.loads(record.read_text()).get("parameters") if record.exists() else None
         files = {
-            str(path.relative_to(self.folder)): path.read_bytes()
+            str(path.relative_to(self.folder)): os.fsencode(os.readlink(path))
+            if path.is_symlink()
+            else path.read_bytes()
             for path in sorted(self.folder.rglob("*"))
-            if path.is_file() and "__pycache__" not in path.parts
+            if (path.is_symlink() or path.is_file()) and "__pycache__" not in path.parts
         }
         return End(code, (self._log / "out").read_bytes(), weights, files)
 
@@ -263,10 +274,18 @@ def _checked(root: Path) -> Path:
     root = root.resolve()
     if not Path.cwd().is_relative_to(root):
         fail(f"--copy {root} does not hold the working folder, in which the program is started.")
+    if outside := _writable_outside(root):
+        say(f"{outside} leads out of the folder: what runs write there they share, and it is not compared")
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
     if size > _MOST_BYTES:
         fail(f"{root} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
     return root
+
+
+def _writable_outside(root: Path) -> Path | None:
+    """A link in it to a folder that is not in it, of which copies share what runs write."""
+    links = (path for path in root.rglob("*") if path.is_symlink() and path.is_dir())
+    return next((each for each in links if not each.resolve().is_relative_to(root) and os.access(each, os.W_OK)), None)
 
 
 def _show(console: Console, found: Comparison, reasons: list[str]) -> None:

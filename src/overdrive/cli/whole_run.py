@@ -30,6 +30,7 @@ from overdrive.worker.session import Session
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
     from overdrive.ranks.rank import Rank
+    from overdrive.seams.hub import Seams
     from overdrive.survive.survivor import Survivor
     from overdrive.worker.sentinels.sentinels import Sentinels
 
@@ -91,14 +92,14 @@ def run(
     # to a snapshot, there are none.
     made_again_here = bool(techniques) and rank is None and survivor is None
     audits = _audits(recorder) if made_again_here else None
-    sentinels = _sentinels(recorder, levels or {}) if made_again_here and not inference else None
+    to_come = _SentinelsToCome(recorder, levels or {}) if made_again_here and not inference else None
     watching = Watching(wish or WatchWish(), program, lambda: recorder.clock.steps, say, rank, survivor)
     calls = CallTimes() if inference else None  # before all that does something at a call's end
-    seen = (rank and rank.observe, calls, survivor, recorder, audits, sentinels)
+    seen = (rank and rank.observe, calls, survivor, recorder, audits, to_come)
     observers = [*(each for each in seen if each), *watching.observers]
     session = Session(techniques, observers, announce, inference)
-    if sentinels:
-        sentinels.session = session
+    if to_come:
+        to_come.session = session
     samples.on_progress = Waiting()
     failure: BaseException | None = None
     try:
@@ -109,6 +110,7 @@ def run(
         return 2
     except BaseException as error:
         failure = error
+    sentinels = to_come.there if to_come else None
     if sentinels and sentinels.in_copy:
         os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
@@ -204,10 +206,28 @@ def made_again(audits: Audits) -> str:
     return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
 
 
-def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
-    from overdrive.worker.sentinels.sentinels import Sentinels  # as the audits
+class _SentinelsToCome:
+    """An observer: sentinels come with the framework.
 
-    return Sentinels(lambda: recorder.clock.steps, levels)
+    They need NumPy, which a program may want to be the first to import, having said how many threads it is to have.
+    """
+
+    session: Session
+
+    def __init__(self, recorder: Recorder, levels: Mapping[str, Contract]) -> None:
+        self._recorder, self._levels = recorder, levels
+        self.there: Sentinels | None = None
+
+    def __call__(self, seams: Seams) -> None:
+        seams.framework_arrived.subscribe(lambda: self._arrives(seams))
+
+    def _arrives(self, seams: Seams) -> None:
+        if self.there is None:
+            from overdrive.worker.sentinels.sentinels import Sentinels
+
+            self.there = Sentinels(lambda: self._recorder.clock.steps, self._levels)
+            self.there.session = self.session
+            self.there(seams)
 
 
 def steps_made_again(sentinels: Sentinels) -> str:

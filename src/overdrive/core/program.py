@@ -80,7 +80,7 @@ class Program:
         neighbours = repr(list(itertools.islice(_sources(folder), _MOST_SOURCES)))
         words = (str(Path.cwd()), self.target, neighbours, *self.arguments)
         text += Path(self.stdin).read_bytes() if self.stdin else b""
-        for part in (text, *(word.encode() for word in words)):
+        for part in (text, *(os.fsencode(word) for word in words)):
             digest.update(len(part).to_bytes(8, "big") + part)
         return digest.hexdigest()
 

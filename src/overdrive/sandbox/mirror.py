@@ -10,11 +10,13 @@ Everything here calls `posix`, whose functions stay as they were when those of `
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posix
 import stat
 from collections.abc import Sequence
+from threading import get_ident
 from typing import NoReturn
 
 from overdrive.sandbox.mounts import is_within
@@ -179,7 +181,8 @@ class Mirror:
         if place == "/" or exists(copy):
             return
         self._make_copy_folder(os.path.dirname(place))
-        posix.mkdir(copy)
+        with contextlib.suppress(FileExistsError):  # another worker was quicker
+            posix.mkdir(copy)
         if exists(place):
             copy_attributes(place, copy)
 
@@ -204,7 +207,8 @@ class Mirror:
             for name in ("", *place.strip("/").split("/")):
                 made = os.path.join(made, name) if made else self.gone
                 if not exists(made):
-                    posix.mkdir(made)
+                    with contextlib.suppress(FileExistsError):
+                        posix.mkdir(made)
             handle = posix.open(os.path.join(made, GONE), os.O_CREAT | os.O_WRONLY, 0o600)
             posix.close(handle)
 
@@ -255,7 +259,7 @@ def copy_entry(source: str, target: str) -> None:
     reader = posix.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # A half-made copy must not be taken for the file by another process.
-        partial = f"{target}.{os.getpid()}.partial"
+        partial = f"{target}.{os.getpid()}.{get_ident()}.partial"
         writer = posix.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             while posix.sendfile(writer, reader, None, 1 << 30):

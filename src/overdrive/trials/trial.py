@@ -28,6 +28,7 @@ from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
 
 MANY_FILES = 1000
+_SILENT = ("disabled", "offline", "dryrun")  # ways in which W&B sends nothing; disabled, it starts no process either
 _GRACE_SECONDS = 3.0  # between TERM and KILL
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
@@ -227,8 +228,9 @@ def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
         "OVERDRIVE_CACHE": str(samples_folder()),
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
-        "WANDB_MODE": "offline",
     }
+    if environment.get("WANDB_MODE") not in _SILENT:
+        environment["WANDB_MODE"] = "offline"
     if pool.bytecode:
         environment["PYTHONPYCACHEPREFIX"] = str(pool.bytecode)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -85,6 +85,8 @@ class Recorder:
     def samples_per_second(self) -> float | None:
         if self.first_step_at is None or self.samples == self.first_step_samples:
             return None
+        if self.last_step_at <= self.first_step_at:  # gradients without a second step
+            return None
         return (self.samples - self.first_step_samples) / (self.last_step_at - self.first_step_at)
 
     def parameters_hash(self) -> str | None:

@@ -16,7 +16,10 @@ _HARD = 2  # omp_pause_hard: no state of a team is kept
 def pause() -> None:
     """For the calling thread, which is in no parallel region."""
     for library in libraries():
+        threads = library.omp_get_max_threads()
         library.omp_pause_resource_all(_HARD)
+        if library.omp_get_max_threads() != threads:  # LLVM's begins anew from the environment
+            library.omp_set_num_threads(threads)
 
 
 @cache

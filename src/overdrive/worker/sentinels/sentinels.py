@@ -88,6 +88,8 @@ class Sentinels:
         with seams.owned_by(OWNER):
             seams.framework_arrived.subscribe(self._arrived)
             seams.on_undo(self.end)
+            if seams.frameworks:  # it is there already
+                self._arrived()
 
     def _arrived(self) -> None:
         if self._seams.frameworks[-1] != "torch":
