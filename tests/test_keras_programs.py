@@ -177,7 +177,7 @@ def test_a_program_that_answers_runs_under_a_plan_which_is_verified(
     given = ("--plan", "plan.toml", "asks.py")
     run = overdrive("run", "--record", "record.json", *given, cwd=tmp_path)
     assert run.stdout == expected.stdout and run.returncode == expected.returncode == 0, run.stderr
-    assert "60 calls" in run.stderr and "graph_call made 22 calls by a graph" in run.stderr
+    assert "60 calls" in run.stderr and "graph_call answered 27 of 30 calls" in run.stderr
     recorded = json.loads((tmp_path / "record.json").read_text())
     assert (recorded["steps"], recorded["samples"], recorded["left_out"]) == (60, 90, {})
     verified = overdrive("verify", "plan.toml", "asks.py", cwd=tmp_path)
