@@ -143,6 +143,8 @@ class Recording:
         try:
             if mapped := mapped_for_writing() & self._run.files.before.keys():
                 raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
+            if unkept := self._run.files.unkept():
+                raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()

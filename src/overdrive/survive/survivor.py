@@ -78,7 +78,7 @@ class Survivor:
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
-        self.inputs = Inputs(folder.path, self.files.counts)
+        self.inputs = Inputs(folder.path, self.files.lasts)
         self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
         self._rehearsed: RehearsedFiles | None = None
