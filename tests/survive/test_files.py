@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -116,6 +117,32 @@ def test_a_temporary_file_is_no_change_of_its_folder(temporary: Path, files: Fil
     before = dict(files.before)
     with tempfile.NamedTemporaryFile() as first, tempfile.TemporaryFile():
         assert files.before.keys() - before.keys() <= {first.name}
+
+
+@pytest.mark.parametrize("move", [lambda *names: os.rename(*names), shutil.move], ids=["rename", "move"])
+def test_a_folder_that_is_renamed_has_its_files_there(move: Any, temporary: Path, files: Files) -> None:
+    """As checkpoints are made, so that none is seen half written: what is left of it is in the way of the next run."""
+
+    def publish() -> None:
+        os.makedirs("step-5.tmp/parts")
+        Path("step-5.tmp/parts/model.pt").write_text("5")
+        Path("step-5.tmp/config.json").write_text("{}")
+        move("step-5.tmp", "step-5")
+
+    publish()
+    then = files.states()
+    again = made_again(files)
+    again.enter()
+    try:
+        assert os.listdir() == []
+        publish()
+        assert sorted(os.listdir()) == ["step-5"] and sorted(os.listdir("step-5")) == ["config.json", "parts"]
+    finally:
+        again.leave(then, [])
+    assert Path("step-5/parts/model.pt").read_text() == "5"
+    shutil.rmtree("step-5")  # the oldest of them
+    Files(files.content("").parent).put_back({})
+    assert os.listdir() == []
 
 
 # As PyTorch's tutorials keep their best model.

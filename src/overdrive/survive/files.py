@@ -23,6 +23,7 @@ from typing import Any
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
+from overdrive.survive.changed_paths import changed_paths, place_of
 from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 from overdrive.survive.passing import Temporary
 
@@ -103,7 +104,7 @@ class Files:
         self._own.busy = True
         try:
             with self._lock:
-                place = _place(os.fsdecode(path))
+                place = place_of(os.fsdecode(path))
                 if self._passes(place):
                     self._take_in(place, asked, new)
                 self._note(place)
@@ -157,8 +158,8 @@ class Files:
                 elif not by_technique() and not os.path.isdir(args[0]):  # `tempfile` names the folder, besides
                     self.note(args[0], new=bool(args[2] & os.O_EXCL))
             elif event in WRITES and not by_technique():
-                for position in WRITES[event]:
-                    self.note(_within(event, args, position), new=event == "os.mkdir")
+                for path in changed_paths(event, args):
+                    self.note(path, new=event == "os.mkdir")
             elif event == "sqlite3.connect":
                 for ending in _OF_SQLITE:
                     self.note(os.fsdecode(args[0]) + ending)
@@ -297,23 +298,6 @@ def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, s
         except OSError:
             continue
     return found
-
-
-def _place(path: str) -> str:
-    """Absolute; the last name may be a link."""
-    head, tail = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(head), tail)
-
-
-def _within(event: str, args: tuple[Any, ...], position: int) -> Any:
-    """The path at this place of an audit event's arguments, which may be within a folder given by its handle."""
-    path = args[position]
-    handles = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}
-    place = position + 2 if event == "os.rename" else handles.get(event)
-    handle = args[place] if place is not None and place < len(args) else -1
-    if isinstance(handle, int) and handle >= 0 and not isinstance(path, int) and not os.path.isabs(os.fsdecode(path)):
-        return os.path.join(posix.readlink(f"/proc/self/fd/{handle}"), os.fsdecode(path))
-    return path
 
 
 def _kind(path: str) -> str:
