@@ -1,0 +1,67 @@
+"""When a snapshot is kept: after steps of its optimizer, or of others where that makes none."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from overdrive.survive import snapshot
+from overdrive.survive.ending import Ending
+from overdrive.survive.interval import SnapshotInterval
+from overdrive.survive.recording import Recording
+from overdrive.survive.taking import MOST_IN_HASTE, MOST_OTHERS, Snapshots
+from tests.survive.killed import survive
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.fault(10)
+def test_a_snapshot_of_an_optimizer_that_never_steps_again_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program makes one for each task or fold; while one was waited for, no signal was answered."""
+    monkeypatch.setattr(snapshot, "write", lambda *_: None)
+    monkeypatch.setattr(snapshot, "keep", lambda *_: None)
+    empty: Any = SimpleNamespace(tensors=(), header={}, blocks=[])
+    snapshots, one = Snapshots(tmp_path), object()
+    for hastens, most in ((False, MOST_OTHERS), (True, MOST_IN_HASTE)):
+        snapshots.take(empty, one, {"step": most}, empty)
+        if hastens:
+            snapshots.hasten()
+        for number in range(most):
+            assert snapshots.under_way, number
+            snapshots.stepped(object())
+        assert snapshots.kept == most and not snapshots.under_way
+
+
+TASKS = """
+import os, signal, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+for step in range(1, 500):
+    if step % 2:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(step, loss.item())
+    if step == int(os.environ["DIES"]):
+        os.kill(os.getpid(), int(os.environ["BY"]))
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed", 10)
+def test_a_program_with_an_optimizer_for_each_task_goes_on(tmp_path: Path) -> None:
+    whole = survive(tmp_path, "whole", TASKS)
+    assert whole.returncode == 0, whole.stderr
+    first = survive(tmp_path, "killed", TASKS, dies=300)
+    second = survive(tmp_path, "killed", TASKS, dies=400, by=signal.SIGTERM)
+    assert "gone on after step" in second.stderr and second.returncode == 143, second.stderr
+    third = survive(tmp_path, "killed", TASKS)
+    assert "gone on after step" in third.stderr and "from its start" not in third.stderr
+    assert first.stdout + second.stdout + third.stdout == whole.stdout
