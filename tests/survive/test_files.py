@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from overdrive.survive.files import Files
+from overdrive.survive.files import Files, open_for_writing
 from overdrive.survive.rehearsed_files import RehearsedFiles
+from overdrive.survive.state import OtherState
 from tests.survive.killed import survive
 from tests.survive.test_survive import TRAIN
 
@@ -143,6 +144,33 @@ def test_a_folder_that_is_renamed_has_its_files_there(move: Any, temporary: Path
     shutil.rmtree("step-5")  # the oldest of them
     Files(files.content("").parent).put_back({})
     assert os.listdir() == []
+
+
+def _log(path: str) -> str | None:
+    return path if path.endswith("/log.csv") else None
+
+
+@pytest.mark.parametrize("blocks", [1, 0])
+def test_what_python_keeps_back_of_an_open_file_is_the_same_or_the_run_is_made_anew(
+    blocks: int, temporary: Path, files: Files
+) -> None:
+    """Its buffer is as large as the blocks of the file system are, which is another one in the run's folder."""
+    log = open("log.csv", "w")
+    log.writelines(["1,2\n"] * 3000)
+    (_, path, place, size, _), then = open_for_writing(_log)[-1], files.states()
+    log.close()
+    assert path.endswith("log.csv") and 0 < place < 12_000
+    again = made_again(files)
+    again.enter()
+    log = open("log.csv", "w")
+    log.writelines(["1,2\n"] * 3000)
+    try:
+        again.leave(then, [[path, place + blocks, size + blocks]])
+        assert not blocks and open_for_writing(_log)[-1][1:4] == (path, place, size)
+    except OtherState as error:
+        again._redirection.exit()
+        assert blocks and "log.csv came to the disk in blocks of" in str(error)
+    log.close()
 
 
 # As PyTorch's tutorials keep their best model.

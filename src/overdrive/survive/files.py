@@ -282,8 +282,8 @@ def started_by_program() -> bool:
     return False
 
 
-def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, str, int, int]]:
-    """Handles of files for which `place_of` gives a path: handle, that path, position and flags."""
+def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, str, int, int, int]]:
+    """Handles of files for which `place_of` gives a path: handle, that path, position, block size and flags."""
     import fcntl
 
     found = []
@@ -294,7 +294,9 @@ def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, s
                 continue
             flags = fcntl.fcntl(int(name), fcntl.F_GETFL)
             if flags & os.O_ACCMODE != os.O_RDONLY:
-                found.append((int(name), path, os.lseek(int(name), 0, os.SEEK_CUR), flags))
+                handle = int(name)
+                place, blocks = os.lseek(handle, 0, os.SEEK_CUR), os.fstat(handle).st_blksize
+                found.append((handle, path, place, blocks, flags))
         except OSError:
             continue
     return found

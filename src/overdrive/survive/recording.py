@@ -158,7 +158,7 @@ class Recording:
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),
                 "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
-                "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
+                "positions": [[path, *at] for _, path, *at, _ in open_for_writing(self._known_path)],
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program(self._run.files.made)):
                 self._run.folder.note(modules=modules)
