@@ -114,9 +114,11 @@ def started(
     (folder / "train.py").write_text(text)
     own = {"OVERDRIVE_SURVIVE_SEED": "1", "OVERDRIVE_CACHE": str(place / f"{name}-cache"), "BY": str(int(by))}
     environment = {**os.environ, **own, "DIES": str(dies), **(variables or {})}
-    command = [*launcher, "-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py", *words]
+    command = [*launcher, "-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, *command], cwd=folder, env=environment, text=True, **pipes)
+    return subprocess.Popen(
+        [sys.executable, *command, "train.py", *words], cwd=folder, env=environment, text=True, **pipes
+    )
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -66,7 +66,9 @@ def test_a_file_in_the_temporary_folder_is_the_runs(name: str, temporary: Path, 
     assert (temporary / name).read_text() == "best"
 
 
-@pytest.mark.parametrize("name", ["tmpab12_d34", "tmpab12_d34.pt", "pymp-ab12_d34", "torch-shm-dir-aBcDeF", "torch_x.py"])
+@pytest.mark.parametrize(
+    "name", ["tmpab12_d34", "tmpab12_d34.pt", "pymp-ab12_d34", "torch-shm-dir-aBcDeF", "torch_x.py"]
+)
 def test_what_libraries_make_there_passes(name: str, temporary: Path, files: Files) -> None:
     """Sockets, say, which a process that goes on cannot use. A file that lies in the working folder never passes."""
     place = str(temporary / name)
@@ -155,32 +157,35 @@ def test_what_python_keeps_back_of_an_open_file_is_the_same_or_the_run_is_made_a
     blocks: int, temporary: Path, files: Files
 ) -> None:
     """Its buffer is as large as the blocks of the file system are, which is another one in the run's folder."""
-    log = open("log.csv", "w")
+    log = open("log.csv", "w")  # noqa: SIM115
     log.writelines(["1,2\n"] * 3000)
     (_, path, place, size, _), then = open_for_writing(_log)[-1], files.states()
     log.close()
     assert path.endswith("log.csv") and 0 < place < 12_000
     again = made_again(files)
     again.enter()
-    log = open("log.csv", "w")
+    log = open("log.csv", "w")  # noqa: SIM115
     log.writelines(["1,2\n"] * 3000)
     try:
         again.leave(then, [[path, place + blocks, size + blocks]])
         assert not blocks and open_for_writing(_log)[-1][1:4] == (path, place, size)
     except OtherState as error:
         again._redirection.exit()
-        assert blocks and "log.csv came to the disk in blocks of" in str(error)
+        assert blocks and "log.csv was written in blocks of" in str(error)
     log.close()
 
 
 # As PyTorch's tutorials keep their best model.
-BEST = TRAIN.replace(
-    'log = open("log.csv", "a")',
-    'import tempfile; kept = tempfile.TemporaryDirectory(); log = open("log.csv", "a")',
-).replace('"best.pt")', 'kept.name + "/best.pt")') + """
+BEST = (
+    TRAIN.replace(
+        'log = open("log.csv", "a")',
+        'import tempfile; kept = tempfile.TemporaryDirectory(); log = open("log.csv", "a")',
+    ).replace('"best.pt")', 'kept.name + "/best.pt")')
+    + """
 best = torch.load(kept.name + "/best.pt")
 print(best["step"], *(f"{each.double().sum().item():.17g}" for each in best["model"].values()))
 """
+)
 
 
 @pytest.mark.survive

@@ -416,7 +416,7 @@ def test_weights_in_a_buffer_or_a_cache_are_found(monkeypatch: pytest.MonkeyPatc
     one = torch.zeros(2)
     then = Taking(held(one, _buffer(3.0), shared=True), OptimizerStates())
     put_back(held(one, _buffer(3.0), shared=True), then.header, then.blocks.__getitem__)
-    with pytest.raises(OtherState, match="count.*at the snapshot"):
+    with pytest.raises(OtherState, match=r"count.*at the snapshot"):
         put_back(held(one, _buffer(0.0), shared=True), then.header, then.blocks.__getitem__)
     then = Taking(held(one, _cached(3.0), shared=True), OptimizerStates())
     put_back(held(one, now := _cached(0.0), shared=True), then.header, then.blocks.__getitem__)
@@ -433,7 +433,7 @@ def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.Monk
     for harmless in ({weight}, {(1, 2), "a", Path("b")}, {SimpleNamespace, print}, {frozenset({weight})}):
         Taking(held(weight, harmless, shared=True), OptimizerStates())
     for hidden in ({torch.ones(1)}, {("best", torch.ones(1))}, [{frozenset({torch.ones(1)})}]):
-        with pytest.raises(CannotTake, match="count.* is a set"):
+        with pytest.raises(CannotTake, match=r"count.* is a set"):
             Taking(held(weight, hidden, shared=True), OptimizerStates())
 
 

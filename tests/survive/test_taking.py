@@ -38,6 +38,35 @@ def test_a_snapshot_of_an_optimizer_that_never_steps_again_is_kept(
         assert snapshots.kept == most and not snapshots.under_way
 
 
+class _Ended(Exception):
+    pass
+
+
+@pytest.mark.fault(10)
+@pytest.mark.parametrize("asked", [signal.SIGTERM, 0])
+def test_where_no_snapshot_can_be_taken_that_is_said_and_the_end_is_answered(asked: int, tmp_path: Path) -> None:
+    """A graph is made once, say, and sent back through at each step: every snapshot was let go."""
+    said: list[str] = []
+
+    def end(sentence: str) -> NoReturn:
+        said.append(sentence)
+        raise _Ended
+
+    ending, one = Ending(None), object()
+    run: Any = SimpleNamespace(folder=SimpleNamespace(path=tmp_path), ending=ending, steps=400, why_not="", end=end)
+    run.say, run.agreed = said.append, lambda wanted: wanted
+    recording = Recording(run, SnapshotInterval(0.0))
+    recording.snapshots.crossed.add(id(one))
+    ending.asked_by = asked
+    try:
+        for _ in range(3 * MOST_OTHERS):
+            recording.stepped(one)
+    except _Ended:
+        assert asked and said == ["it begins from its start again"]
+    else:
+        assert not asked and len(said) == 1 and said[0].startswith("no snapshot can be taken")
+
+
 TASKS = """
 import os, signal, torch
 torch.manual_seed(0)

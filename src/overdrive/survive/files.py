@@ -57,7 +57,7 @@ class Files:
         self.on_read: Callable[[Any], object] = lambda path: None  # a file was opened to read
         self.on_lost: Callable[[OSError], object] = lambda error: None  # what a file was could not be kept
         self._temporary = Temporary()
-        self._unkept: dict[str, None] = {}  # that the program writes, in what a library has made in the temporary folder
+        self._unkept: dict[str, None] = {}  # the program's, in a temporary folder that a library has made
         if self._list.exists():
             for line in self._list.read_text(errors="surrogateescape").splitlines():
                 try:

@@ -97,6 +97,6 @@ def _position(found: tuple[int, str, int, int, int], left: list[tuple[Any, ...]]
     if place != now and blocks_then and blocks_then[0] != blocks:  # as large are Python's buffers
         from overdrive.survive.state import OtherState
 
-        told = f"what is written to {path} came to the disk in blocks of {blocks_then[0]:,} bytes, and in the run's folder"
-        raise OtherState(f"{told} of {blocks:,}: give --survive a folder on the same file system")
+        told = f"{path} was written in blocks of {blocks_then[0]:,} bytes, and in the run's folder of {blocks:,}"
+        raise OtherState(f"{told}: give --survive a folder on the same file system")
     return int(place)
