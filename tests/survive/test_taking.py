@@ -67,6 +67,41 @@ def test_where_no_snapshot_can_be_taken_that_is_said_and_the_end_is_answered(ask
         assert not asked and len(said) == 1 and said[0].startswith("no snapshot can be taken")
 
 
+THREAD = """
+import os, queue, signal, threading, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+samples = torch.utils.data.TensorDataset(torch.randn(64, 4))
+loader = torch.utils.data.DataLoader(samples, batch_size=8, shuffle=True)
+def produce(into):
+    for _ in range(4):
+        for batch in loader:
+            into.put(batch)
+    into.put(None)
+taken = queue.Queue(2)
+threading.Thread(target=produce, args=(taken,), daemon=True).start()
+step = 0
+while (batch := taken.get()) is not None:
+    loss = model(batch[0]).pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    step += 1
+    if step == int(os.environ["DIES"]):
+        os.kill(os.getpid(), int(os.environ["BY"]))
+print(step)
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_a_thread_that_fetches_samples_is_told_and_the_run_begins_from_its_start(tmp_path: Path) -> None:
+    """Its sampler draws from the generator of all, which stands elsewhere while the run is made again."""
+    first = survive(tmp_path, "killed", THREAD, dies=20)
+    assert "it computes in a thread of its own" in first.stderr, first.stderr
+    second = survive(tmp_path, "killed", THREAD)
+    assert second.returncode == 0 and second.stdout == "32\n" and "gone on" not in second.stderr, second.stderr
+
+
 TASKS = """
 import os, signal, torch
 torch.manual_seed(0)
