@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NoReturn
 
 from overdrive.cli.line import fail
@@ -62,8 +63,7 @@ class Start:
 
 def _without(options: Sequence[str], words: Sequence[str]) -> list[str]:
     """A command's words; the options of its program, which may have the same names, stay."""
-    from overdrive.cli.run import command
-
+    command = import_module(f"overdrive.cli.{words[0]}").command  # as the group finds it by its name
     valued = {name for name, option in options_of(command).items() if takes_a_word(option)}
     kept, left = list(words[:1]), list(words[1:])
     while left and left[0].startswith("-") and left[0] not in ("-", "--", "-m"):
