@@ -143,6 +143,9 @@ def test_kernels_for_another_gpu(tmp_path: Path) -> None:
     found["software"]["torch"] = ROCM
     found["loaded"] = {"torch": {"architectures": ["gfx90a:xnack-", "gfx1100"]}}
     assert "no kernels for All 8 AMD GPUs (gfx942); it was built for gfx1100 gfx90a" in rules(found)["amd_no_kernels"]
+    for gpu in found["amd"]["gpus"][1:]:  # of those that the container may not use, nothing can be read
+        del gpu["architecture"]
+    assert "no kernels for AMD GPU 0 (gfx942)" in rules(found)["amd_no_kernels"]
     found["loaded"] = {"torch": {"architectures": ["gfx90a", "gfx942"]}}
     assert rules(found) == {}
 

@@ -139,7 +139,7 @@ def test_a_containers_memory_counts_what_is_used_but_not_what_files_may_give_bac
             "sys/fs/cgroup/memory.max": "max\n",
             "sys/fs/cgroup/job/memory.max": f"{GIB // 4}\n",
             "sys/fs/cgroup/job/memory.current": f"{GIB // 8}\n",
-            "sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {GIB // 16}\n",
+            "sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {GIB // 32}\nactive_file {GIB // 32}\n",
         },
     )
     assert total_memory(root) == GIB // 4

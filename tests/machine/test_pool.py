@@ -58,12 +58,15 @@ def test_interfaces_as_the_kernel_tells_them(tmp_path: Path) -> None:
         "eth0": {"mtu": "9000", "speed": "100000", "operstate": "up", "device/vendor": "x"},
         "lo": {"mtu": "65536", "operstate": "unknown"},
         "eth1": {"mtu": "1500", "speed": "-1", "operstate": "down", "device/vendor": "x"},
+        "bond0": {"mtu": "9000", "speed": "50000", "operstate": "up", "lower_eno1": ""},
+        "eno1": {"mtu": "9000", "speed": "25000", "operstate": "up", "device/vendor": "x", "master": ""},
     }.items():
         for file, told in files.items():
             path = tmp_path / "sys/class/net" / name / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(told + "\n")
     assert interfaces(tmp_path) == [
+        {"name": "bond0", "mtu": 9000, "gigabits_per_second": 50.0, "device": True},
         {"name": "eth0", "mtu": 9000, "gigabits_per_second": 100.0, "device": True},
         {"name": "lo", "mtu": 65536, "device": False},
     ]

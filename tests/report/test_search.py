@@ -85,7 +85,11 @@ def test_a_run_that_failed_under_a_fresh_seed_establishes_nothing() -> None:
     chosen = (run(2, 0.1, None, "failed"), run(2, 0.1, 95.0))
     broken = replace(found, comparison=replace(found.comparison, chosen=chosen))
     assert json.loads(broken.dumps())["comparison"]["gain"]["low"] is None
-    assert "Not established" in told(broken) and "1 of its runs have no metric" in told(broken)
+    assert "Not established" in told(broken) and "1 of its runs failed or have no metric" in told(broken)
+    crashed = replace(found.comparison, chosen=(run(2, 0.1, 93.0, "failed"), run(2, 0.1, 95.0)))
+    assert "1 of its runs failed or have no metric" in told(replace(found, comparison=crashed))
+    late = replace(found, target=97.0, comparison=replace(crashed, chosen=(run(2, 0.1, 93.0, "failed"),) * 2))
+    assert "the target was not reached in every run" in told(late)
 
 
 def test_where_seeds_change_nothing_it_is_told() -> None:

@@ -49,6 +49,7 @@ IN_SEAMS = (
     "torch._C._profiler._EventType.Allocation",
     "torch._C._set_fp32_precision_setter",
     "torch._C._storage_Use_Count",
+    "torch._C._will_engine_execute_node",
     "torch._TorchCompileInductorWrapper",
     "torch._VF",
     "torch._compile._disable_dynamo",

@@ -32,3 +32,12 @@ def test_one_that_is_not_printed_is_told_after_the_first_run() -> None:
     with pytest.raises(CannotSearch, match=r"nothing to judge by: .* after 'F1'. It prints numbers after: .*test acc"):
         said("val acc", "F1")
     assert not said("val acc", "F1", output="")  # another process has made that run
+
+
+def test_a_number_that_goes_the_other_way_is_not_named() -> None:
+    """By the direction of a loss, less accuracy would be better."""
+    assert said("val acc", output="val acc: 0.5\ntest loss: 0.7\n") == []
+    both = "val acc: 0.5\ntest acc: 0.5\ntest loss: 0.7\n"
+    assert said("val acc", output=both) == [
+        "--judge-by 'test acc' would compare on data that the selection does not see"
+    ]

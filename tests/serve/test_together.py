@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from overdrive.serve.independent import found_together
+from overdrive.serve.load import _still_open
 from overdrive.serve.model import ServedModel
 from overdrive.serve.waiting import Refused, WaitingRequests
 from tests.serve.folders import SIGNATURE
@@ -91,3 +94,15 @@ def test_other_shapes_are_not_put_together_and_nothing_is_taken_beyond_the_limit
     assert one.result(10)["output"].shape == (1, 4) and other.result(10)["output"].shape == (1, 5)
     waiting.end()
     assert batches == [1, 1]
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    def connection(ended: bool) -> Any:
+        reader = SimpleNamespace(at_eof=lambda: ended)
+        return reader, SimpleNamespace(is_closing=lambda: False, close=lambda: closed.append(reader))
+
+    closed: list[Any] = []
+    alive, gone = connection(False), connection(True)
+    free = deque([alive, gone])
+    assert _still_open(free) is not None and closed == [gone[0]] and not free
+    assert _still_open(deque([gone])) is None

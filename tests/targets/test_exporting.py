@@ -42,6 +42,15 @@ def test_the_batch_may_vary_and_all_has_names(tmp_path: Path, monkeypatch: pytes
     assert kinds == {"recorded", "of another size"}
 
 
+def test_a_size_of_the_answer_that_happens_to_be_the_batchs_is_fixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three samples, and three classes."""
+    fake_target.install(monkeypatch)
+    _, signature = exported(called(Net().eval(), *((rows(3, seed),) for seed in range(5))), tmp_path)
+    assert [each["shape"] for each in signature["outputs"]] == [["batch", 3], ["batch"]]
+
+
 def test_the_answers_kept_are_those_of_evaluation_mode_and_of_fp64(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

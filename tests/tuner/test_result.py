@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.interval import Interval
+from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.between_epochs import BetweenEpochs
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted
 from overdrive.tuner.result import result_of
@@ -35,3 +41,41 @@ def test_what_only_the_untouched_program_shows_of_its_items_holds_for_the_plan_t
     found.adopt(Adopted("sample_cache", {"memory_share": 0.5}, won, Check(Contract.EXACT, "the same")))
     (rejected,) = [each for each in result_of(found, "").rejected if each.name == "prefix_cache"]
     assert (rejected.kind, rejected.reason.split(":")[0]) == ("unfit", "fetching an item draws no random numbers")
+
+
+def faster(inference: bool, objective: Objective) -> Findings:
+    """A plan that was confirmed, of a program of 1,000 steps."""
+    timed = "call" if objective.latency else "step"
+    plain = TrialSpec(PROGRAM, clock="inference" if inference else "training", timed=timed)
+    new = dataclasses.replace(plain, techniques=(("threads", {"count": 1}),))
+    calls = tuple(0.01 + 1e-5 * number for number in range(40)) if inference else ()
+    pairs = [Pair(process, 40, 0.4, 0.2, True, calls=(calls, calls)) for process in range(3) for _ in range(8)]
+    sides = {"old_side": Side(2.0, 100, setup_seconds=3.0), "new_side": Side(1.0, 100, setup_seconds=3.0)}
+    duel = Duel(plain, new, pairs, Verdict.FASTER, Interval(1.9, 2.0, 2.1), **sides, total_steps=1000)
+    found = Findings(PROGRAM, Contract.ROUNDING, objective, inference=inference)
+    found.begin(duel)
+    found.adopt(Adopted("threads", {"count": 1}, duel, Check(Contract.ROUNDING, "the same")))
+    found.plan_is(found.adopted, found.adopted[0].check)
+    found.confirm(duel)
+    found.weigh(True, None)
+    return found
+
+
+@pytest.mark.parametrize(("objective", "whole"), [(TIME, True), (Objective(latency=True), False)])
+def test_of_calls_percentiles_are_told_and_of_calls_alone_no_whole_runs(objective: Objective, whole: bool) -> None:
+    """Where its calls alone are timed, what a run takes between two of them is not known."""
+    found = faster(True, objective)
+    told = result_of(found, "")
+    assert told.tuned and isinstance(told.tuned.half, Interval) and told.tuned.epoch_steps is None
+    assert bool(told.own_run) is bool(told.whole_run) is (found.run_seconds() is not None) is whole
+
+
+def test_of_a_training_what_comes_between_epochs_is_in_its_whole_run() -> None:
+    found = faster(False, TIME)
+    alone = result_of(found, "")
+    assert "without evaluations" in alone.notes[0] and alone.own_run
+    found.take_between_epochs(BetweenEpochs(100.0, 3.0, 1.0))
+    told = result_of(found, "")
+    assert told.own_run and told.own_run.before == pytest.approx((alone.own_run.before or 0) + 30)
+    assert told.own_run.after == pytest.approx((alone.own_run.after or 0) + 10)
+    assert "3 s after each 100 steps, 1 s under the plan" in told.notes[0]

@@ -53,7 +53,12 @@ def examine(found: Mapping[str, Any]) -> PoolDiagnosis:
     seconds = {name: {int(size): float(took) for size, took in times} for name, times in found["seconds"].items()}
     measured = [point for name, times in seconds.items() for point in points_of(name, len(ranks), times)]
     best = max(point.bus_bytes_per_second for point in measured if point.operation == "all_reduce")
-    told = {"ranks": ranks, "pairs": found["pairs"], "link": link(ranks, found["backend"], best)}
+    told = {
+        "ranks": ranks,
+        "backend": found["backend"],
+        "pairs": found["pairs"],
+        "link": link(ranks, found["backend"], best),
+    }
     findings, failed = apply_rules(told, RULES)
     return PoolDiagnosis(
         overdrive=__version__,

@@ -202,6 +202,9 @@ def command(
                 fail("--against goes with a metric that is to be the best, and no goal that is a time.")
             if judge and (aim.target is not None or judge.is_loss or judge.function):
                 fail("--judge-by takes a number that the program prints, and no goal that is a time.")
+            if judge and not direction and Goal.parse(goal, judge).maximize != aim.maximize:
+                way = "larger is better of one and smaller of the other"
+                fail(f"--metric and --judge-by go different ways, {way}: judge by a number that goes the metric's way.")
             request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model)
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:

@@ -53,8 +53,11 @@ def _memory(root: Path) -> Iterator[tuple[int, int]]:
         used = number(group / "memory.current") or number(group / "memory.usage_in_bytes") or 0
         # What the kernel keeps of files that were read is given up as soon as memory is needed.
         statistics = _statistics(group / "memory.stat")
-        cached = statistics.get("total_inactive_file") or statistics.get("inactive_file") or "0"
-        yield limit, max(0, used - (first_number(cached) or 0))
+        cached = sum(
+            first_number(statistics.get(f"total_{name}") or statistics.get(name) or "0") or 0
+            for name in ("inactive_file", "active_file")  # active: read twice, by the second epoch
+        )
+        yield limit, max(0, used - cached)
 
 
 def _statistics(path: Path) -> dict[str, str]:

@@ -248,8 +248,11 @@ def sentence(result: SearchResult) -> str:
         return "No better than your defaults: no configuration was better even within the search."
     gain, pairs = found.gain, len(found.seeds)
     if result.verdict == "not established":
-        failed = [run for run in (*found.defaults, *found.chosen) if run.metric is None]
-        why = f"{len(failed)} of its runs have no metric" if failed else "the target was not reached in every run"
+        runs = (*found.defaults, *found.chosen)
+        failed = [run for run in runs if run.metric is None or (run.state != "complete" and result.target is None)]
+        why = "the target was not reached in every run"
+        if failed:
+            why = f"{len(failed)} of its runs failed or have no metric"
         return f"Not established that {what} is better than your defaults: {why}."
     reach = f"[{gain.low:.4g}, {gain.high:.4g}]"
     if result.target is not None:

@@ -280,6 +280,7 @@ def _check_judge(order: Search, runs: Runs) -> None:
             raise CannotSearch(f"There is nothing to judge by: {Metric(order.judge).missing()}.{_hint(runs.output)}")
     elif _VALIDATION.search(order.metric.name) and order.goal.target is None:
         for word in _words(runs.output):
-            if _TEST.search(word):
+            alike = Goal.parse("best", Metric(word)).maximize == order.goal.maximize
+            if alike and _TEST.search(word):
                 order.tell(f"--judge-by {shlex.quote(word)} would compare on data that the selection does not see")
                 return

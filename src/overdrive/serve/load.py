@@ -19,6 +19,7 @@ from overdrive.evidence.latency import percentiles
 _PATIENCE = 30.0  # seconds for an answer
 _CONNECTIONS = 512
 _BLOCK = 0.5  # seconds whose requests are drawn again together
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def measure(port: int, path: str, bodies: Sequence[bytes], rate: float, seconds:
 
 
 async def _send(port: int, requests: Sequence[bytes], moments: Sequence[float], seen: _Seen) -> None:
-    free: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
+    free: deque[_Connection] = deque()
     gate, began, tasks = asyncio.Semaphore(_CONNECTIONS), time.perf_counter(), []
 
     async def one(number: int, moment: float) -> None:
@@ -96,9 +97,19 @@ async def _send(port: int, requests: Sequence[bytes], moments: Sequence[float], 
         writer.close()
 
 
-async def _ask(port: int, free: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]], request: bytes) -> str:
+def _still_open(free: deque[_Connection]) -> _Connection | None:
+    """One that the server has not closed: it does, of those that were idle for some seconds."""
+    while free:
+        reader, writer = free.pop()
+        if not (reader.at_eof() or writer.is_closing()):
+            return reader, writer
+        writer.close()
+    return None
+
+
+async def _ask(port: int, free: deque[_Connection], request: bytes) -> str:
     """The code of the answer."""
-    reader, writer = free.pop() if free else await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = _still_open(free) or await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
         await writer.drain()

@@ -25,4 +25,4 @@ def figures(duel: Duel, new: bool) -> Figures | None:
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
     half, most = percentiles([(pair.process, pair.calls[new]) for pair in kept])
-    return Figures(rate, seconds, side.setup_seconds, side.peak_memory or None, half, most)
+    return Figures(rate, seconds, side.setup_seconds, side.peak_memory or None, half=half, most=most)

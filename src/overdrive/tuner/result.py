@@ -203,7 +203,7 @@ def _after(found: Findings) -> SideFigures | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
-        return _whole(_side(duel, True, duel.new_facts), found, found.between and found.between.after) if duel else None
+        return _whole(_side(duel, True, duel.new_facts), found, new=True) if duel else None
     if not needed:
         return None
     if found.control and found.control.pairs:
@@ -217,14 +217,15 @@ def _before(found: Findings) -> SideFigures | None:
     measured = found.measured()
     duel = measured if measured and measured.pairs else found.control
     facts = found.control.old_facts if found.control else None
-    return _whole(_side(duel, False, facts), found, found.between and found.between.before) if duel else None
+    return _whole(_side(duel, False, facts), found, new=False) if duel else None
 
 
-def _whole(side: SideFigures | None, found: Findings, between: float | None) -> SideFigures | None:
+def _whole(side: SideFigures | None, found: Findings, new: bool) -> SideFigures | None:
     """With the seconds between two epochs, if they are known."""
-    if side is None or found.between is None:
+    between = found.between
+    if side is None or between is None:
         return side
-    return replace(side, epoch_steps=found.between.steps, between_epochs=between or None)
+    return replace(side, epoch_steps=between.steps, between_epochs=(between.after if new else between.before) or None)
 
 
 def _side(duel: Duel, new: bool, facts: Facts | None) -> SideFigures | None:

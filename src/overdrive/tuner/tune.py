@@ -81,8 +81,9 @@ def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> N
 def _between_epochs(found: Findings, schedule: Schedule, pool: TrialPool, progress: Progress) -> None:
     """What a whole run has beside its steps, as far as what is left of the budget allows."""
     plain = found.control.old_facts if found.control else None
-    known = plain and steps_of_epoch(plain)
-    if not known or not found.chosen or found.needed() or not schedule.time_between_epochs(SHORT_EPOCHS):
+    if plain is None or not steps_of_epoch(plain) or not found.chosen or found.needed():
+        return
+    if not schedule.time_between_epochs(SHORT_EPOCHS):
         return
     progress.stage("what comes between two epochs")
     plan = found.spec(found.best())

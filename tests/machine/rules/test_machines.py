@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from overdrive.core.json_data import to_json
+from overdrive.machine.rules import links, network
 from overdrive.machine.rules.apply import RULES, apply_rules
 from overdrive.machine.rules.finding import Finding, LeftOut, Severity, listed
 from overdrive.machine.survey import survey
+from tests.machine.pools import port
 from tests.machine.recorded import MACHINES, look, unpack
 from tests.machine.recorded_nvml import Change
 
@@ -198,3 +200,23 @@ def test_a_rule_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
 
 def test_rows_of_numbers_are_told_briefly() -> None:
     assert listed([0, 1, 2, 3]) == "0 to 3" and listed([5, 0, 1]) == "0, 1, 5" and listed([2]) == "2"
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [("100 Gb/sec (2X HDR)", False), ("50 Gb/sec (2X EDR)", True)])
+def test_ports_of_two_lanes_by_design(rate: str, wrong: bool) -> None:
+    told = port(lanes=2, rate=rate, gigabits_per_second=float(rate.split()[0]))
+    assert bool(list(network.slow({"network": {"ports": [told]}}))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("active", "rows", "rule"),
+    [
+        ((4, 4, 0), ("X NV4 SYS", "NV4 X SYS", "SYS SYS X"), "nvlink_uneven"),  # a bridge joins two
+        ((4, 4, 4, 0), ("X NV4 NV4 SYS", "NV4 X NV4 SYS", "NV4 NV4 X SYS", "SYS SYS SYS X"), "nvlink_down"),
+        ((4, 4, 3), ("X NV4 NV3", "NV4 X NV3", "NV3 NV3 X"), "nvlink_down"),
+    ],
+)
+def test_a_gpu_without_a_bridge_is_no_broken_one(active: tuple[int, ...], rows: tuple[str, ...], rule: str) -> None:
+    gpus = [{"index": index, "name": "A6000"} for index in range(len(active))]
+    topology = {"nvlinks": [{"active": each} for each in active], "gpus": [row.split() for row in rows]}
+    assert [each.rule for each in links.nvlinks({"nvidia": {"gpus": gpus}, "topology": topology})] == [rule]

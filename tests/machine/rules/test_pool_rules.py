@@ -80,3 +80,14 @@ def test_another_driver_is_advice_and_another_nccl_is_wrong() -> None:
     of = {name: findings(pool(host("a"), host("b", versions={**versions, name: "1.0"}))) for name in versions}
     assert of["driver"][0].severity is Severity.ADVICE and of["nvidia-nccl"][0].severity is Severity.WRONG
     assert of["overdrive"][0].command == ""  # there is no such package to be had by name
+
+
+def test_over_which_interface_ranks_meet_is_one_thing_and_over_which_they_send_another() -> None:
+    """NCCL sends by InfiniBand, whatever the interface: that of the management is not wrong."""
+    both = (host("a", interface="eno1", interfaces=[SLOW, FAST]), host("b", interface="eno1", interfaces=[SLOW, FAST]))
+    assert "pool_interface" not in {each.rule for each in findings(pool(*both, backend="nccl"))}
+    assert "pool_interface" in {each.rule for each in findings(pool(*both, backend="gloo"))}
+    sockets = [
+        host(each, interface="eno1", interfaces=[SLOW, FAST], environment={"NCCL_NET": "Socket"}) for each in "ab"
+    ]
+    assert "pool_interface" in {each.rule for each in findings(pool(*sockets, backend="nccl"))}

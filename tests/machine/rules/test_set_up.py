@@ -222,3 +222,10 @@ def test_an_all_reduce_far_below_its_links(name: str, rate: float, said: str, tm
     limits = {"all_reduce.nccl": {"value": rate, "unit": "B/s", "how": ""}}
     found = findings(look(name, tmp_path), (measured.slow_all_reduce,), limits=limits)
     assert [said in each.what and each.severity is Severity.ADVICE for each in found] == ([True] if said else [])
+
+
+def test_an_all_reduce_is_that_of_the_gpus_that_are_seen(machines: dict[str, dict[str, Any]]) -> None:
+    some = {**machines["h100x8"]["nvidia"], "visible": [[0, None], [1, None]]}
+    limits = {"all_reduce.nccl": {"value": 20e9, "unit": "B/s", "how": ""}}
+    (found,) = findings({**machines["h100x8"], "nvidia": some}, (measured.slow_all_reduce,), limits=limits)
+    assert "each GPU sends 20 GB/s" in found.what

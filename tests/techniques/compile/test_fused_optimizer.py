@@ -11,6 +11,7 @@ from torch import nn
 from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
+from tests.fakes.cuda import fake_cuda
 
 WITHOUT_FUSED = ("RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 
@@ -96,3 +97,39 @@ def test_gradients_that_become_sparse_are_stepped_as_the_program_wrote_it(kind: 
     with Session([("fused_optimizer", {"implementation": implementation})]) as session:
         assert losses() == pytest.approx(plain, rel=1e-5)
     assert not session.seams.left_out
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_a_checkpoint_loaded_on_a_gpu_is_gone_on_with(kind: Any) -> None:
+    """Its counts of steps lie on the CPU, where fused kernels of a GPU refuse them. On the stand-in for one."""
+
+    def resumed() -> tuple[list[Any], Any]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = kind(model.parameters(), lr=0.01)
+        _step(model, optimizer, torch.ones(3, 4))
+        saved = optimizer.state_dict()
+        model.cuda()
+        optimizer = kind(model.parameters(), lr=0.01)
+        optimizer.load_state_dict(saved)
+        for _ in range(2):
+            _step(model, optimizer, torch.ones(3, 4).cuda())
+        return [each.detach().cpu() for each in model.parameters()], optimizer
+
+    with fake_cuda() as gpu:
+        plain, _ = resumed()
+        with Session([("fused_optimizer", {})]) as session:
+            found, optimizer = resumed()
+            counts = [each["step"] for each in optimizer.state.values()]
+            assert counts and all(map(gpu.has, counts))
+        assert not session.seams.left_out
+        counts = [each["step"] for each in optimizer.state.values()]
+        assert [float(each) for each in counts] == [3, 3] and not any(map(gpu.has, counts))
+        for ours, theirs in zip(found, plain, strict=True):
+            assert torch.allclose(ours, theirs, rtol=1e-4)
+
+
+def _step(model: nn.Module, optimizer: Any, x: Any) -> None:
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()

@@ -93,3 +93,20 @@ def test_batches_copied_by_a_thread_arrive_in_order(gpu: FakeGpu, how: dict[str,
     plain, *_ = train([], gpu, shuffle=True, **how)
     seen, _, session = train([("sample_cache", {}), ("prefetch", {})], gpu, shuffle=True, **how)
     assert seen == plain and "prefetch" not in session.seams.left_out
+
+
+def test_a_prefetcher_with_a_stream_of_its_own_does_not_read_rows_before_they_are_there(gpu: FakeGpu) -> None:
+    """As in Apex: a batch is fetched on one stream and copied on another; its labels here on a third."""
+    with Session([("device_resident", {})]) as session:
+        model = nn.Linear(4, 3).cuda()
+        torch.optim.SGD(model.parameters(), lr=1e-3)
+        streams: Any = [torch.cuda.Stream(), torch.cuda.Stream()]  # type: ignore[no-untyped-call]
+        for _ in range(3):
+            for batch in DataLoader(Points(), BATCH):
+                for stream, tensor in zip(streams, batch, strict=True):
+                    with torch.cuda.stream(stream):
+                        there = tensor.cuda(non_blocking=True)
+                    torch.cuda.current_stream().wait_stream(stream)
+                    there.record_stream(torch.cuda.current_stream())
+                    assert torch.equal(there.cpu(), tensor)
+    assert not session.seams.left_out

@@ -234,6 +234,26 @@ def test_memory_that_others_write_to_is_never_kept(place: There, session: Sessio
     assert not torch.equal(before[0], model(x)) and not torch.equal(before[1], model(y))
 
 
+def test_what_is_written_through_data_is_never_kept(place: There, session: Session) -> None:
+    early = torch.ones(6, 4)
+    alias = early.data
+    model, _ = model_and_optimizer()
+    model.eval()
+    before = model(early)
+    alias *= 2
+    assert not torch.equal(before, model(early))
+    ways: list[Any] = [
+        lambda x, other: x.data.mul_(2),
+        lambda x, other: setattr(x, "data", x.data * 2),
+        lambda x, other: (setattr(x, "data", other), model(x), other.mul_(2)),
+    ]
+    for write in ways:
+        x, other = torch.ones(6, 4), torch.ones(6, 4)
+        before = model(x)
+        write(x, other)
+        assert x[0, 0] == 2 and not torch.equal(before, model(x))
+
+
 def test_the_memo_keeps_within_its_bytes_and_forgets_what_is_gone() -> None:
     memo = Memo()
     memo.most = 800

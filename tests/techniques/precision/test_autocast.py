@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
@@ -99,6 +100,38 @@ def test_one_that_is_not_enabled_and_the_techniques_own_do_not_count() -> None:
 
     _, session, probe = loop(nn.Linear, disabled, ("autocast", {}))
     assert not session.seams.left_out and not probe.facts(Recorder()).own_autocast
+
+
+class Checkpointed(nn.Linear):
+    again = False  # as the older kind of checkpoints has it (`use_reentrant`)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(super().forward, x, use_reentrant=self.again)
+
+
+class CheckpointedAgain(Checkpointed):
+    again = True
+
+
+@pytest.mark.parametrize("kind", [Checkpointed, CheckpointedAgain])
+def test_one_that_a_checkpoint_enters_again_is_not_the_programs_own(kind: type[nn.Module]) -> None:
+    def called(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return model(x.requires_grad_())
+
+    losses, session, probe = loop(kind, called, ("autocast", {}))
+    assert not session.seams.left_out and not probe.facts(Recorder()).own_autocast
+    assert losses == loop(nn.Linear, called, ("autocast", {}))[0]
+
+
+@pytest.mark.parametrize("other", ["activation_checkpointing", "micro_batch"])
+def test_one_that_a_technique_enters_again_is_not_the_programs_own(other: str) -> None:
+    with Session([(other, {}), ("autocast", {})]) as session:
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8)) for _ in range(4)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(32, 8)).pow(2).mean().backward()
+            optimizer.step()
+        assert not session.seams.left_out
 
 
 def test_the_seam_leaves_no_trace() -> None:

@@ -40,8 +40,10 @@ static inline uint32_t tempered(uint32_t y) {
   return y ^ (y >> 18);
 }
 
-/* `out`: `count` floats, each `scale` where it is kept, else 0. */
-void kept(torchs *state, float *out, int64_t count, double keep, float scale) {
+/* `out`: `count` floats, each 1 / keep where it is kept, else 0. torch divides 1 by the share as a float: of 0.85 the
+   quotient of doubles, rounded once, is another float. */
+void kept(torchs *state, float *out, int64_t count, double keep) {
+  const float scale = 1.0f / (float)keep;
   const uint64_t limit = (uint64_t)ceil(ldexp(keep, 53)), mask = ((uint64_t)1 << 53) - 1;
   uint32_t s[WORDS], drawn[WORDS + 2];
   int64_t carried = 0; /* one word, where an odd number of them was left */

@@ -46,14 +46,15 @@ def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:
     found = []
     for place in folders(root / "sys/class/net"):
         speed = number(place / "speed")  # Mb/s; -1: not told
-        if text(place / "operstate") == "down":
+        if text(place / "operstate") == "down" or (place / "master").exists():  # of a bond or a bridge, without address
             continue
         told = {
             "name": place.name,
             "mtu": number(place / "mtu"),
             "gigabits_per_second": speed / 1000 if speed and speed > 0 else None,
         }
-        found.append({**known(told), "device": (place / "device").exists()})
+        # A bond, a bridge or a VLAN has no card of its own, and others below it.
+        found.append({**known(told), "device": (place / "device").exists() or any(place.glob("lower_*"))})
     return found
 
 

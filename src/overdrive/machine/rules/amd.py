@@ -70,12 +70,13 @@ def unusable(survey: Survey) -> Iterator[Finding]:
 def no_kernels(survey: Survey) -> Iterator[Finding]:
     torch = (survey.get("loaded") or {}).get("torch") or {}
     built = {each.partition(":")[0] for each in torch.get("architectures") or [] if each.startswith("gfx")}
-    odd = [gpu for gpu in amd_of(survey) if built and gpu.get("architecture", "") not in built]
+    known = [gpu for gpu in amd_of(survey) if gpu.get("architecture")]  # not of those that a container may not use
+    odd = [gpu for gpu in known if built and gpu["architecture"] not in built]
     if odd and not survey["environment"].get("HSA_OVERRIDE_GFX_VERSION"):
         yield Finding(
             "amd_no_kernels",
-            Severity.WRONG if len(odd) == len(amd_of(survey)) else Severity.NOTE,
-            f"PyTorch has no kernels for {_named(odd, len(amd_of(survey)))} ({odd[0].get('architecture', 'unknown')}); "
+            Severity.WRONG if len(odd) == len(known) else Severity.NOTE,
+            f"PyTorch has no kernels for {_named(odd, len(amd_of(survey)))} ({odd[0]['architecture']}); "
             f"it was built for {' '.join(sorted(built))}.",
             "Every operation on it fails.",
             Basis.COMPUTED,

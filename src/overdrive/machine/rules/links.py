@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overdrive.core.units import several
@@ -83,11 +83,26 @@ def replays(survey: Survey) -> Iterator[Finding]:
             )
 
 
+def _should_be_joined(
+    index: int, states: Sequence[Mapping[str, Any]], topology: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a GPU without links lacks them: all others, three or more of its kind, are joined to each other. Beside
+    two with a bridge a third has none."""
+    rows = topology.get("gpus") or []
+    linked = [number for number, state in enumerate(states) if state["active"]]
+    whole = len(linked) > 2 and all(rows[a][b].startswith("NV") for a in linked for b in linked if a != b)
+    return whole and gpus[index].get("name") == gpus[linked[0]].get("name")
+
+
 def nvlinks(survey: Survey) -> Iterator[Finding]:
     topology = survey.get("topology") or {}
     states = topology.get("nvlinks") or []
     most = max((state["active"] for state in states), default=0)
-    lame = [index for index, state in enumerate(states) if state["active"] < most]
+    lame = [
+        index
+        for index, state in enumerate(states)
+        if state["active"] < most and (state["active"] or _should_be_joined(index, states, topology, gpus_of(survey)))
+    ]
     for index in lame:
         missing = most - states[index]["active"]
         yield Finding(

@@ -66,9 +66,10 @@ def pageable(survey: Survey) -> Iterator[Finding]:
 def slow_all_reduce(survey: Survey) -> Iterator[Finding]:
     """What each GPU sends in an all-reduce, against the links that join it to the others."""
     gpus, rate = gpus_of(survey), _value(survey, "all_reduce.nccl")
-    if len(gpus) < 2 or not rate:
+    ranks = len((survey["nvidia"] or {}).get("visible") or gpus)  # it was measured among those that this process sees
+    if ranks < 2 or not rate:
         return
-    sent = rate * 2 * (len(gpus) - 1) / len(gpus)  # in a ring; see nccl-tests' PERFORMANCE.md, "bus bandwidth"
+    sent = rate * 2 * (ranks - 1) / ranks  # in a ring; see nccl-tests' PERFORMANCE.md, "bus bandwidth"
     states = (survey.get("topology") or {}).get("nvlinks") or []
     link = min((state["gb_per_second"] for state in states), default=0.0)
     name = "NVLinks carry"

@@ -63,7 +63,9 @@ def slow(survey: Survey) -> Iterator[Finding]:
             if other.get("link_layer") == port.get("link_layer") and other["card"].rstrip("0123456789") in port["card"]
         ]
         best = max(alike, default=0)
-        narrow = port.get("link_layer") == "InfiniBand" and lanes is not None and lanes < 4
+        # HDR100, NDR200 and split cables have two lanes by design.
+        split = lanes == 2 and any(each in str(port.get("rate", "")) for each in ("HDR", "NDR", "XDR"))
+        narrow = port.get("link_layer") == "InfiniBand" and lanes is not None and lanes < 4 and not split
         if rate and (narrow or (len(alike) > 2 and rate < best and alike.count(best) > len(alike) / 2)):
             could = best if best > rate else None
             yield Finding(

@@ -60,6 +60,13 @@ def sockets(pool: Survey) -> Iterator[Finding]:
             )
 
 
+def _goes_by_verbs(reading: Mapping[str, Any]) -> bool:
+    """Whether NCCL sends over InfiniBand or RoCE from here, and over the interface just finds the others."""
+    environment = reading["environment"]
+    sockets = is_on(environment.get("NCCL_IB_DISABLE", "")) or environment.get("NCCL_NET", "").lower() == "socket"
+    return bool(_active(reading)) and not sockets
+
+
 def interface(pool: Survey) -> Iterator[Finding]:
     hosts = _hosts(pool)
     for host, reading in hosts.items() if len(hosts) > 1 else ():
@@ -77,7 +84,7 @@ def interface(pool: Survey) -> Iterator[Finding]:
             what = f"{host} is to talk over {name}, which it does not have."
         elif not used["device"]:
             what = f"{host} talks over {name}, which is no network card; {best['name']} is one."
-        elif could > rate > 0:
+        elif could > rate > 0 and not (pool.get("backend") == "nccl" and _goes_by_verbs(reading)):
             what = f"{host} talks over {name} ({rate:g} Gb/s), and {best['name']} has {could:g} Gb/s."
         else:
             continue

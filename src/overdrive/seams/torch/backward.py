@@ -30,6 +30,9 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     @functools.wraps(run)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if in_backward():  # what a checkpoint sends backward, or a function's own, is no loss
+            run(tensors, *args, **kwargs)
+            return
         if isinstance(tensors, torch.Tensor):
             run(hub.loss_backward.apply(tensors), *args, **kwargs)
         else:

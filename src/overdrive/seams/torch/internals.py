@@ -137,6 +137,14 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
+def is_accumulated() -> bool:
+    """In a hook of a parameter, whether its gradient is about to be added to `.grad`, not given by `autograd.grad`."""
+    try:
+        return bool(torch._C._will_engine_execute_node(torch._C._current_autograd_node()))
+    except RuntimeError:  # PyTorch refuses to tell, of what torch.autograd.grad was asked for
+        return False
+
+
 def graph_is_kept() -> bool:
     """In a backward pass, whether its graph is kept for another one (`retain_graph`)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())

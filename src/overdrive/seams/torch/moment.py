@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
+from overdrive.seams.torch.autocasts import quiet
 
 
 class Circumstances:
@@ -27,11 +28,11 @@ class Circumstances:
         """As it was, but without the cache of cast weights.
 
         What is cast while no gradients are recorded has none; later uses under the same autocast would find it
-        there, and their gradients would be lost without a word.
+        there, and their gradients would be lost without a word. Whoever put it in force has been told of by then.
         """
         with ExitStack() as stack:
             for kind, enabled, dtype in self._autocast:
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+                stack.enter_context(quiet(kind, dtype, enabled=enabled, cache_enabled=False))
             yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -231,10 +231,8 @@ def _answers_alike(answer: runner.Answer, subject: Subject, given: Tensors, want
 
 
 def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes, folder: Path) -> dict[str, Any]:
-    with torch.no_grad(), quiet():
-        outputs = subject.flat(*tensors_of(subject.calls[0]))
-    sizes = dimensions.sizes_of(shapes, tensors_of(subject.calls[0])) or {}
-    by_size = {size: name for name, size in reversed(sizes.items())}
+    given = tensors_of(subject.calls[0])
+    outputs = _own(subject.flat, given, own=True) or ()
     tensors = [*subject.flat.model.parameters(), *subject.flat.model.buffers()]
     names = dict.fromkeys(each for shape in shapes for each in shape if isinstance(each, str))
     return {
@@ -244,17 +242,35 @@ def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes, fol
         "artefact": artefact,
         "inputs": [
             {"name": name, "shape": shape, "dtype": _dtype(each)}
-            for name, shape, each in zip(subject.names.inputs, shapes, tensors_of(subject.calls[0]), strict=True)
+            for name, shape, each in zip(subject.names.inputs, shapes, given, strict=True)
         ],
         "outputs": [
-            {"name": name, "shape": [by_size.get(size, size) for size in each.shape], "dtype": _dtype(each)}
-            for name, each in zip(subject.names.outputs, outputs, strict=True)
+            {"name": name, "shape": shape, "dtype": _dtype(each)}
+            for name, shape, each in zip(
+                subject.names.outputs, _shapes_of(outputs, subject.flat, shapes, given), outputs, strict=True
+            )
         ],
         "dimensions": {name: {"min": 1} for name in names},
         "files": runner.digests(folder),
         "weights_sha256": Weights(tensors).digest(),
         "versions": formats.versions(target),
     }
+
+
+def _shapes_of(
+    outputs: Sequence[torch.Tensor], flat: FlatModel, shapes: Shapes, given: Tensors
+) -> list[list[int | str]]:
+    """With the name of an inputs' dimension where theirs changes with it: of a hundred classes and a hundred samples,
+    one varies and the other does not."""
+    found: list[list[int | str]] = [list(each.shape) for each in outputs]
+    sizes = dimensions.sizes_of(shapes, given) or {}
+    for other in dimensions.others(shapes, [given]):
+        changed = [name for name, size in (dimensions.sizes_of(shapes, other) or {}).items() if size != sizes[name]]
+        for shape, one, two in zip(found, outputs, _own(flat, other, own=False) or (), strict=False):
+            for place in range(min(one.dim(), two.dim())):
+                if one.shape[place] != two.shape[place]:
+                    shape[place] = changed[0]
+    return found
 
 
 def _dtype(tensor: torch.Tensor) -> str:

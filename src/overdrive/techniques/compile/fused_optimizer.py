@@ -89,6 +89,8 @@ class FusedOptimizer(Technique):
         def switch_on(optimizer: Any) -> None:
             if not _can_be(key, optimizer):
                 return
+            if key == "fused":
+                _move_counts(optimizer, True)  # a checkpoint that was loaded has brought them to the CPU
             for group in optimizer.param_groups:
                 before.append((group, key, group[key]))
                 group[key] = True

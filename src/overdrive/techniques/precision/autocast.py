@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -97,14 +99,14 @@ class Autocast(Technique):
         seams.step_begins.subscribe(scaling.check)
         seams.on_undo(scaling.off)
         seams.carry(scaling.told, scaling.take_back)
-        return seams.handle(scaling.on, scaling.off)
+        return seams.handle(off=scaling.off)
 
 
 class _Scaling:
     """Dynamic loss scaling for a program that knows nothing of it.
 
-    The loss is multiplied before it is sent backward; each parameter's gradient is divided as soon as it
-    is made, so that accumulation, clipping and whatever else the program does see true gradients. A step
+    The loss is multiplied before it is sent backward; each parameter's gradient is divided just before it is
+    added to `.grad`, so that accumulation, clipping and whatever else the program does see true gradients. A step
     whose gradients are not finite is skipped by taking the gradients away from the optimizer.
     """
 
@@ -113,9 +115,8 @@ class _Scaling:
     def __init__(self) -> None:
         self.scale = 65536.0  # 2**16, GradScaler's default
         self._finite_steps = 0
-        self._active = True
-        self._optimizers: list[weakref.ref[Any]] = []
-        self._handles: list[Any] = []
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._hooks: dict[int, tuple[weakref.ref[Any], Any]] = {}  # of parameters, by where they are
 
     def told(self) -> list[float]:
         return [self.scale, self._finite_steps]
@@ -124,34 +125,45 @@ class _Scaling:
         self.scale, self._finite_steps = float(told[0]), int(told[1])
 
     def watch(self, optimizer: Any, models: list[Any]) -> None:
-        self._optimizers.append(weakref.ref(optimizer))
-        if self._active:
-            self._hook(optimizer)
-
-    def on(self) -> None:
-        self._active = True
-        for optimizer in filter(None, (each() for each in self._optimizers)):
-            self._hook(optimizer)
+        self._optimizers.add(optimizer)
 
     def off(self) -> None:
-        self._active = False
-        for handle in self._handles:
+        for _, handle in list(self._hooks.values()):
             handle.remove()
-        self._handles.clear()
-
-    def _hook(self, optimizer: Any) -> None:
-        for parameter in parameters_of(optimizer):
-            if parameter.requires_grad:
-                self._handles.append(parameter.register_hook(lambda gradient: gradient / self.scale))
+        self._hooks.clear()
 
     def scale_loss(self, loss: Any) -> Any:
-        return loss * self.scale if self._handles else loss
+        import torch
+
+        self._hook()
+        if not self._hooks:
+            return loss
+        with torch.enable_grad():  # a program may send its loss backward without
+            return loss * self.scale
+
+    def _hook(self) -> None:
+        """Each parameter once, however many optimizers have it. Before each backward pass: since the last one, some may
+        have been added, or be trained that were frozen."""
+        for parameter in chain.from_iterable(map(parameters_of, list(self._optimizers))):
+            place = id(parameter)
+            if parameter.requires_grad and place not in self._hooks:
+                alive = weakref.ref(parameter, partial(self._gone, place))
+                self._hooks[place] = alive, parameter.register_hook(self._divided)
+
+    def _gone(self, place: int, _: Any) -> None:
+        self._hooks.pop(place, None)
+
+    def _divided(self, gradient: Any) -> Any:
+        from overdrive.seams.torch.internals import is_accumulated
+
+        # What `torch.autograd.grad` gives of a loss was not scaled; within a backward pass it is divided at its end.
+        return gradient / self.scale if is_accumulated() else gradient
 
     def check(self, optimizer: Any) -> None:
         import torch
 
         gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
-        if not gradients or not self._handles:
+        if not gradients or not self._hooks:
             return
         if bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all()):
             self._finite_steps += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,34 @@ from overdrive.datacache.table import Rows
 _MOST = 1 << 23  # rows of an epoch that are sent at once: 64 MiB
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Rows on the device, or on their way there on a stream."""
+
+    rows: Any
+    stream: Any = None  # None where there are no streams
+    arrived: Any = None  # an event on it
+
+    def on_the_current_stream(self) -> Any:
+        """To be read on the stream that is worked on now: a program's prefetcher copies its batches on its own."""
+        import torch
+
+        if self.stream is not None and (current := torch.cuda.current_stream(self.rows.device)) != self.stream:
+            current.wait_event(self.arrived)
+            self.rows.record_stream(current)
+        return self.rows
+
+
 class BatchRows:
     """Those of one batch. They are sent when they are first asked for, once for all its tensors."""
 
-    def __init__(self, rows: Rows, device: Any, there: Any = None) -> None:
+    def __init__(self, rows: Rows, device: Any, there: Sent | None = None) -> None:
         self._rows, self._device, self._there = rows, device, there
 
     def there(self) -> Any:
         if self._there is None:
             self._there = sent(self._rows, self._device)
-        return self._there
+        return self._there.on_the_current_stream()
 
 
 class EpochRows:
@@ -40,7 +59,7 @@ class EpochRows:
         self, device: Any, rows_of: Callable[[Any], Rows | None], coming: Callable[[], list[Any]] | None = None
     ) -> None:
         self._device, self._rows_of, self._coming = device, rows_of, coming
-        self._expected: deque[tuple[Any, Any]] = deque()  # indices, and their rows on the device
+        self._expected: deque[tuple[Any, Sent]] = deque()  # indices, and their rows on the device
 
     def of(self, indices: Any) -> BatchRows | None:
         """For each batch of the epoch in its turn."""
@@ -59,14 +78,17 @@ class EpochRows:
         if not rows or any(each is None for each in rows) or sum(lengths) > _MOST:
             return
         there = sent(np.concatenate([each for each in rows if each is not None]), self._device)
-        self._expected.extend(zip(batches, there.split(lengths), strict=True))
+        parts = [replace(there, rows=each) for each in there.rows.split(lengths)]
+        self._expected.extend(zip(batches, parts, strict=True))
 
 
-def sent(rows: Rows, device: Any) -> Any:
-    """On the device, or on their way there on the stream that the program works on."""
+def sent(rows: Rows, device: Any) -> Sent:
+    """On the stream that the program works on."""
     import torch
 
     here = torch.from_numpy(rows)
-    if device.type == "cuda":
-        here = here.pin_memory()
-    return here.to(device, non_blocking=True)
+    if device.type != "cuda":
+        return Sent(here.to(device))
+    stream = torch.cuda.current_stream(device)
+    there = here.pin_memory().to(device, non_blocking=True)
+    return Sent(there, stream, stream.record_event())

@@ -75,8 +75,8 @@ class Contact:
 
     def _all_here(self, call: Call, found: int) -> Call:
         func, args, kwargs = call
-        if found and getattr(func, "__name__", "") in ("numpy", "__array__"):
-            self.memo.seen_by_numpy(args[0])
+        if found and (given := given_away(func, args)) is not None:
+            self.memo.given_away(given)
         elif self.making and func in plain_factories() and "device" not in kwargs and kwargs.get("out") is None:
 
             def make(*args: Any, **kwargs: Any) -> Any:
@@ -140,6 +140,22 @@ class Contact:
 
 _HERE, _THERE = 1, 2
 _CHEAP = frozenset({"__get__", "size", "dim", "item", "detach", "backward", "view", "reshape", "numel", "__len__"})
+
+
+def given_away(func: Callable[..., Any], args: Any) -> torch.Tensor | None:
+    """The tensor whose memory can be written to from now on without its version telling of it, if there is one.
+
+    By numpy's array of it, or by `tensor.data`, which has a version of its own.
+    """
+    name = getattr(func, "__name__", "")
+    if name in ("numpy", "__array__"):
+        given = args[0]
+    elif name in ("__get__", "__set__") and getattr(getattr(func, "__self__", None), "__name__", "") == "data":
+        given = args[-1]  # of `a.data = b` it is b's memory that both have then
+    else:
+        return None
+    # Where a gradient flows back no copy is kept: the addresses of all weights that `.data` fills need not be known.
+    return given if isinstance(given, _Tensor) and not given.requires_grad else None
 
 
 def _wrong_place(error: BaseException) -> bool:

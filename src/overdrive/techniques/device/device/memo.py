@@ -11,7 +11,7 @@ import torch
 
 from overdrive.seams.torch.internals import version_of
 
-_MOST_SHARED = 100_000  # storages that numpy has seen; past that none is trusted
+_MOST_SHARED = 100_000  # storages that were given away; past that none is trusted
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Memo:
         while self._bytes > self.most:
             self._drop(next(iter(self._copies)))
 
-    def seen_by_numpy(self, tensor: torch.Tensor) -> None:
+    def given_away(self, tensor: torch.Tensor) -> None:
         """From now on it may be written to without a trace."""
         self._shared.add(tensor.untyped_storage().data_ptr())
         if len(self._shared) > _MOST_SHARED:

@@ -13,7 +13,7 @@ from overdrive.seams.points import OBSERVER
 from overdrive.seams.torch.functions import unseen
 from overdrive.seams.torch.internals import forget_package
 from overdrive.seams.torch.tracing import compiled
-from overdrive.techniques.device.device.contact import Call, Contact
+from overdrive.techniques.device.device.contact import Call, Contact, given_away
 from overdrive.techniques.device.device.memo import Memo
 from overdrive.techniques.device.device.place import Cuda, Place
 from overdrive.techniques.device.device.residents import Residents
@@ -46,8 +46,8 @@ class Moved:
     def function_called(self, call: Call) -> Call:
         if self._contact is not None:
             return self._contact(call)
-        if getattr(call[0], "__name__", "") == "numpy" and isinstance(call[1][0], torch.Tensor):
-            self._memo.seen_by_numpy(call[1][0])
+        if (given := given_away(call[0], call[1])) is not None:
+            self._memo.given_away(given)
         return call
 
     def model_called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -119,7 +119,8 @@ def _kind(model: Any, leaves: list[Any], size: int) -> Any:
         *(
             (leaf.dim(), leaf.dtype, leaf.dim() > 0 and len(leaf) == size, leaf.requires_grad)
             if isinstance(leaf, torch.Tensor)
-            else type(leaf)
+            # A flag or a mode may couple samples. Of other numbers each would be a kind of its own.
+            else (type(leaf), leaf if isinstance(leaf, (bool, int, str)) else None)
             for leaf in leaves
         ),
     )
