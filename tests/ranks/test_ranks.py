@@ -458,5 +458,8 @@ def test_there_are_enough_programs_and_defects() -> None:
 def test_options_of_the_script_stay_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["overdrive", "run", "--ranks", "2", "train.py", "--on", "cpu"])
     assert words_of_ranks()[0] == ["overdrive", "run", "train.py", "--on", "cpu"]
+    own = ["run", "--survive", "--every", "5m", "train.py", "--ranks", "4", "--fresh"]
+    monkeypatch.setattr(sys, "argv", ["overdrive", *own])  # of a plan, or of [tool.overdrive], are ours
+    assert words_of_ranks()[0] == ["overdrive", *own]
     monkeypatch.setattr(sys, "argv", ["overdrive", "run", "--on=ray", "--ranks", "2", "train.py", "--on", "cpu"])
     assert words_of_ranks(options=("--ranks", "--on"))[0] == ["overdrive", "run", "train.py", "--on", "cpu"]

@@ -98,6 +98,7 @@ def started(
     every: str = "0.001s",
     variables: dict[str, str] | None = None,
     launcher: Sequence[str] = (),
+    words: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
     """A script that runs in a folder of its own in `place`, with snapshots all the time.
 
@@ -106,15 +107,18 @@ def started(
         dies: the step at which it is killed.
         variables: of the environment, for the program.
         launcher: Python's words before `-m overdrive`.
+        words: the script's.
     """
     folder = place / name
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(text)
     own = {"OVERDRIVE_SURVIVE_SEED": "1", "OVERDRIVE_CACHE": str(place / f"{name}-cache"), "BY": str(int(by))}
     environment = {**os.environ, **own, "DIES": str(dies), **(variables or {})}
-    command = [*launcher, "-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py"]
+    command = [*launcher, "-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, *command], cwd=folder, env=environment, text=True, **pipes)
+    return subprocess.Popen(
+        [sys.executable, *command, "train.py", *words], cwd=folder, env=environment, text=True, **pipes
+    )
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

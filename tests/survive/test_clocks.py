@@ -6,7 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.survive import clocks
 
 # Runs `program.py` with the clocks told; answers from `journal`, where that is there.
 DRIVER = """
@@ -82,6 +89,24 @@ def test_times_that_are_made_are_the_same_in_two_runs_and_pass(tmp_path: Path) -
     first = _run(tmp_path, program, OVERDRIVE_SURVIVE_CLOCK="1")
     (tmp_path / "journal").unlink()
     assert _run(tmp_path, program, OVERDRIVE_SURVIVE_CLOCK="1") == first and first.endswith("True\n")
+
+
+@pytest.mark.parametrize("kind", ["in a script", "in a thread"])
+def test_a_clock_of_which_differences_count_runs_on_from_what_it_told(kind: str) -> None:
+    """The machine was started anew, or the processor time is another process's: `time.monotonic() - last > 600`."""
+    now, told = 5, [1000, 1060]
+
+    def read(plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
+        value = noted()
+        return told.pop(0) if told else plain() if kind == "in a thread" else value
+
+    clock = clocks._RunningOn(lambda: now, read, lambda: now)
+    assert [clock(), clock()] == [1000, 1060]
+    assert clock() == 1060
+    now = 25
+    assert clock() == 1080
+    ticking = clocks._RunningOn(time.monotonic, read, time.monotonic)
+    assert time.monotonic() <= ticking() <= time.monotonic() and ticking.__reduce__() == "monotonic"
 
 
 LIBRARY = """

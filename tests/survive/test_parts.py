@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import math
 import os
@@ -387,6 +389,52 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
             put_back(other, taken.header, blocks.__getitem__)
     with pytest.raises(OtherState, match="view"):
         put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)
+
+
+def _buffer(content: float) -> io.BytesIO:
+    buffer = io.BytesIO()
+    torch.save(torch.full((8,), content), buffer)
+    return buffer
+
+
+def _cached(content: float) -> Any:
+    @functools.lru_cache(maxsize=4)
+    def cached(number: int) -> Any:
+        return torch.full((8,), content)
+
+    cached(1)
+    return cached
+
+
+def test_weights_in_a_buffer_or_a_cache_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the best epoch, loaded at the end: there are zeros in them when the run is made again."""
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    one = torch.zeros(2)
+    then = Taking(held(one, _buffer(3.0), shared=True), OptimizerStates())
+    put_back(held(one, _buffer(3.0), shared=True), then.header, then.blocks.__getitem__)
+    with pytest.raises(OtherState, match=r"count.*at the snapshot"):
+        put_back(held(one, _buffer(0.0), shared=True), then.header, then.blocks.__getitem__)
+    then = Taking(held(one, _cached(3.0), shared=True), OptimizerStates())
+    put_back(held(one, now := _cached(0.0), shared=True), then.header, then.blocks.__getitem__)
+    assert now(1).tolist() == [3.0] * 8 and now.cache_info().misses == 1
+
+
+def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
+    from overdrive.survive.state import Taking
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    weight = torch.zeros(2)
+    for harmless in ({weight}, {(1, 2), "a", Path("b")}, {SimpleNamespace, print}, {frozenset({weight})}):
+        Taking(held(weight, harmless, shared=True), OptimizerStates())
+    for hidden in ({torch.ones(1)}, {("best", torch.ones(1))}, [{frozenset({torch.ones(1)})}]):
+        with pytest.raises(CannotTake, match=r"count.* is a set"):
+            Taking(held(weight, hidden, shared=True), OptimizerStates())
 
 
 def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

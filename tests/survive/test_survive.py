@@ -251,6 +251,26 @@ def test_what_a_call_leaves_in_python_sends_the_run_to_its_start_and_it_ends_rig
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 
+SETS = COUNTS.replace(
+    "torch.manual_seed(3)",
+    'os.environ["OMP_NUM_THREADS"] = "1"; os.makedirs("out", exist_ok=True); os.chdir("out"); torch.manual_seed(3)',
+    1,
+).replace("range(4)", "range(4 if sys.argv[1:] == ['--fresh'] else 0)")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_it_begins_from_its_start_as_it_was_started(survive: RunIt, tmp_path: Path) -> None:
+    """In its folder, with its variables and with the script's own option."""
+    whole = survive(SETS, "whole", words=["--fresh"])
+    assert whole.returncode == 0 and "epoch 3" in whole.stdout, whole.stderr
+    first = survive(SETS, "killed", dies=17, words=["--fresh"])
+    second = survive(SETS, "killed", words=["--fresh"])
+    assert second.returncode == 0 and "begins from its start" in second.stderr, second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed" / "out") == files_of(tmp_path / "whole" / "out")
+
+
 @pytest.mark.survive
 @pytest.mark.fault(10)
 def test_a_signal_of_the_scheduler_is_answered_with_a_snapshot(survive: RunIt, tmp_path: Path) -> None:

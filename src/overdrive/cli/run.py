@@ -16,7 +16,7 @@ from overdrive.cli.layout import HELP, technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
-from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
+from overdrive.cli.started_again import Start, hash_alike, membership_in, prepare_environment, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
 from overdrive.cli.surviving_ranks import RUN, open_launched, refuse_ranks, start_surviving_ranks, survivor_in_group
 from overdrive.cli.values import Duration, Whole
@@ -89,7 +89,7 @@ _NO_HOROVOD = "Horovod is not installed here: leave out --engine, and Overdrive 
 def run_surviving(
     program: Program, record: Path | None, techniques: list[Chosen], plan_name: str | None, wish: Wish, watch: WatchWish
 ) -> int:
-    survivor = survivor_of(program, techniques, wish, say, partial(start_again, {}))
+    survivor = survivor_of(program, techniques, wish, say, Start.now().again)
     return run(program, techniques, plan_name, record, survivor=survivor, wish=watch)
 
 
@@ -99,7 +99,7 @@ def _surviving(
     """A run that survives, of one process or, where the plan says so, of several."""
     hash_alike()
     if (planned := ranks_for(techniques)) > 1:
-        return partial(start_surviving_ranks, program, planned, _dividing(techniques), wish, say, by_plan=True)
+        return partial(start_surviving_ranks, program, planned, _dividing(techniques), wish, say)
     kept = _that_survive(techniques)
     prepare_environment(kept)
     return partial(run_surviving, program, record, kept, plan_name, wish, watch)
@@ -277,7 +277,7 @@ def command(
         how = (plan if fits else None, plan_path, engine, technique, watch, survives)
         raise Later(partial(run_as_rank, membership, program, record, *how))
     if planned > 1 and ranks is None:
-        raise Later(partial(start_ranks, planned, by_plan=True))
+        raise Later(partial(start_ranks, planned))
     if plan is not None:
         prepare_environment(techniques)
     inference = plan is not None and plan.inference

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import posix
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import NoReturn
 
 from overdrive.cli.line import fail
-from overdrive.cli.misplaced import STARTED_AGAIN
+from overdrive.cli.misplaced import STARTED_AGAIN, options_of, takes_a_word
 from overdrive.core.settings import Chosen
 from overdrive.core.streams import flush
 from overdrive.ranks.membership import Membership, NotARank
@@ -38,14 +41,47 @@ def start_again(variables: Mapping[str, str], words: Sequence[str] | None = None
     os.execve(sys.executable, command, {**os.environ, **variables})
 
 
+@dataclass(frozen=True)
+class Start:
+    """How this command was started: the program may change its variables, its folder and `sys.argv`."""
+
+    environment: Mapping[str, str]
+    folder: str
+    words: Sequence[str]
+
+    @classmethod
+    def now(cls) -> Start:
+        return cls(dict(os.environ), os.getcwd(), sys.argv[1:])
+
+    def again(self, variables: Mapping[str, str], without: Sequence[str] = ("--fresh",)) -> NoReturn:
+        """In this process's place, with these variables besides. `without`: options of ours that it goes without."""
+        posix.chdir(self.folder)  # that of `os` goes into a copy while a run is made again
+        os.environ.clear()
+        os.environ.update(self.environment)
+        start_again(variables, _without(without, self.words))
+
+
+def _without(options: Sequence[str], words: Sequence[str]) -> list[str]:
+    """A command's words; the options of its program, which may have the same names, stay."""
+    command = import_module(f"overdrive.cli.{words[0]}").command  # as the group finds it by its name
+    valued = {name for name, option in options_of(command).items() if takes_a_word(option)}
+    kept, left = list(words[:1]), list(words[1:])
+    while left and left[0].startswith("-") and left[0] not in ("-", "--", "-m"):
+        size = 2 if left[0] in valued else 1
+        if left[0].split("=")[0] not in options:
+            kept += left[:size]
+        del left[:size]
+    return [*kept, *left]
+
+
 def _interpreter_flags() -> list[str]:
     import subprocess
 
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
-def start_ranks(ranks: int, by_plan: bool = False, on: str | None = None) -> int:
-    """Start this very command once for each rank. `by_plan`: else an option said how many; each rank goes without.
+def start_ranks(ranks: int, on: str | None = None) -> int:
+    """Start this very command once for each rank.
 
     Args:
         on: "ray", or None for this machine.
@@ -60,25 +96,20 @@ def start_ranks(ranks: int, by_plan: bool = False, on: str | None = None) -> int
             fail(str(error))
     from overdrive.ranks.agent import start_ranks as start
 
-    end = start(ranks, *words_of_ranks(by_plan))
+    end = start(ranks, *words_of_ranks())
     if end.stopped_by:  # so that the shell sees how it ended
         signal.signal(end.stopped_by, signal.SIG_DFL)
         os.kill(os.getpid(), end.stopped_by)
     return end.code
 
 
-def words_of_ranks(by_plan: bool = False, options: Sequence[str] = ("--ranks",)) -> tuple[list[str], list[str]]:
+def words_of_ranks(options: Sequence[str] = ("--ranks",)) -> tuple[list[str], list[str]]:
     """This very command as each rank is started by it, and Python's flags.
 
     Args:
-        options: that were given, and that ranks go without.
+        options: that ranks go without.
     """
-    words = sys.argv[1:]
-    for option in () if by_plan else options:  # by a plan, it is an option of the script
-        place = next((n for n, word in enumerate(words) if word.split("=")[0] == option), None)
-        if place is not None:
-            del words[place : place + (1 if "=" in words[place] else 2)]
-    return ["overdrive", *words], _interpreter_flags()
+    return ["overdrive", *_without(options, sys.argv[1:])], _interpreter_flags()
 
 
 def membership_in(ranks: int | None) -> Membership | None:

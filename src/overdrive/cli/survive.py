@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -96,12 +96,13 @@ def survivor_of(
     techniques: Sequence[Chosen],
     wish: Wish,
     say: Callable[[str], None],
-    start_again: Callable[[Sequence[str]], NoReturn],
+    start_again: Callable[[Mapping[str, str]], NoReturn],
 ) -> Survivor:
     """Made before the program starts, and before PyTorch is imported.
 
     Args:
         techniques: under which it runs: under others it would come to other numbers.
+        start_again: this command as it began, with these variables besides.
     """
     from overdrive.ranks.entropy import Entropy, share
     from overdrive.survive.ending import Ending
@@ -111,8 +112,6 @@ def survivor_of(
     from overdrive.survive.survivor import Survivor
 
     folder = open_folder(program, techniques, wish, say)
-    words = sys.argv[1:]  # before the program gets its own
-
     listener = listen(wish.notices) if wish.notices else None
 
     def anew(note: str, reason: str) -> NoReturn:
@@ -120,8 +119,7 @@ def survivor_of(
             listener.terminate()
             listener.wait()  # the program would find it among its own
         say(sentence_of(note, reason))
-        os.environ[SEED] = folder.manifest["seed"]
-        start_again([word for word in words if word != "--fresh"])
+        start_again({SEED: folder.manifest["seed"]})
 
     share(Entropy(folder.manifest["seed"]))
     ending = Ending(wish.requeue_code)

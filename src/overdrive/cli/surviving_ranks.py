@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.cli.line import fail
-from overdrive.cli.started_again import start_again, words_of_ranks
+from overdrive.cli.started_again import Start, words_of_ranks
 from overdrive.cli.survive import Wish, folder_of, interval_of, open_folder, under
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
@@ -41,13 +41,11 @@ def start_surviving_ranks(
     techniques: Sequence[Chosen],
     wish: Wish,
     say: Callable[[str], None],
-    by_plan: bool = False,
     may_be_fewer: bool = False,
 ) -> int:
     """The exit code of the run, of which ranks may have been lost and started again.
 
     Args:
-        by_plan: see `words_of_ranks`.
         may_be_fewer: where one is lost again and again.
     """
     from overdrive.ranks.agent import start_ranks
@@ -56,7 +54,7 @@ def start_surviving_ranks(
     from overdrive.survive.notices import listen
     from overdrive.survive.snapshot import steps_of
 
-    environment = dict(os.environ)
+    start = Start.now()
     folder = open_folder(program, techniques, wish, say, ranks)
     os.environ[RUN] = str(folder.path)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -65,7 +63,7 @@ def start_surviving_ranks(
         listen(wish.notices)
     lost, newest = 0, -1
     while True:
-        end = start_ranks(ranks, *words_of_ranks(by_plan), seed=folder.manifest["seed"], grace=_GRACE)
+        end = start_ranks(ranks, *words_of_ranks(), seed=folder.manifest["seed"], grace=_GRACE)
         steps = steps_of(folder.path)
         if end.stopped_by:
             if end.stopped_by == signal.SIGTERM and wish.requeue_code is not None:
@@ -86,19 +84,16 @@ def start_surviving_ranks(
                 ranks, lost = ranks - 1, 0
                 say(f"{told}: all go on as {ranks}; sums in another order have other last bits")
                 if ranks == 1:
-                    _go_on_alone(folder, environment)
+                    _go_on_alone(folder, start)
             why_not = folder.read_notes().get(FROM_START) or ("" if steps else "there is no snapshot yet")
             where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
 
 
-def _go_on_alone(folder: RunFolder, environment: Mapping[str, str]) -> NoReturn:
-    """In this process's place."""
+def _go_on_alone(folder: RunFolder, start: Start) -> NoReturn:
+    """In this process's place: what its ranks were given would make it another run."""
     folder.close()
-    os.environ.clear()  # what its ranks were given would make it another run
-    os.environ.update(environment)
-    words, _ = words_of_ranks()
-    start_again({}, [word for word in words[1:] if word != "--fresh"])
+    start.again({}, without=("--fresh", "--ranks"))
 
 
 def open_launched(

@@ -55,6 +55,8 @@ class FetchingRun(Protocol):
 
     def aside(self) -> bool: ...
 
+    def by_thread(self) -> None: ...
+
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
 
     def begin_anew(self, reason: str) -> NoReturn: ...
@@ -191,6 +193,7 @@ class Batches:
         from overdrive.survive.in_workers import hand_over
 
         if not in_worker():
+            self._run.by_thread()
             return call()
         self._set_resting(True)  # for good: nothing that a worker asks is ever noted
         return hand_over(data_set, call) if data_set is not None else call()

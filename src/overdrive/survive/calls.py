@@ -56,6 +56,9 @@ class JournaledRun(Protocol):
     def aside(self) -> bool:
         """Whether what is called now is not the program's, or not to be noted."""
 
+    def by_thread(self) -> None:
+        """It is aside; in a thread of the program's it computes what counts."""
+
     def beside(self) -> bool:
         """Whether it is not the program's, or within a call that is skipped as a whole."""
 
@@ -297,6 +300,7 @@ class Calls:
 
     def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
+            self._run.by_thread()
             return call(*args, **kwargs)
         told, given = f"a call of {type(model).__name__}", (args, kwargs)
         return self._skipped("model", told, given, lambda: call(*args, **kwargs), model)
@@ -320,6 +324,7 @@ class Calls:
 
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
+            self._run.by_thread()
             return call(*args, **kwargs)
         if (touched := self.states.touched(optimizer)) or self._run.replaying:
             self._made(lambda: self._tell_state("loaded", optimizer, touched))

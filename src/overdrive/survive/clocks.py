@@ -22,6 +22,7 @@ from overdrive.survive.ours import belongs_to_us, is_library_file
 
 MADE = "OVERDRIVE_SURVIVE_CLOCK"  # where this is set, each time that is noted is a millisecond after the one before
 _NAMES = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time")
+_OF_THE_WORLD = ("time", "time_ns")  # the others begin anew with each process, or each start of the machine
 # The argument that is now by default, and whether it is a `struct_time`.
 _OF_NOW = {
     "localtime": (0, False),
@@ -54,7 +55,8 @@ def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float
     local, plain_now = time.localtime, time.time
     for name in _NAMES:
         plain = getattr(time, name)
-        setattr(time, name, _Clock(plain, read, functools.partial(made.read, name) if made else plain))
+        kind = _Clock if made or name in _OF_THE_WORLD else _RunningOn
+        setattr(time, name, kind(plain, read, functools.partial(made.read, name) if made else plain))
 
     def now() -> float:
         noted = functools.partial(made.read, "time") if made else plain_now
@@ -115,6 +117,27 @@ class _Clock(_InPlace):
 
     def __call__(self) -> Any:
         return self._read(self._plain, self._noted) if _by_program() else self._plain()
+
+
+class _RunningOn(_Clock):
+    """A clock of which only differences count: it goes on from what it told last, also in another process."""
+
+    def __init__(self, plain: Callable[[], Any], read: Read, noted: Callable[[], Any]) -> None:
+        super().__init__(plain, read, noted)
+        self._last, self._added = plain(), 0
+
+    def _ahead(self) -> Any:
+        now = self._plain() + self._added
+        if now < self._last:
+            self._added += self._last - now
+            return self._last
+        return now
+
+    def __call__(self) -> Any:
+        if not _by_program():
+            return self._plain()
+        self._last = self._read(self._ahead, self._ahead)
+        return self._last
 
 
 class _OfNow(_InPlace):

@@ -57,7 +57,10 @@ class Deliveries:
         """Around a loader's opening."""
         from overdrive.seams.torch import passed_iterators
 
-        if self._run.aside() or not passed_iterators.suits(loader):
+        if self._run.aside():
+            self._run.by_thread()
+            return call()
+        if not passed_iterators.suits(loader):
             return call()
         epoch = _Epoch(self._opened, weakref.ref(loader))
         self._opened += 1

@@ -15,7 +15,6 @@ import posix
 import shutil
 import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,9 @@ from typing import Any
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
+from overdrive.survive.changed_paths import changed_paths, place_of
 from overdrive.survive.ours import by_technique, is_library_file, is_python_file
+from overdrive.survive.passing import Temporary
 
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
@@ -32,7 +33,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # 
 _OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves would be applied to the database put back
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
-_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb", "overdrive-")  # in the system's temporary folder
 
 
 class _Thread(threading.local):
@@ -56,7 +56,8 @@ class Files:
         self.on_started: Callable[[str], object] = lambda what: None  # what the program does to have others work
         self.on_read: Callable[[Any], object] = lambda path: None  # a file was opened to read
         self.on_lost: Callable[[OSError], object] = lambda error: None  # what a file was could not be kept
-        self._temporary = tempfile.gettempdir()
+        self._temporary = Temporary()
+        self._unkept: dict[str, None] = {}  # the program's, in a temporary folder that a library has made
         if self._list.exists():
             for line in self._list.read_text(errors="surrogateescape").splitlines():
                 try:
@@ -76,21 +77,37 @@ class Files:
         return not self._passes(path)
 
     def _passes(self, path: str) -> bool:
-        head, _, rest = path.rpartition(self._temporary + "/")
-        return bool(head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
+        name = self._temporary.name_of(path)
+        return name != "" and name not in self.before
+
+    def lasts(self, path: str) -> bool:
+        """Whether what is read there may be the program's data."""
+        return self.counts(path) and not self._temporary.name_of(path)
+
+    def unkept(self) -> str:
+        """A file of the program's that is in no snapshot; "" where there is none."""
+        return next((path for path in self._unkept if os.path.lexists(path)), "")
 
     def made(self, path: str) -> bool:
         """Whether the run has written that file, or it is one of those in the temporary folder that pass."""
         return path in self.before or self._passes(path)
 
-    def note(self, path: Any) -> None:
-        """The program is about to change what is there."""
+    def note(self, path: Any, asked: bool = False, new: bool = False) -> None:
+        """The program is about to change what is there.
+
+        Args:
+            asked: by a function of a library whose work that is, as `torch.save`.
+            new: which fails where there is something.
+        """
         if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._own.busy:
             return
         self._own.busy = True
         try:
             with self._lock:
-                self._note(_place(os.fsdecode(path)))
+                place = place_of(os.fsdecode(path))
+                if self._passes(place):
+                    self._take_in(place, asked, new)
+                self._note(place)
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
@@ -100,18 +117,33 @@ class Files:
 
     def noted(self, path: str) -> str:
         """`path`, of which note was taken."""
-        self.note(path)
+        self.note(path, asked=True)
         return path
+
+    def _take_in(self, place: str, asked: bool, new: bool) -> None:
+        """What the program itself makes in the temporary folder is the run's, with all that comes into it."""
+        there = os.path.lexists(place)
+        if (new and there) or not (asked or started_by_program()):
+            return
+        name = self._temporary.name_of(place)
+        if name == place and not there and self._temporary.may_be_kept(name):
+            self._remember(place, ["absent"])
+        elif asked or self._temporary.may_be_kept(name):
+            self._unkept[place] = None
 
     def _note(self, place: str) -> None:
         if place in self.before or not self.counts(place):
             return
-        state = self._state(place)
+        # Of what the run has made in the temporary folder nothing was there, though a library has written it unheard.
+        state = ["absent"] if self._temporary.name_of(place) else self._state(place)
         if state is None:
             return
         if state[0] == "folder":  # it is moved or removed, with all that is in it
             for name in posix.listdir(place):
                 self._note(os.path.join(place, name))
+        self._remember(place, state)
+
+    def _remember(self, place: str, state: State) -> None:
         self.before[place] = state
         with open(self._list, "a", errors="surrogateescape") as file:
             file.write(json.dumps([place, state]) + "\n")
@@ -123,11 +155,11 @@ class Files:
             if event == "open" and isinstance(args[2], int) and args[0] is not None:
                 if not args[2] & WRITING:
                     self.on_read(args[0])
-                elif not by_technique():
-                    self.note(args[0])
+                elif not by_technique() and not os.path.isdir(args[0]):  # `tempfile` names the folder, besides
+                    self.note(args[0], new=bool(args[2] & os.O_EXCL))
             elif event in WRITES and not by_technique():
-                for position in WRITES[event]:
-                    self.note(_within(event, args, position))
+                for path in changed_paths(event, args):
+                    self.note(path, new=event == "os.mkdir")
             elif event == "sqlite3.connect":
                 for ending in _OF_SQLITE:
                     self.note(os.fsdecode(args[0]) + ending)
@@ -239,7 +271,9 @@ class Files:
 
 def started_by_program() -> bool:
     """Whether the innermost call that is not of Python's own library is one of the program's."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_python_file(file):
@@ -248,8 +282,8 @@ def started_by_program() -> bool:
     return False
 
 
-def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, str, int, int]]:
-    """Handles of files for which `place_of` gives a path: handle, that path, position and flags."""
+def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, str, int, int, int]]:
+    """Handles of files for which `place_of` gives a path: handle, that path, position, block size and flags."""
     import fcntl
 
     found = []
@@ -260,27 +294,12 @@ def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, s
                 continue
             flags = fcntl.fcntl(int(name), fcntl.F_GETFL)
             if flags & os.O_ACCMODE != os.O_RDONLY:
-                found.append((int(name), path, os.lseek(int(name), 0, os.SEEK_CUR), flags))
+                handle = int(name)
+                place, blocks = os.lseek(handle, 0, os.SEEK_CUR), os.fstat(handle).st_blksize
+                found.append((handle, path, place, blocks, flags))
         except OSError:
             continue
     return found
-
-
-def _place(path: str) -> str:
-    """Absolute; the last name may be a link."""
-    head, tail = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(head), tail)
-
-
-def _within(event: str, args: tuple[Any, ...], position: int) -> Any:
-    """The path at this place of an audit event's arguments, which may be within a folder given by its handle."""
-    path = args[position]
-    handles = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}
-    place = position + 2 if event == "os.rename" else handles.get(event)
-    handle = args[place] if place is not None and place < len(args) else -1
-    if isinstance(handle, int) and handle >= 0 and not isinstance(path, int) and not os.path.isabs(os.fsdecode(path)):
-        return os.path.join(posix.readlink(f"/proc/self/fd/{handle}"), os.fsdecode(path))
-    return path
 
 
 def _kind(path: str) -> str:

@@ -11,6 +11,7 @@ import functools
 import gc
 import hashlib
 import inspect
+import io
 import random
 import sys
 import types
@@ -50,6 +51,7 @@ class Heap:
         facts: path and text of all else that counts.
         generators: PyTorch's, NumPy's and Python's, that the program made.
         compiled: the path to what was scripted or compiled; "" where nothing was.
+        unordered: the path to a set of the program's whose things alone lead to some tensors; "" where there is none.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -58,13 +60,14 @@ class Heap:
         self.optimizers: list[Optimizer] = []
         self.generators: list[Any] = []
         self.facts: list[tuple[str, str]] = []
-        self.compiled = ""
+        self.compiled = self.unordered = ""
+        self._sets: list[tuple[str, Any]] = []
         self._kept: dict[int, Any] = {}  # what was looked at, so that no other object gets its address meanwhile
         self._waiting: list[tuple[str, Any, bool]] = []
         for name, thing in reversed(list(_roots(frame))):
             self._waiting.append((name, thing, True))
-        while self._waiting:
-            self._look(*self._waiting.pop())
+        self._walk()
+        self._look_into_sets()
 
     def digest(self) -> list[str]:
         """A line for each tensor and fact: equal for runs that hold the same, but for the tensors' numbers."""
@@ -72,6 +75,22 @@ class Heap:
         return [*lines, *(f"{path}: {text}" for path, text in self.facts)]
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        while self._waiting:
+            self._look(*self._waiting.pop())
+
+    def _look_into_sets(self) -> None:
+        """For what is to be found by no other way: it has no order that another run gives again."""
+        known = self.tensors, self.optimizers, self.generators, self.facts
+        for path, thing in self._sets:  # which grows by those that are in them
+            self.tensors, self.optimizers, self.generators, self.facts = [], [], [], []
+            self._waiting += [(path, each, True) for each in thing if gc.is_tracked(each)]
+            self._walk()
+            if self.tensors:
+                self.unordered = path
+                break
+        self.tensors, self.optimizers, self.generators, self.facts = known
 
     def _look(self, path: str, thing: Any, own: bool) -> None:
         kind = type(thing)
@@ -87,6 +106,8 @@ class Heap:
             return
         if isinstance(thing, (types.FunctionType, types.MethodType)) and is_redirected(thing):
             return
+        if own and kind in (io.BytesIO, io.StringIO):
+            self.facts.append((path, _of_buffer(thing)))
         if isinstance(thing, _OPAQUE) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
             return
         if is_of_workers(thing) or is_stand_in(thing):
@@ -150,6 +171,7 @@ class Heap:
             found = True
             plain = all(type(each) in _PLAIN for each in thing)
             if inner:
+                self._sets += [] if plain else [(path, thing)]
                 self.facts.append((path, _short(repr(sorted(map(repr, thing)))) if plain else f"{len(thing)} things"))
         if isinstance(thing, torch.jit.ScriptModule):
             found = True
@@ -161,7 +183,8 @@ class Heap:
         for name, value in held:
             if name not in skipped and not (is_optimizer and type(value) in _PLAIN):  # a step may set them
                 yield f"{path}.{name}", value, inner
-        if not found and not held and not isinstance(thing, type):
+        keeps_results = isinstance(thing, functools._lru_cache_wrapper)
+        if keeps_results or (not found and not held and not isinstance(thing, type)):
             for number, value in enumerate(gc.get_referents(thing)):
                 if not isinstance(value, (type, types.ModuleType)):
                     yield f"{path}<{number}>", value, False
@@ -276,6 +299,15 @@ def _variables(thing: Any) -> list[tuple[str, Any]]:
     if isinstance(thing, type):
         return [(name, value) for name, value in found if not name.startswith("__")]
     return found
+
+
+def _of_buffer(buffer: Any) -> str:
+    """A model that was saved into it would be one of zeros when the run is made again."""
+    if buffer.closed:
+        return "closed"
+    content = buffer.getvalue()
+    data = content.encode(errors="surrogatepass") if isinstance(content, str) else content
+    return f"at {buffer.tell()}: {hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def _short(text: str) -> str:

@@ -13,7 +13,7 @@ from overdrive.changes.mappings import mapped_for_writing
 from overdrive.survive.files import open_for_writing
 from overdrive.survive.folder import COST, GONE_ON
 from overdrive.survive.identity import modules_of_program
-from overdrive.survive.taking import Snapshots
+from overdrive.survive.taking import MOST_IN_HASTE, MOST_OTHERS, Snapshots
 
 if TYPE_CHECKING:
     from overdrive.survive.calls import Calls
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.under_plan import UnderPlan
 
+_ALL_CROSSED = (
+    "no snapshot can be taken: each loss goes back through a graph that was made before the last step, which is in none"
+)
 _OTHER_DRAWS = (
     "killed, this run goes on, but not to the same bit: cuDNN keeps the random numbers of dropout between an RNN's "
     "layers to itself, and draws others from there"
@@ -70,6 +73,7 @@ class Recording:
         self.snapshots = Snapshots(run.folder.path)
         self._states: dict[int, Any] = {}  # of its files, by the snapshot's step
         self._told_failure = self._told_draws = False
+        self._refused = 0  # steps, one after the other, after which one was due and could not be taken
         self._asked_at = 0  # the step before which a signal asked for the end
         self.wait()
 
@@ -107,8 +111,20 @@ class Recording:
                 self._tell_failure()
         if self._asked_at and snapshots.kept >= self._asked_at:
             run.end(f"the same command goes on after step {snapshots.kept:,}")
-        if run.agreed(due and not run.why_not and id(optimizer) not in snapshots.crossed):
+        crossed = id(optimizer) in snapshots.crossed
+        if due and crossed and not run.why_not:
+            self._refuse()
+        if run.agreed(due and not run.why_not and not crossed):
+            self._refused = 0
             self._take(optimizer)
+
+    def _refuse(self) -> None:
+        """Losses go back through this step, as through those of its optimizer before. Another one's may do."""
+        self._refused += 1
+        if self._refused == MOST_OTHERS:
+            self._run.say(_ALL_CROSSED)
+        if self._asked_at and self._refused >= MOST_IN_HASTE:
+            self._end_without()
 
     def _tell_failure(self) -> None:
         """Of a snapshot that was due to be kept: there may be room for the next."""
@@ -118,8 +134,12 @@ class Recording:
             full = f"{self._run.folder.path} takes no more ({failure.strerror})"
             self._run.say(f"no snapshot after step {self._run.steps:,}: {full}")
         if failure and self._run.ending.asked_by:
-            before = any(self._run.folder.path.glob("step-*.snapshot"))
-            self._run.end(f"it {'goes on from the snapshot before' if before else 'begins from its start again'}")
+            self._end_without()
+
+    def _end_without(self) -> NoReturn:
+        """A snapshot of this moment."""
+        before = any(self._run.folder.path.glob("step-*.snapshot"))
+        self._run.end(f"it {'goes on from the snapshot before' if before else 'begins from its start again'}")
 
     def _drop_contents(self) -> None:
         """A snapshot was kept, and an old one is gone: so are the files' contents that only that one had."""
@@ -143,6 +163,8 @@ class Recording:
         try:
             if mapped := mapped_for_writing() & self._run.files.before.keys():
                 raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
+            if unkept := self._run.files.unkept():
+                raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found, self._run.calls.states)
             length, digest = self._run.journal.flush()
@@ -156,7 +178,7 @@ class Recording:
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),
                 "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
-                "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
+                "positions": [[path, *at] for _, path, *at, _ in open_for_writing(self._known_path)],
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program(self._run.files.made)):
                 self._run.folder.note(modules=modules)

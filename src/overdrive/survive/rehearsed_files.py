@@ -50,23 +50,24 @@ class RehearsedFiles:
     def leave(self, states: dict[str, State], positions: list[list[Any]]) -> None:
         """The snapshot's step has come.
 
+        Args:
+            positions: of files that were open then: path, place, block size.
+
         Raises:
             OSError: files cannot be made what they were.
+            OtherState: Python keeps back another part of an open one.
         """
         mirror = self._redirection.mirror
         within = mirror.files + "/"
-        handles = open_for_writing(lambda path: path[len(within) - 1 :] if path.startswith(within) else None)
+        found = open_for_writing(lambda path: path[len(within) - 1 :] if path.startswith(within) else None)
+        left = [tuple(each) for each in positions]
+        handles = [(each[0], each[1], _position(each, left), each[4]) for each in found]
         folder = mirror.current_folder()
         self._redirection.exit()
         if posix.getcwd() != folder:
             posix.chdir(folder)
         self._files.put_back(states)
-        left = [tuple(each) for each in positions]
         for handle, path, position, flags in handles:
-            then = next((each for each in left if each[0] == path), None)
-            if then is not None:
-                left.remove(then)
-                position = then[1]
             new = posix.open(path, flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
             os.lseek(new, position, os.SEEK_SET)
             os.dup2(new, handle, os.get_inheritable(handle))
@@ -83,3 +84,19 @@ class RehearsedFiles:
             with open(path, "wb") as target, open(self._files.content(state[1]), "rb") as source:
                 shutil.copyfileobj(source, target)
             os.chmod(path, state[2])
+
+
+def _position(found: tuple[int, str, int, int, int], left: list[tuple[Any, ...]]) -> int:
+    """Where an open file is to go on. `left`: of the snapshot, from which its own is taken."""
+    _, path, now, blocks, _ = found
+    then = next((each for each in left if each[0] == path), None)
+    if then is None:
+        return now
+    left.remove(then)
+    place, *blocks_then = then[1:]
+    if place != now and blocks_then and blocks_then[0] != blocks:  # as large are Python's buffers
+        from overdrive.survive.state import OtherState
+
+        told = f"{path} was written in blocks of {blocks_then[0]:,} bytes, and in the run's folder of {blocks:,}"
+        raise OtherState(f"{told}: give --survive a folder on the same file system")
+    return int(place)

@@ -78,7 +78,7 @@ class Survivor:
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
-        self.inputs = Inputs(folder.path, self.files.counts)
+        self.inputs = Inputs(folder.path, self.files.lasts)
         self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
         self._rehearsed: RehearsedFiles | None = None
@@ -207,6 +207,17 @@ class Survivor:
 
     def beside(self) -> bool:
         return self.inside or self.elsewhere()
+
+    def by_thread(self) -> None:
+        """A model is called, a step made, a loader opened or samples fetched, where nothing is noted or answered.
+
+        In a thread of the program's that is as far as chance will have it when the run is made again. While a call is
+        made, its threads are PyTorch's: of `DataParallel`, or those that compute a part once more on the way back.
+        """
+        if self.why_not or self.inside or get_ident() == self._thread or getpid() != self._process:
+            return
+        reason = "it computes in a thread of its own, which is as far as chance will have it"
+        self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
 
     def elsewhere(self) -> bool:
         return get_ident() != self._thread or getpid() != self._process

@@ -2,7 +2,7 @@
 
 A snapshot is of no use where a loss is sent back later through what was computed before it: the graph of that is not
 in it. So it is watched for a round of the optimizers' steps, and let go if that is seen; then another place in the
-round is tried.
+round is tried. A loss that comes back still later is seen by the run that goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from overdrive.survive.heap import Heap
 from overdrive.survive.state import Taking
 
 _CANDIDATE = "candidate"
+# Steps of other optimizers that are waited for: a program may make a new one for each task, of which none steps again.
+MOST_OTHERS, MOST_IN_HASTE = 256, 16
 
 
 def watch_graphs(heap: Heap, passed: Callable[[], None]) -> Callable[[], None]:
@@ -52,7 +54,7 @@ class Snapshots:
         self.failure: OSError | None = None
         self._step = 0
         self._optimizer: Any = None
-        self._left = 0  # steps of the same optimizer until it is kept
+        self._left = self._others = 0  # steps of the same optimizer, and of others, until it is kept
         self._went_through = False
         self._end_watch: Callable[[], None] = lambda: None
         self._writer: threading.Thread | None = None
@@ -74,7 +76,7 @@ class Snapshots:
     def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking, hasty: bool = False) -> None:
         """After a step of this optimizer. Returns as soon as all is copied. `hasty`: see `hasten`."""
         self._optimizer, self._step, self._went_through = optimizer, header["step"], False
-        self._left = 1 if hasty else 2
+        self._left, self._others = (1, MOST_IN_HASTE) if hasty else (2, MOST_OTHERS)
         self._end_watch, self.cost = watch_graphs(heap, self._passed), 0.0
         self._writer = threading.Thread(target=self._write, args=({**header, **taking.header}, taking.blocks))
         self._writer.start()
@@ -82,7 +84,7 @@ class Snapshots:
     def hasten(self) -> int:
         """Keep the one under way after one more step of its optimizer, as far as it was watched by then: where a loss
         does come back through it later, the run that goes on sees that. Its step; 0 where none is under way."""
-        self._left = min(self._left, 1)
+        self._left, self._others = min(self._left, 1), min(self._others, MOST_IN_HASTE)
         return self._step if self.under_way else 0
 
     def stepped(self, optimizer: Any) -> bool:
@@ -93,8 +95,10 @@ class Snapshots:
             return True
         if optimizer is self._optimizer:
             self._left -= 1
-            if self._left <= 0:
-                self._keep()
+        else:
+            self._others -= 1
+        if self._optimizer is not None and min(self._left, self._others) <= 0:
+            self._keep()
         return False
 
     def _passed(self) -> None:
