@@ -30,6 +30,7 @@ from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_KEEPS_RESULTS = type(functools.cache(int))
 _OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, weakref.ref)
 _OPAQUE_MODULES = (
     "_contextvars", "_io", "_queue", "_socket", "_thread", "_weakref", "asyncio", "concurrent", "importlib", "io",
@@ -183,7 +184,7 @@ class Heap:
         for name, value in held:
             if name not in skipped and not (is_optimizer and type(value) in _PLAIN):  # a step may set them
                 yield f"{path}.{name}", value, inner
-        keeps_results = isinstance(thing, functools._lru_cache_wrapper)
+        keeps_results = isinstance(thing, _KEEPS_RESULTS)
         if keeps_results or (not found and not held and not isinstance(thing, type)):
             for number, value in enumerate(gc.get_referents(thing)):
                 if not isinstance(value, (type, types.ModuleType)):

@@ -144,20 +144,15 @@ class _Scaling:
     def _hook(self) -> None:
         """Each parameter once, however many optimizers have it. Before each backward pass: since the last one, some may
         have been added, or be trained that were frozen."""
-        for parameter in chain.from_iterable(map(parameters_of, list(self._optimizers))):
-            place = id(parameter)
-            if parameter.requires_grad and place not in self._hooks:
-                alive = weakref.ref(parameter, partial(self._gone, place))
-                self._hooks[place] = alive, parameter.register_hook(self._divided)
-
-    def _gone(self, place: int, _: Any) -> None:
-        self._hooks.pop(place, None)
-
-    def _divided(self, gradient: Any) -> Any:
         from overdrive.seams.torch.internals import is_accumulated
 
         # What `torch.autograd.grad` gives of a loss was not scaled; within a backward pass it is divided at its end.
-        return gradient / self.scale if is_accumulated() else gradient
+        divided = lambda gradient: gradient / self.scale if is_accumulated() else gradient  # noqa: E731
+        for parameter in chain.from_iterable(map(parameters_of, list(self._optimizers))):
+            place = id(parameter)
+            if parameter.requires_grad and place not in self._hooks:
+                alive = weakref.ref(parameter, partial(self._hooks.pop, place))
+                self._hooks[place] = alive, parameter.register_hook(divided)
 
     def check(self, optimizer: Any) -> None:
         import torch
