@@ -37,6 +37,7 @@ class Switched(room.Survivor):
         self._pairs: list[tuple[float, float]] = []
         self._pair: dict[bool, float] = {}
         self._left = _LEAD
+        self._lead = 0.0  # seconds of a step before the first block
         self._size = 0  # steps of a block; 0 before the first
         self._began = clock()
         self._passed = 0  # in one step, of what is recorded else

@@ -583,29 +583,6 @@ def test_the_last_snapshot_comes_before_the_end_of_what_was_granted(monkeypatch:
     assert 700 < of_the_command.due_after(time.monotonic()) - time.monotonic() <= 1000 - BEFORE_END
 
 
-@pytest.mark.fault(10)
-def test_where_the_end_was_announced_a_snapshot_is_kept_a_step_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshot, "write", lambda *_: None)
-    monkeypatch.setattr(snapshot, "keep", lambda *_: None)
-    empty: Any = SimpleNamespace(tensors=(), header={}, blocks=[])
-    snapshots, one, other = Snapshots(tmp_path), object(), object()
-    assert snapshots.hasten() == 0
-    snapshots.take(empty, one, {"step": 3}, empty)
-    for optimizer in (other, one, other):
-        snapshots.stepped(optimizer)
-    assert snapshots.under_way
-    assert snapshots.hasten() == 3  # the one under way will do
-    snapshots.stepped(one)
-    assert snapshots.kept == 3
-    snapshots.take(empty, one, {"step": 8}, empty, hasty=True)
-    snapshots.stepped(other)
-    assert snapshots.kept == 3
-    snapshots.stepped(one)
-    assert snapshots.kept == 8 and not snapshots.under_way
-
-
 def test_a_snapshot_tells_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the disk, and the processor time of the thread that writes."""
     monkeypatch.setattr(snapshot, "write", lambda *_: sum(range(200_000)) and time.sleep(0.05))

@@ -19,14 +19,35 @@ from tests.survive.killed import survive
 pytest.importorskip("torch")
 
 
-@pytest.mark.fault(10)
-def test_a_snapshot_of_an_optimizer_that_never_steps_again_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program makes one for each task or fold; while one was waited for, no signal was answered."""
+@pytest.fixture
+def empty(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a program holds that holds nothing; snapshots of it are not written."""
     monkeypatch.setattr(snapshot, "write", lambda *_: None)
     monkeypatch.setattr(snapshot, "keep", lambda *_: None)
-    empty: Any = SimpleNamespace(tensors=(), header={}, blocks=[])
+    return SimpleNamespace(tensors=(), header={}, blocks=[])
+
+
+@pytest.mark.fault(10)
+def test_where_the_end_was_announced_a_snapshot_is_kept_a_step_later(tmp_path: Path, empty: Any) -> None:
+    snapshots, one, other = Snapshots(tmp_path), object(), object()
+    assert snapshots.hasten() == 0
+    snapshots.take(empty, one, {"step": 3}, empty)
+    for optimizer in (other, one, other):
+        snapshots.stepped(optimizer)
+    assert snapshots.under_way
+    assert snapshots.hasten() == 3  # the one under way will do
+    snapshots.stepped(one)
+    assert snapshots.kept == 3
+    snapshots.take(empty, one, {"step": 8}, empty, hasty=True)
+    snapshots.stepped(other)
+    assert snapshots.kept == 3
+    snapshots.stepped(one)
+    assert snapshots.kept == 8 and not snapshots.under_way
+
+
+@pytest.mark.fault(10)
+def test_a_snapshot_of_an_optimizer_that_never_steps_again_is_kept(tmp_path: Path, empty: Any) -> None:
+    """A program makes one for each task or fold; while one was waited for, no signal was answered."""
     snapshots, one = Snapshots(tmp_path), object()
     for hastens, most in ((False, MOST_OTHERS), (True, MOST_IN_HASTE)):
         snapshots.take(empty, one, {"step": most}, empty)

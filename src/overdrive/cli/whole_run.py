@@ -110,8 +110,7 @@ def run(
         return 2
     except BaseException as error:
         failure = error
-    sentinels = to_come.there if to_come else None
-    if sentinels and sentinels.in_copy:
+    if to_come and to_come.there and to_come.there.in_copy:
         os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
         if survivor:
@@ -121,7 +120,7 @@ def run(
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
         if not broke and not _refused(failure, recorder):
             _sum_up(recorder, session, plan_name, calls)
-        _say_what_was_made_again(audits, sentinels, broke)
+        _say_what_was_made_again(audits, to_come.there if to_come else None, broke)
         if failure and broke:
             _before_its_traceback(failure, session, rank)
     code = watching.code(end_as_python_would(failure) if failure else 0)

@@ -104,11 +104,8 @@ def judge(
     steps = sorted({row.step for row in original} & {row.step for row in candidate})
     if len(steps) < FEWEST_STATES:
         return Rounding(None, f"only {len(steps)} states could be compared", RoundingRecord())
-    of_original = or_disturbed(original, disturbed) if disturbed else original
-    base, mine = (
-        {(row.step, *row.key): row for row in rows if row.step in steps}  # others were of other batches
-        for rows in (of_original, candidate)
-    )
+    base = _by_place(or_disturbed(original, disturbed) if disturbed else original, steps)
+    mine = _by_place(candidate, steps)
     largest = largest_of(original)
     tensors: dict[tuple[str, str], list[_Pair]] = {}
     for place, row in base.items():
@@ -148,6 +145,11 @@ def judge(
         fault = max(faults, key=lambda each: each.rank)
         return Rounding(False, f"in {extent}, {fault.sentence}", record)
     return Rounding(True, f"{extent}: {_held(bits, careful, bool(disturbed))}", record)
+
+
+def _by_place(rows: Sequence[TensorRow], steps: Sequence[int]) -> dict[tuple[int, str, str], TensorRow]:
+    """Those of these steps: others were of other batches."""
+    return {(row.step, *row.key): row for row in rows if row.step in steps}
 
 
 def _held(bits: float, careful: bool, disturbed: bool) -> str:

@@ -33,11 +33,11 @@ class AgreementProof:
         """`tolerance`: the share of other answers that is allowed."""
         self.step_seconds = runs.facts.step_seconds
         self._runs = runs
-        share = tolerance is None or tolerance < 1
-        self._margin = tolerance if share and tolerance is not None else MARGIN
         self._folder: Path | None = None
         self._recorded: Trace | None = None  # the run of the original
-        self.impossible = "" if share else _NO_SHARE  # why nothing can be proved by what is recorded, if so
+        # Why nothing can be proved by what is recorded, if so.
+        self.impossible = _NO_SHARE if tolerance is not None and tolerance >= 1 else ""
+        self._margin = MARGIN if tolerance is None or self.impossible else tolerance
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
         """`new` against `old`.

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 
 _HERE = {"WANDB_MODE": "offline", "NEPTUNE_MODE": "offline", "CLEARML_OFFLINE_MODE": "1"}
-_SILENT = ("offline", "disabled", "dryrun")
+SILENT = ("offline", "disabled", "dryrun")  # in which W&B sends nothing; disabled, it starts no process either
 _SERVER = "MLFLOW_TRACKING_URI"  # files without one
 
 
 def keep_here() -> Callable[[], None]:
     """By the trackers' own variables, which a program may overrule. Returns what puts back those that were set."""
-    told = {name: value for name, value in _HERE.items() if os.environ.get(name) not in _SILENT}
+    told = {name: value for name, value in _HERE.items() if os.environ.get(name) not in SILENT}
     if _SERVER in os.environ:
         told[_SERVER] = "file:mlruns"
     before = {name: os.environ.get(name) for name in told}

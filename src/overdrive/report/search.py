@@ -250,9 +250,11 @@ def sentence(result: SearchResult) -> str:
     if result.verdict == "not established":
         runs = (*found.defaults, *found.chosen)
         failed = [run for run in runs if run.metric is None or (run.state != "complete" and result.target is None)]
-        why = "the target was not reached in every run"
-        if failed:
-            why = f"{len(failed)} of its runs failed or have no metric"
+        why = (
+            f"{len(failed)} of its runs failed or have no metric"
+            if failed
+            else "the target was not reached in every run"
+        )
         return f"Not established that {what} is better than your defaults: {why}."
     reach = f"[{gain.low:.4g}, {gain.high:.4g}]"
     if result.target is not None:

@@ -22,13 +22,13 @@ from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.contention import LoadWatch
+from overdrive.ranks.trackers import SILENT
 from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
 
 MANY_FILES = 1000
-_SILENT = ("disabled", "offline", "dryrun")  # ways in which W&B sends nothing; disabled, it starts no process either
 _GRACE_SECONDS = 3.0  # between TERM and KILL
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
@@ -229,7 +229,7 @@ def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
     }
-    if environment.get("WANDB_MODE") not in _SILENT:
+    if environment.get("WANDB_MODE") not in SILENT:
         environment["WANDB_MODE"] = "offline"
     if pool.bytecode:
         environment["PYTHONPYCACHEPREFIX"] = str(pool.bytecode)

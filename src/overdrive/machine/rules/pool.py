@@ -41,11 +41,15 @@ def _used(reading: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((each for each in reading["interfaces"] if each["name"] == reading["interface"]), None)
 
 
+def _sockets_by(reading: Mapping[str, Any]) -> list[str]:
+    """The variables by which NCCL uses sockets, though InfiniBand or RoCE may be there."""
+    ways = (("NCCL_IB_DISABLE", is_on), ("NCCL_NET", lambda value: value.lower() == "socket"))
+    return [name for name, said in ways if said(reading["environment"].get(name, ""))]
+
+
 def sockets(pool: Survey) -> Iterator[Finding]:
-    for name, said in (("NCCL_IB_DISABLE", is_on), ("NCCL_NET", lambda value: value.lower() == "socket")):
-        hosts = [
-            host for host, each in _hosts(pool).items() if _active(each) and said(each["environment"].get(name, ""))
-        ]
+    for name in ("NCCL_IB_DISABLE", "NCCL_NET"):
+        hosts = [host for host, each in _hosts(pool).items() if _active(each) and name in _sockets_by(each)]
         if hosts:
             yield Finding(
                 "pool_sockets",
@@ -62,9 +66,7 @@ def sockets(pool: Survey) -> Iterator[Finding]:
 
 def _goes_by_verbs(reading: Mapping[str, Any]) -> bool:
     """Whether NCCL sends over InfiniBand or RoCE from here, and over the interface just finds the others."""
-    environment = reading["environment"]
-    sockets = is_on(environment.get("NCCL_IB_DISABLE", "")) or environment.get("NCCL_NET", "").lower() == "socket"
-    return bool(_active(reading)) and not sockets
+    return bool(_active(reading)) and not _sockets_by(reading)
 
 
 def interface(pool: Survey) -> Iterator[Finding]:
