@@ -21,7 +21,7 @@ from overdrive.evidence.speed import Pair
 from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials import interleaved
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
-from overdrive.trials.duel import Duel, Pace, ProcessPair, Rules, full_processes, of_full_processes
+from overdrive.trials.duel import Duel, Pace, ProcessPair, Rules, Side, full_processes, of_full_processes
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, confirmation
@@ -107,6 +107,13 @@ def test_what_lost_before_is_confirmed_only_where_chance_is_smaller_still() -> N
             judge(duel, replace(rules, alpha=alpha))
             assert duel.verdict.value == expected
             assert (no_faster(duel) or "").startswith("not clear enough for") is (expected == "INCONCLUSIVE")
+
+
+def test_the_start_of_a_side_is_that_of_a_usual_process_and_no_first_filling_of_a_cache() -> None:
+    assert Side().setup_seconds == 0.0
+    assert Side(setups=(40.0, 5.0)).setup_seconds == 5.0
+    assert Side(setups=(40.0, 5.0, 7.0)).setup_seconds == 7.0
+    assert Side(setups=(40.0, 5.0)).add(Block(2, 1, 1.0, 4.0, 100)).setup_seconds == 5.0
 
 
 def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:

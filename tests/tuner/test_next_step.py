@@ -22,7 +22,7 @@ from overdrive.tuner.screened import Screened
 def found(arguments: Sequence[str] = (), contract: Contract = Contract.ROUNDING, **control: object) -> Findings:
     program = Program("train.py", tuple(arguments))
     spec = TrialSpec(program)
-    control = {"old_side": Side(seconds=1.0, steps=100, setup_seconds=2.0), "total_steps": None, **control}
+    control = {"old_side": Side(seconds=1.0, steps=100, setups=(2.0,)), "total_steps": None, **control}
     duel = Duel(spec, spec, **control)  # type: ignore[arg-type]
     return Findings(program, contract, control=duel, budget=300.0)
 
@@ -43,7 +43,7 @@ def test_a_program_that_ends_too_soon_is_to_run_longer() -> None:
 
 
 def test_where_no_time_was_left_a_longer_budget_is_named() -> None:
-    slow = found(contract=Contract.STATISTICAL, old_side=Side(seconds=500.0, steps=100, setup_seconds=12.0))
+    slow = found(contract=Contract.STATISTICAL, old_side=Side(seconds=500.0, steps=100, setups=(12.0,)))
     slow.rejected = [untried("compile"), untried("threads")]
     told = next_step(slow)
     assert "a step takes 5 s" in told and "12 s for its first step" in told

@@ -50,7 +50,7 @@ def faster(inference: bool, objective: Objective) -> Findings:
     new = dataclasses.replace(plain, techniques=(("threads", {"count": 1}),))
     calls = tuple(0.01 + 1e-5 * number for number in range(40)) if inference else ()
     pairs = [Pair(process, 40, 0.4, 0.2, True, calls=(calls, calls)) for process in range(3) for _ in range(8)]
-    sides = {"old_side": Side(2.0, 100, setup_seconds=3.0), "new_side": Side(1.0, 100, setup_seconds=3.0)}
+    sides = {"old_side": Side(2.0, 100, setups=(3.0,)), "new_side": Side(1.0, 100, setups=(3.0,))}
     duel = Duel(plain, new, pairs, Verdict.FASTER, Interval(1.9, 2.0, 2.1), **sides, total_steps=1000)
     found = Findings(PROGRAM, Contract.ROUNDING, objective, inference=inference)
     found.begin(duel)

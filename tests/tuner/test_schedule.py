@@ -30,7 +30,7 @@ def schedule(left: float, adopted: int) -> Schedule:
     """So many seconds before the proof begins; every duel's process started in one second."""
     found = Findings(Program("script.py", ()), Contract.EXACT, started=NOW)  # not the seconds that this machine runs
     spec = TrialSpec(found.program, ())
-    duel = Duel(spec, spec, old_side=Side(setup_seconds=1.0), new_side=Side(setup_seconds=1.0))
+    duel = Duel(spec, spec, old_side=Side(setups=(1.0,)), new_side=Side(setups=(1.0,)))
     found.control = duel
     check: Any = SimpleNamespace(level=Contract.EXACT)
     found.adopted = [Adopted("threads", {}, duel, check) for _ in range(adopted)]
@@ -43,7 +43,7 @@ def with_slow_steps(made: Schedule) -> Schedule:
     control = made._found.control
     assert control is not None
     control.pairs = [Pair(0, 1, 2.0, 2.0, True)]
-    control.old_side = Side(seconds=20.0, steps=10, setup_seconds=1.0)
+    control.old_side = Side(seconds=20.0, steps=10, setups=(1.0,))
     return made
 
 
@@ -132,7 +132,7 @@ def test_four_pairs_of_processes_confirm_where_there_is_time_for_them(monkeypatc
     control = made._found.control
     assert control is not None
     control.pairs = [Pair(0, 4, 0.1, 0.1, True)]
-    control.old_side = Side(seconds=10.0, steps=400, setup_seconds=1.0)
+    control.old_side = Side(seconds=10.0, steps=400, setups=(1.0,))
     assert made.confirmation_rules().processes == 4
     made.deadline = NOW + 20.0
     assert made.confirmation_rules().processes == 3

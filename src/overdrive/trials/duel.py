@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -81,7 +82,7 @@ class Side:
     seconds: float = 0.0
     steps: int = 0
     samples: float = 0.0
-    setup_seconds: float = 0.0  # from process start to the first step done, shortest of its processes
+    setups: tuple[float, ...] = ()  # seconds of each of its processes, from its start to its first step done
     peak_memory: int = 0  # bytes, the most of its processes; 0: not known
 
     def add(self, block: Block) -> Side:
@@ -89,13 +90,18 @@ class Side:
             self.seconds + block.seconds,
             self.steps + block.steps,
             self.samples + block.samples,
-            self.setup_seconds,
+            self.setups,
             max(self.peak_memory, block.peak_memory),
         )
 
     @property
     def seconds_per_step(self) -> float:
         return self.seconds / self.steps if self.steps else 0.0
+
+    @property
+    def setup_seconds(self) -> float:
+        """Of a usual process; of the quicker of two: the first may fill a cache or compile, for all that follow."""
+        return statistics.median_low(self.setups) if self.setups else 0.0
 
 
 @dataclass
@@ -254,7 +260,7 @@ class ProcessPair:
     def started(self, first: Block, new: bool) -> None:
         """Note the first step of a side: its seconds are those of all set-up."""
         side = self.duel.new_side if new else self.duel.old_side
-        side = replace(side, setup_seconds=min(side.setup_seconds or first.seconds, first.seconds))
+        side = replace(side, setups=(*side.setups, first.seconds))
         if new:
             self.duel.new_side = side
         else:
