@@ -78,4 +78,6 @@ def _way(asked: CallToDivide) -> tuple[Way | None, int, str]:
     if way.norms:
         name = next((name for name, each in asked.model.named_modules() if is_batch_norm(each)), "batch norm")
         return None, 0, f"{name} takes the statistics of all of it"
+    if way.effects:  # it would, once for each micro-batch
+        return None, 0, "it changes attributes of its own in each call"
     return way, way.rows(leaves), ""

@@ -137,7 +137,7 @@ class Pipelines:
             self._gradients.over = self._links.over
         stages = {name: (stage, alone) for name, (stage, alone) in told["stages"].items()}
         self._take(model, stages)
-        pipeline = _Pipeline(model, stages, told)
+        pipeline = _Pipeline(asked, stages, told)
         self._say(_sentence(model, stages, told, self._replicas))
         return pipeline
 
@@ -160,12 +160,15 @@ class _Pipeline:
         written: the buffers that calls in training write to, by id.
     """
 
-    def __init__(self, model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any]) -> None:
+    def __init__(self, asked: CallToDivide, stages: dict[str, tuple[int, bool]], told: dict[str, Any]) -> None:
+        """`asked`: the call that was tried."""
+        model = asked.model
         parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
         self.owners = {id(parameters[name]): each for name, each in stages.items()}
         self.written = {id(buffers[name]): buffers[name] for name in told["written"]}
         self.device = next(iter(parameters.values())).device
         self._way = Way.of_plain(told["way"]) if told["split"] else None
+        self._kind = _kind(asked.leaves, self._way) if self._way is not None else []
         self._count = int(told.get("count", 1))
         self._state = State([model])
         self._whole: dict[tuple[bool, bool], str] = {}  # kinds of calls that are not made in stages, and why
@@ -182,16 +185,31 @@ class _Pipeline:
 
     def batches(self, leaves: Sequence[Any]) -> Batches | None:
         """None where the batch is to be one."""
-        if self._way is not None and self._state.changed() and not self._way.effects:
+        if self._way is not None and self._state.changed():
             self._way = None  # it was not tried so
         rows = self._way.rows(leaves) if self._way is not None else 0
-        return None if self._way is None or rows < self._count else Batches(self._way, rows, self._count)
+        if self._way is None or rows < self._count or _kind(leaves, self._way) != self._kind:
+            return None
+        return Batches(self._way, rows, self._count)
 
     def give_up(self, kind: tuple[bool, bool], batches: Batches | None, why: str) -> None:
         if batches is not None:
             self._way = None
         else:
             self._whole[kind] = why
+
+
+def _kind(leaves: Sequence[Any], way: Way) -> list[Any]:
+    """Of a call: what another one must have, too, for its batch to be split in the same way.
+
+    What all micro-batches are given alike has the same shape: else a mask of one row may now have one of each sample.
+    """
+    return [
+        ((leaf.shape if dim is None else leaf.dim()), leaf.dtype, leaf.requires_grad)
+        if isinstance(leaf, torch.Tensor)
+        else (type(leaf), leaf if isinstance(leaf, (int, str, bool, type(None))) else None)
+        for leaf, dim in zip(leaves, way.split, strict=True)
+    ]
 
 
 def _sentence(model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any], replicas: int) -> str:

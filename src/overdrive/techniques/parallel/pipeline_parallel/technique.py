@@ -27,13 +27,14 @@ class PipelineParallel(Technique):
 
     When it hurts: a rank waits while the first and last micro-batches are elsewhere: with two ranks a fifth of the
     time, at best. Each rank goes through all of the model's Python, some 20 us a function and micro-batch. Batch norm
-    takes the statistics of a batch that is not split: then ranks compute in turn. Left whole, with the reason, is what
-    a first call in fp64, whole and in stages, does not show to be the same: code that looks at values its layers make,
-    fewer layers than ranks, models with hooks, compiled ones, calls under autocast.
+    takes the statistics of a batch that is not split, and a model that counts its calls has one that is not: then ranks
+    compute in turn. Left whole, with the reason, is what a first call in fp64, whole and in stages, does not show to be
+    the same: code that looks at values its layers make, fewer layers than ranks, models with hooks, compiled ones,
+    calls under autocast.
 
-    What it watches: before each call, anything that the model's code looks at: after a change its batch is not split. A
-    weight that was not used in the first call has the call made whole. What would escape: `torch.autograd.grad` with
-    respect to a weight of another stage ends the run with an error.
+    What it watches: before each call, anything that the model's code looks at, and of what kind its arguments are:
+    after a change its batch is not split. A weight that was not used in the first call has the call made whole. What
+    would escape: `torch.autograd.grad` with respect to a weight of another stage ends the run with an error.
 
     Contract: rounding. Sums over a batch are taken in parts.
 

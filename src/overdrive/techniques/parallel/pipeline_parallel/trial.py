@@ -42,9 +42,9 @@ class PipelineTrial:
         """What JSON can hold.
 
         Returns:
-            `stages`: by a weight's name, see `stages_of`; `split`: whether in these micro-batches; `evaluates`: whether
-            calls without gradients can be made so, too; `written`: the buffers that a call in training writes to. Or
-            `reason`: why it stays whole.
+            `stages`: by a weight's name, see `stages_of`; `split`: whether in these micro-batches, and `unsplit`: why
+            not; `evaluates`: whether calls without gradients can be made so, too; `written`: the buffers that a call in
+            training writes to. Or `reason`: why it stays whole.
         """
         with Uses(self._model) as uses:
             self._whole = self._trained(self._asked.made)
@@ -54,6 +54,9 @@ class PipelineTrial:
         if not stages:
             return {"reason": _FEW}
         written = [name for name, (each, before) in self._buffers.items() if not torch.equal(each, before)]
+        why = ""
+        if batches is not None and written:  # it would be, once for each micro-batch: it may count calls
+            batches, why = None, f"{written[0]} is written to in each call"
         tried = {choice is not None: self._difference(stages, choice) for choice in {batches, None}}
         split = tried.get(True) == ""
         if not split and tried[False]:
@@ -61,7 +64,7 @@ class PipelineTrial:
         return {
             "stages": {name: list(each) for name, each in stages.items()},
             "split": split,
-            "unsplit": tried.get(True, ""),
+            "unsplit": why or tried.get(True, ""),
             "evaluates": not self._evaluation_differs(stages),
             "written": written,
         }

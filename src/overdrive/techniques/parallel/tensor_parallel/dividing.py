@@ -14,7 +14,7 @@ from overdrive.core.objective import size
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
 from overdrive.ranks.rank import Rank
-from overdrive.seams.parameters import parameters_of
+from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
@@ -67,13 +67,25 @@ class Dividing:
 
     def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers.append(optimizer)
+        if not any(each in self._cuts for each in parameters_of(optimizer)):
+            return
+        if name := looks_at_more(optimizer):
+            self._rank.say(
+                f"{name} may look at more of a parameter than one element, and of some that it trains each rank has a "
+                "part: make it before the model's first call in training, and the model stays whole"
+            )
+            raise SystemExit(1)
+        self._state_in_parts(optimizer)
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         new = model not in self._seen and model.training and torch.is_grad_enabled() and self._rank.group.mine()
         optimizers = trained_by(model, self._optimizers) if new and not traced() else []
         if optimizers:
             self._seen.add(model)
-            self._divide(model, optimizers, call, args, kwargs)
+            if any(each in self._cuts for each in model.parameters()):
+                self._tell_shared(model)
+            else:
+                self._divide(model, optimizers, call, args, kwargs)
         if not self._cuts or shards() is not self._live:  # in a trial, what a module of the model gives stays in parts
             return call(*args, **kwargs)
         try:
@@ -87,6 +99,12 @@ class Dividing:
         return norm_of_parts(call, gradients, own, kind, foreach, self._rank.group)
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _tell_shared(self, model: nn.Module) -> None:
+        """It is called as it is: layers of it are divided already."""
+        if any(each.dim() > 1 and each.requires_grad and each not in self._cuts for each in model.parameters()):
+            name = type(model).__name__
+            self._rank.say(f"{name} shares layers that are divided: its others stay whole on every rank")
 
     def _divide(
         self, model: nn.Module, optimizers: Sequence[Any], call: Callable[..., Any], args: Any, kwargs: Any

@@ -2,7 +2,7 @@
 
 A `Part` has the whole's shape and no numbers; beside it is what this rank holds. PyTorch tells it of each function that
 is called with it. For many there is a rule (`rules/`) by which a rank computes its part of the result. For all others
-the whole is gathered first, which is right and costs a message.
+the whole is gathered first, which is right and costs a message; what is written to there goes back into the parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import as_plain_tensors
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
-from overdrive.techniques.parallel.tensor_parallel.shards import Gathered, shards
+from overdrive.techniques.parallel.tensor_parallel.shards import Gathered, entered, shards
 
 
 class Part(torch.Tensor):
@@ -45,17 +45,33 @@ class Part(torch.Tensor):
 
 def part_from(held: torch.Tensor, cut: Cut, makers: Collection[str]) -> Part:
     """A result: `held` is this rank's part of it."""
-    return _made(held, [cut.size if dim == cut.dim else size for dim, size in enumerate(held.shape)], cut, makers)
+    return _made(held, cut, makers, _room(held, cut))
 
 
 def weight_of(name: str, held: torch.Tensor, cut: Cut | None) -> Part:
     """A parameter; whole where there is no cut yet."""
-    size = list(held.shape) if cut is None else [*held.shape[: cut.dim], cut.size, *held.shape[cut.dim + 1 :]]
-    return _made(held, size, cut, {name})
+    return _made(held, cut, {name}, _room(held, cut))
 
 
-def _made(held: torch.Tensor, shape: list[int], cut: Cut | None, makers: Collection[str]) -> Part:
-    made: Part = torch.empty(shape, dtype=held.dtype, device="meta").as_subclass(Part)
+def _gradient(part: Part) -> Any:
+    """As a part: what is written to it counts."""
+    held, cut = part.held.grad, part.cut
+    if held is None or cut is None:
+        return held
+    # Clipping by a norm asks for its device in C, and a product with a number on "meta" does nothing, without a word.
+    return _made(held, cut, part.makers, held.new_empty(()).expand(_room(held, cut).shape))
+
+
+def _room(held: torch.Tensor, cut: Cut | None) -> torch.Tensor:
+    """Of the whole's shape, without numbers."""
+    shape = list(held.shape)
+    if cut is not None:
+        shape[cut.dim] = cut.size
+    return torch.empty(shape, dtype=held.dtype, device="meta")
+
+
+def _made(held: torch.Tensor, cut: Cut | None, makers: Collection[str], room: torch.Tensor) -> Part:
+    made: Part = room.as_subclass(Part)
     made.held, made.cut, made.makers = held, cut, frozenset(makers)
     return made
 
@@ -104,7 +120,12 @@ _OF_SHAPE = {"size", "dim", "ndimension", "numel", "nelement", "__len__", "is_fl
 _OF_SHAPE |= {"shape", "ndim", "dtype", "itemsize", "nbytes"}
 _OF_HELD = {"device", "requires_grad", "is_leaf", "grad_fn", "layout", "is_cuda", "is_cpu", "is_meta", "is_sparse"}
 _OF_HELD |= {"is_nested", "is_quantized", "is_mps", "is_xpu", "is_mkldnn", "is_contiguous", "get_device"}
-_OF_HELD |= {"element_size", "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"}
+_OF_HELD |= {"element_size", "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "requires_grad_"}
+# What a program does with weights between calls: attributes that are set on each rank, functions that write in place
+# whatever their names end in, and those that would be told of a gathered copy alone.
+_SET = {"data", "grad", "requires_grad"}
+_WRITES = {"__setitem__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
+_HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 # What makes one number of all: it has to see all, and the ranks' parts are as good up to there.
 _LOSSES = {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"}
 _LOSSES |= {"l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"}
@@ -122,16 +143,19 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def _asked(function: Any, args: Any, kwargs: Any) -> Any:
     name = getattr(function, "__name__", "")
-    if name in ("__get__", "__set__"):
+    if name in ("__get__", "__set__", "__delete__"):
         asked_of = getattr(getattr(function, "__self__", None), "__name__", "")
-        if name == "__set__":
-            raise RuntimeError(f"`{asked_of}` of a layer's weight cannot be set: ranks have parts of it")
+        if name != "__get__":
+            return _set(asked_of, *args)
         name = asked_of
+        if name == "grad":
+            return _gradient(args[0])
     if name in _OF_SHAPE:
         with as_plain_tensors():
             return function(*args, **kwargs)
     if name in _OF_HELD:
-        return function(*(each.held if isinstance(each, Part) else each for each in args), **kwargs)
+        made = function(*(each.held if isinstance(each, Part) else each for each in args), **kwargs)
+        return args[0] if args and isinstance(args[0], Part) and made is args[0].held else made
     tensors = parts_in(args, kwargs)
     given = _rules.get(name)
     try:
@@ -145,6 +169,27 @@ def _asked(function: Any, args: Any, kwargs: Any) -> Any:
         raise
 
 
+def _set(name: str, part: Any, value: Any = None) -> None:
+    """An attribute of a part, which the program sets or deletes."""
+    fits = not isinstance(value, torch.Tensor) or value.shape == part.shape
+    if name not in _SET or not isinstance(part, Part) or not fits:
+        raise RuntimeError(f"`{name}` of a layer's weight cannot be set: ranks have parts of it")
+    if isinstance(value, torch.Tensor):
+        value = _own(value, part)
+    setattr(part.held, name, value)
+
+
+def _own(value: torch.Tensor, part: Part) -> torch.Tensor:
+    """What this rank holds of `value`, where it is divided as `part` is."""
+    if isinstance(value, Part) and value.cut == part.cut:
+        return value.held
+    whole: torch.Tensor = whole_of(value)
+    if part.cut is None:
+        return whole
+    own = part.cut.part(entered(whole), shards().rank, shards().size)
+    return own.clone(memory_format=torch.contiguous_format)  # a view would keep the whole
+
+
 _DECIDING: set[str] = set()  # functions that use weights as a layer does: these say how weights may be divided
 
 
@@ -155,11 +200,20 @@ def deciding(*names: str) -> Callable[[Rule], Rule]:
 
 
 def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotKeep) -> Any:
-    if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Part):
-        shards().gathered(args[0].makers, f"`{name}` writes to it", ())
+    part = args[0] if args and isinstance(args[0], Part) else None
+    if part is not None and name.endswith("_") and not name.endswith("__"):
+        shards().gathered(part.makers, f"`{name}` writes to it", ())
         raise RuntimeError(f"`{name}` cannot write to what ranks have parts of")
+    if decided(part) and name in _HOOKS:
+        shards().gathered(makers_of(part), f"`{name}` watches it", ())
+        raise RuntimeError(f"`{name}` cannot watch what ranks have parts of")
     if name not in _LOSSES:
         makers = frozenset().union(*(each.makers for each in parts_in(args, kwargs)))
         shards().gathered(makers, str(left), left.segments)
     args, kwargs = pytree.tree_map_only(Part, lambda each: whole_of(each), (args, kwargs))
-    return function(*args, **kwargs)
+    made = function(*args, **kwargs)
+    if part is None or name not in _WRITES:
+        return made
+    if part.cut is not None:
+        part.held.copy_(_own(args[0], part))
+    return part

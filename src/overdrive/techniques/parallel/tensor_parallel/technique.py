@@ -31,9 +31,10 @@ class TensorParallel(Technique):
     the same: layers of whose outputs a function needs all, fewer heads than ranks, weights that are not trained,
     optimizers that look at whole matrices, scaled gradients, models with hooks.
 
-    What it watches: nothing after a model's first call in training, when it is tried and divided. A function that needs
-    the whole of what is in parts gathers it, whenever it is called. What would escape: code that goes through
-    `model.parameters()` and looks at a part as if it were the whole (the calls named above are answered with it).
+    What it watches: after a model's first call in training, when it is tried and divided, optimizers that are made. A
+    function that needs the whole of what is in parts gathers it, whenever it is called. What would escape: code that
+    goes through `model.parameters()` and looks at a part as if it were the whole (the calls named above are answered
+    with it); what is written to some rows of a weight that are picked out (`weight.data[0].zero_()`).
 
     Contract: rounding. The products of a layer are summed in parts.
 

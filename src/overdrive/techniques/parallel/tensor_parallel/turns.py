@@ -23,7 +23,8 @@ class InTurns(Turns):
         return torch.stack(self._exchanged(tensor)).sum(0)
 
     def gather(self, tensor: torch.Tensor, cut: Cut) -> torch.Tensor:
-        return cut.joined(torch.cat(self._exchanged(tensor), cut.dim), self.size)
+        # As it is now: who gave it may write to it before the others have their turn.
+        return cut.joined(torch.cat(self._exchanged(tensor.clone()), cut.dim), self.size)
 
     def weight(self, parameter: torch.Tensor, cut: Cut) -> torch.Tensor:
         return cut.part(self._roles.whole(parameter), self.rank, self.size)
