@@ -238,6 +238,20 @@ def test_advice_only_of_what_costs_something(tmp_path: Path) -> None:
     assert not edits({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)
 
 
+def test_times_of_a_second_and_more_are_told_in_seconds() -> None:
+    evaluations = [{"file": "train.py", "line": 2, "function": "f", "calls": 2, "amount": 3.2}]
+    assert edits({"evaluations": evaluations}, 0.1, None)[0].seen.endswith("never used; 1.6 s a call.")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [("item", "loss.detach()"), ("nonzero", "keep the shape"), ("equal", "read those of many calls at once")],
+)
+def test_what_to_do_instead_of_reading_a_tensor_back_is_said_by_what_was_called(call: str, said: str) -> None:
+    reads = [{"file": "train.py", "line": 2, "call": call, "calls": 1, "seconds": 1e-3, "on_gpu": 1}]
+    assert said in edits({"reads": reads}, 0.1, None)[0].edit
+
+
 def test_an_operator_whose_arithmetic_nobody_counted_is_under_no_roof() -> None:
     cell = {"phase": "forward", "module": "Net.rnn", "operator": "aten::lstm_cell", "calls": 1, "flops": 0.0}
     details = {
