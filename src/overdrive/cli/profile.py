@@ -21,7 +21,8 @@ from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
-from overdrive.insight.profile.measure import CannotProfile, Measured, measure
+from overdrive.insight.profile.measure import CannotProfile, measure
+from overdrive.insight.profile.measured import Measured
 from overdrive.insight.profile.operators import Roof, number_format
 from overdrive.insight.profile.page import page
 from overdrive.insight.profile.result import profile_of

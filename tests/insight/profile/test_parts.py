@@ -12,7 +12,8 @@ from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
-from overdrive.insight.profile.measure import Measured, _sum_up, enough
+from overdrive.insight.profile.measure import _sum_up, enough
+from overdrive.insight.profile.measured import Measured
 from overdrive.insight.profile.operators import OperatorRow, Roof, by_module, by_operator, cells, library_of
 from overdrive.insight.profile.record import Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from overdrive.core.units import several
 from overdrive.insight.profile.drawings import milliseconds
 from overdrive.insight.profile.operators import ProfileRow
 from overdrive.insight.profile.record import Profile
@@ -138,10 +139,12 @@ def notes(profile: Profile) -> list[str]:
     """How it was measured, what that cost, and what is missing."""
     overhead, unit = profile.overhead, profile.unit
     dropped = f" ({overhead.dropped} disturbed from outside and left out)" if overhead.dropped > 0 else ""
+    one = overhead.pairs - overhead.dropped == 1
+    sure = "of one pair: how sure that is, is not known" if one else f"± {overhead.error:.1%}"
     found = [
         f"{unit.capitalize()} and parts over {profile.steps:,} {unit}s each, "
-        f"{overhead.pairs} pairs of blocks in turns{dropped}; "
-        f"timing the parts costs {overhead.timed:+.1%} (± {overhead.error:.1%}), which is taken off them as far as "
+        f"{several(overhead.pairs, 'pair')} of blocks in turns{dropped}; "
+        f"timing the parts costs {overhead.timed:+.1%} ({sure}), which is taken off them as far as "
         f"looks at the clock explain it; {_sum_of_parts(profile.parts_off, unit)}."
     ]
     lines = [
