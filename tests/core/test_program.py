@@ -17,4 +17,5 @@ def test_the_command_that_is_shown_can_be_typed(module: bool) -> None:
 
 
 def test_plain_words_stand_as_they_were_typed() -> None:
-    assert Program("src/train.py", ("--epochs", "3", "--out=runs/1")).command() == "src/train.py --epochs 3 --out=runs/1"
+    words = ("src/train.py", "--epochs", "3", "--out=runs/1")
+    assert Program(words[0], words[1:]).command() == " ".join(words)

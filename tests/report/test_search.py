@@ -208,6 +208,7 @@ def test_with_a_target_the_seconds_until_it_was_reached_are_drawn() -> None:
     text = page(found)
     assert "Seconds until Accuracy was 95" in text and "1 did not reach it" in text
     assert ">seconds</text>" in text  # the last axis
+    assert "defaults: not reached until here" in text and "the defaults did not reach it in" in text
 
 
 def test_the_better_end_of_the_last_axis_is_at_the_top() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from overdrive.worker.profiling.recorder import COUNTS, LINES, NotHere  # noqa: E402
 from overdrive.worker.profiling.timeline import Timeline  # noqa: E402
+from overdrive.worker.profiling.torch.details import TorchDetails  # noqa: E402
 from overdrive.worker.profiling.torch.observing import Observing  # noqa: E402
+from overdrive.worker.recording import Recorder  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 
 Step = Callable[["torch.optim.Optimizer"], None]
@@ -105,6 +109,20 @@ def test_a_layer_of_the_users_own_that_has_no_weight_is_called_as_ever() -> None
         norm(cell(torch.randn(2, 1, 3, 3)))
         norm(cell.gates(torch.randn(2, 1, 3, 3)))
     assert [each["layer"] for each in observing.report()["norms"]] == ["Conv2d(1, 2)"]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_compiled_model_is_neither_counted_nor_watched(in_place: bool, tmp_path: Path) -> None:
+    details, net = TorchDetails(Timeline(), tmp_path), nn.Linear(4, 2)
+    model = net if in_place else torch.compile(net)
+    if in_place:
+        net.compile()
+    with Session((), [details]):
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        details._models = {id(model): model}
+        for what in (COUNTS, LINES):
+            with pytest.raises(NotHere):
+                details.begin(what, Recorder())
 
 
 def test_what_fails_while_modules_are_watched_does_not_fail_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

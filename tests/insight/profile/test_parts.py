@@ -215,6 +215,21 @@ def test_operators_stand_under_the_roof_by_what_a_call_was_counted_to_do() -> No
     assert cells(DETAILS, "cuda")[0]["seconds"] == 1e-3
 
 
+def test_convolutions_of_a_gpu_stand_under_the_roof_of_tf32() -> None:
+    cell = {"phase": "forward", "module": "", "calls": 1, "seconds": 1e-3, "shapes": "", "kernel": "", "library": ""}
+    cell |= {"flops": 2e11, "bytes": 1e6, "uncounted": False}
+    operators = ("aten::cudnn_convolution", "aten::mm")
+    roof = Roof(50e12, 3e12, 0.0, "fp32", "cuda", tf32_flops=400e12)
+    rows = by_operator([{**cell, "operator": each} for each in operators], roof)
+    assert {row.operator: row.of_roof for row in rows} == {
+        operators[0]: pytest.approx(0.5),
+        operators[1]: pytest.approx(4.0),  # a program may allow it for products of matrices
+    }
+    assert not any("too low" in each for each in notes(Profile(roof=roof, operators=tuple(rows))))
+    (beyond,) = by_operator([{**cell, "operator": "aten::mm", "seconds": 1e-4}], roof)
+    assert any("too low" in each for each in notes(Profile(roof=roof, operators=(beyond,))))
+
+
 def test_libraries_by_kernel() -> None:
     assert library_of("aten::mkldnn_convolution", "MKL") == "oneDNN"
     assert library_of("sm90_xmma_gemm_bf16", "") == "cuBLAS"
@@ -246,7 +261,7 @@ def test_times_of_a_second_and_more_are_told_in_seconds() -> None:
 
 @pytest.mark.parametrize(
     ("call", "said"),
-    [("item", "loss.detach()"), ("nonzero", "keep the shape"), ("equal", "read those of many calls at once")],
+    [("item", "loss.detach()"), ("nonzero", "Keep the shape"), ("equal", "read those of many calls at once")],
 )
 def test_what_to_do_instead_of_reading_a_tensor_back_is_said_by_what_was_called(call: str, said: str) -> None:
     reads = [{"file": "train.py", "line": 2, "call": call, "calls": 1, "seconds": 1e-3, "on_gpu": 1}]

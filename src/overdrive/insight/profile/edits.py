@@ -28,6 +28,7 @@ _CHECKS = {
         "Take `torch.use_deterministic_algorithms(True)` away, unless runs must repeat bit for bit.",
     ),
 }
+_WAITS = "each waits until the GPU has done all that was ordered"
 _TENSOR_CORES = ("torch.float16", "torch.bfloat16")
 _BATCH_IT = "Do this to the batch instead of to each item: in collate_fn, or in the loop after the batch is there."
 _INDEX_IT = (
@@ -35,7 +36,7 @@ _INDEX_IT = (
 )
 _KEEP_A_LOSS = "Keep it as a tensor (`total += loss.detach()`) and read it once an epoch or every hundred steps."
 _KEEP_AN_ANSWER = "Keep it as a tensor, and read those of many calls at once."
-_KEEP_A_SHAPE = "How much comes out depends on the numbers: where you can, keep the shape (`torch.where`, or times a mask)."
+_KEEP_A_SHAPE = "How much comes out depends on the numbers. Keep the shape where you can: `torch.where`, times a mask."
 # Calls whose result has another shape by what the tensor holds, and those that answer yes or no.
 _SHAPED = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "where", "__getitem__")
 _ANSWERED = ("equal", "allclose", "is_nonzero", "__bool__")
@@ -87,7 +88,7 @@ def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float, unit: st
         if not each["line"] or not (seconds >= _LEAST_SHARE * step or each["on_gpu"]):
             continue
         calls = each["calls"] / steps
-        waits = "each waits until the GPU has done all that was ordered" if each["on_gpu"] else "each gives numbers to Python"
+        waits = _WAITS if each["on_gpu"] else "each gives numbers to Python"
         seen = f"`{each['call']}` {calls:.3g} times a {unit}, {duration(seconds)} of it: {waits}."
         edit = _KEEP_A_SHAPE if each["call"] in _SHAPED else _KEEP_AN_ANSWER if each["call"] in _ANSWERED else keep
         found.append(_edit("reads a tensor back", each, seen, edit, seconds))

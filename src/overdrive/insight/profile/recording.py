@@ -40,7 +40,7 @@ def record(pool: TrialPool, plain: TrialSpec, found: Measured, watch: bool) -> N
         if still == missing:
             break  # another copy would come no further
         missing = still
-    found.not_recorded |= {what: why for what in missing}
+    found.not_recorded |= dict.fromkeys(missing, why)
 
 
 def _ended(over: TrialOver) -> bool:

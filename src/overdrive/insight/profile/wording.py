@@ -169,7 +169,8 @@ def _roof_too_low(profile: Profile) -> list[str]:
     """Bytes may come from a cache; operations cannot be made faster than at the peak."""
     busy = profile.roof.busy_share if profile.roof else 0.0
     rows: tuple[ProfileRow, ...] = (*profile.operators, *profile.modules)
-    beyond = any(each.bound == "arithmetic" and (each.of_roof or 0.0) > _BEYOND for each in rows)
+    most = _BEYOND * (profile.roof.headroom if profile.roof else 1.0)
+    beyond = any(each.bound == "arithmetic" and (each.of_roof or 0.0) > most for each in rows)
     if not beyond and busy < _BUSY:
         return []
     why = f" while others used {busy:.0%} of the cores" if busy >= _BUSY else ""

@@ -115,7 +115,7 @@ class Observing:
         if given and line not in self._differentiated:
             _add(self.evaluations, line, 1, seconds)
             for each in given:
-                each.register_hook(used)
+                each.register_hook(used)  # type: ignore[no-untyped-call]
 
     def _sent_backward(self, loss: Any) -> Any:
         for check, is_on in _CHECKS.items():
