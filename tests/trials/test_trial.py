@@ -175,7 +175,6 @@ def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch:
     assert not psutil.pid_exists(one.group.pids[0])
 
 
-@pytest.mark.fault(3)
 def test_steps_that_take_as_long_as_the_first_one_did_are_no_hang(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 0.3)
     one = trial("time.sleep(1.0)")  # it fetches no batch, and gives no other sign of life

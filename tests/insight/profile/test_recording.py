@@ -12,6 +12,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.program import Program
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.units import several
 from overdrive.insight.profile import measure as measuring
 from overdrive.insight.profile import recording, warming
 from overdrive.insight.profile.blocks import BlockPair
@@ -130,11 +131,13 @@ def test_of_long_steps_few_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum(program.asked) <= 4
 
 
-def test_one_pair_of_blocks_says_nothing_of_how_sure_it_is() -> None:
+@pytest.mark.parametrize("many", [1, 3])
+def test_what_each_pair_of_processes_gave_once_says_nothing_of_how_sure_it_is(many: int) -> None:
     found = Measured()
-    measuring._sum_up(found, [BlockPair(1, 30.0, 31.0, {"forward": 31.0}, {"forward": 1})])
+    pairs = [BlockPair(1, 30.0, 31.0, {"forward": 31.0}, {"forward": 1}, processes=each) for each in range(many)]
+    measuring._sum_up(found, pairs)
     said = notes(profile_of(Program("train.py"), found, None, "", advise=False))[0]
-    assert "1 pair of blocks" in said and "how sure that is, is not known" in said and "±" not in said
+    assert f"{several(many, 'pair')} of blocks" in said and "how sure that is, is not known" in said and "±" not in said
 
 
 class BeginsToTrain:

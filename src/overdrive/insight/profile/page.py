@@ -71,8 +71,8 @@ def _flame(found: Profile) -> Plot | None:
 
 # Of a GPU, for programs in fp32.
 _TF32 = (
-    "Convolutions, and products of matrices where the program allows it, are computed in tf32, at up to {rate}, and may "
-    "lie above it. "
+    "Convolutions, and products of matrices where that is allowed, are computed in tf32, at up to {rate}, and can "
+    "lie above. "
 )
 
 

@@ -139,16 +139,16 @@ def notes(profile: Profile) -> list[str]:
     """How it was measured, what that cost, and what is missing."""
     overhead, unit = profile.overhead, profile.unit
     dropped = f" ({overhead.dropped} disturbed from outside and left out)" if overhead.dropped > 0 else ""
-    one = overhead.pairs - overhead.dropped == 1
-    sure = "of one pair: how sure that is, is not known" if one else f"± {overhead.error:.1%}"
+    # As `standard_error` says it of a single pair, and of pairs that are each of other processes.
+    sure = f"± {overhead.error:.1%}" if overhead.error < 1 else "how sure that is, is not known"
     found = [
-        f"{unit.capitalize()} and parts over {profile.steps:,} {unit}s each, "
+        f"{unit.capitalize()} and parts over {several(profile.steps, unit)} each, "
         f"{several(overhead.pairs, 'pair')} of blocks in turns{dropped}; "
         f"timing the parts costs {overhead.timed:+.1%} ({sure}), which is taken off them as far as "
         f"looks at the clock explain it; {_sum_of_parts(profile.parts_off, unit)}."
     ]
     lines = [
-        f"{name} {overhead.recorded[what]:+.0%} ({overhead.steps.get(what, 0):.0f} {unit}s)"
+        f"{name} {overhead.recorded[what]:+.0%} ({several(round(overhead.steps.get(what, 0)), unit)})"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
         if what in overhead.recorded and what not in profile.left_out
     ]
