@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.cli.report import from_plan
+from overdrive.core.contract import Contract
+from overdrive.core.interval import Interval
 from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.plan import Plan
 from overdrive.core.plan.evidence import recall, remember
+from overdrive.report.words import sentence
 from tests.conftest import Run
 from tests.report.sample import HOSTILE, result
 from tests.report.test_search import result as searched
@@ -113,6 +118,13 @@ def test_writes_the_page(tuned_plan: Path, report: Report) -> None:
     text = (tuned_plan.parent / "evidence.html").read_text()
     assert "Trains 5.2 times as fast" in text and "features.0.weight" in text
     assert tuned_plan.read_text() == PLAN
+
+
+def test_a_plan_of_a_program_that_only_answers_is_told_as_one_without_its_evidence() -> None:
+    measured = Interval(1.7, 1.8, 1.9)
+    plan = Plan("answer.py", Contract.EXACT, (), verdict="FASTER", speedup=measured, inference=True)
+    found = from_plan(plan)
+    assert sentence(found).startswith("Answers 1.80 times as fast") and found.unit == "call"
 
 
 def test_a_plan_that_was_edited_is_not_given_the_measurements_of_another(tuned_plan: Path, report: Report) -> None:

@@ -100,6 +100,7 @@ def test_durations_for_people(seconds: float, told: str) -> None:
         ("-m pkg.train --lr 1", "pkg_train.overdrive.toml", "overdrive run -m pkg.train --lr 1"),
         ("src/train.py", "train.overdrive.toml", "overdrive run --plan train.overdrive.toml src/train.py"),
         ("train.py", "my plan.toml", "overdrive run --plan 'my plan.toml' train.py"),
+        ("'my train.py' --lr '[1, 2]'", "my train.overdrive.toml", "overdrive run 'my train.py' --lr '[1, 2]'"),
         ("train.py", "", ""),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -26,6 +28,17 @@ def test_reading_samples_is_told_now_and_then(terminal: bool, monkeypatch: pytes
     text = shown.getvalue()
     assert "11,000 of 50,000 samples read" in text and "30,000 of 50,000" in text
     assert ("12,000 of" in text) is terminal
+
+
+def test_the_estimate_of_a_whole_duel_is_not_told_as_that_of_its_last_pair() -> None:
+    pairs = [SimpleNamespace(steps=4, seconds_a=1.5, seconds_b=1.0)]
+    duel: Any = SimpleNamespace(pairs=pairs, interval=None, old=SimpleNamespace(unit="step"))
+    told = live.Live(Console(file=io.StringIO()), 60.0)
+    told.pair(duel)
+    assert told._detail == "1 pair of 4 steps, last 1.50x"
+    duel.interval = Interval(1.1, 1.2, 1.3)
+    told.pair(duel)
+    assert told._detail == "1 pair of 4 steps, 1.20x so far"
 
 
 def test_candidates_are_shown_in_order_and_the_time_counts_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 
 from rich.console import Console
 
+from overdrive.core.batch_curve import BatchCurve, BatchSize
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.search_result import RUNNING, SearchResult, SeedComparison, Tried, Varied
 from overdrive.report import search_charts, svg
-from overdrive.report.search import search
+from overdrive.report.search import batch_curve, search
 from overdrive.report.search_costs import front
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
@@ -200,6 +201,13 @@ def test_one_run_that_broke_does_not_flatten_all_others() -> None:
     assert len(list(worse.iter("polygon"))) == 1
 
 
+def test_long_steps_of_a_batch_curve_are_told_in_seconds() -> None:
+    shown = io.StringIO()
+    sizes = (BatchSize(1, 3.0, 1.0, 1.0, 1.0), BatchSize(2, 5.0, 0.6, 0.9, 1.4))
+    batch_curve(BatchCurve("train.py", 1, 4.0, False, sizes), Console(file=shown, width=120))
+    assert "3 s" in shown.getvalue() and "0.333" in shown.getvalue()
+
+
 def test_with_a_target_the_seconds_until_it_was_reached_are_drawn() -> None:
     sooner = replace(run(2, 0.1, 95.0), reached=1.5)
     found = replace(
@@ -208,6 +216,7 @@ def test_with_a_target_the_seconds_until_it_was_reached_are_drawn() -> None:
     text = page(found)
     assert "Seconds until Accuracy was 95" in text and "1 did not reach it" in text
     assert ">seconds</text>" in text  # the last axis
+    assert "defaults: not reached until here" in text and "the defaults did not reach it in" in text
 
 
 def test_the_better_end_of_the_last_axis_is_at_the_top() -> None:

@@ -175,6 +175,13 @@ def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch:
     assert not psutil.pid_exists(one.group.pids[0])
 
 
+def test_steps_that_take_as_long_as_the_first_one_did_are_no_hang(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 0.3)
+    one = trial("time.sleep(1.0)")  # it fetches no batch, and gives no other sign of life
+    one.first_step()
+    assert one.run(2).steps == 2
+
+
 HOLDS_THE_LOCK = (  # a lock of C, taken twice, by calls that do not let go of Python's
     "import ctypes; libc, lock = ctypes.PyDLL(None), (ctypes.c_byte * 64)(); "
     "step == 5 and [libc.pthread_mutex_lock(lock) for _ in range(2)]"

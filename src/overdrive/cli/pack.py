@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -98,7 +99,7 @@ def write_pack(program: Program, folder: Path, json_path: Path | None = None) ->
     told = {"folder": str(folder), "plan": str(plan), "samples": samples, "bytes": size, "data_sets": len(tables)}
     write_json(json_path, told)
     console.print(f"plan    {plan}", markup=False)
-    console.print(f"to run  overdrive run --plan {plan} {program.command()}", markup=False)
+    console.print(f"to run  overdrive run --plan {shlex.quote(str(plan))} {program.command()}", markup=False)
     return 0
 
 

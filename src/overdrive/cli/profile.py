@@ -21,7 +21,8 @@ from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
-from overdrive.insight.profile.measure import CannotProfile, Measured, measure
+from overdrive.insight.profile.measure import CannotProfile, measure
+from overdrive.insight.profile.measured import Measured
 from overdrive.insight.profile.operators import Roof, number_format
 from overdrive.insight.profile.page import page
 from overdrive.insight.profile.result import profile_of
@@ -80,7 +81,9 @@ def _roof(found: Measured) -> tuple[Roof | None, str]:
     flops = line.peak_flops.get(kind, 0.0)
     if not flops or not line.memory_bytes_per_second:
         return None, f"matrix products in {kind}, or memory, could not be measured on this {device}"
-    return Roof(flops, line.memory_bytes_per_second, line.cache_bytes_per_second, kind, device, limits.busy_share), ""
+    moved, cached = line.memory_bytes_per_second, line.cache_bytes_per_second
+    tf32 = line.peak_flops.get("tf32", 0.0) if kind == "fp32" else 0.0
+    return Roof(flops, moved, cached, kind, device, limits.busy_share, tf32), ""
 
 
 def _write_trace(recorded: str, path: Path) -> str:

@@ -179,6 +179,7 @@ def from_plan(plan: Plan) -> TuneResult:
         machine=read(MachineSummary, dict(plan.machine)),
         versions=plan.versions,
         date=plan.created,
+        inference=plan.inference,
     )
 
 

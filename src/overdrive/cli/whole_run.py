@@ -16,7 +16,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
-from overdrive.core.units import several, unit_of
+from overdrive.core.units import count, duration, several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.seams import frameworks
 from overdrive.techniques.catalogue import catalogue
@@ -162,17 +162,21 @@ def _before_its_traceback(failure: BaseException, session: Session, rank: Rank |
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: CallTimes | None = None) -> str:
     steps = recorder.clock.steps
-    unit = f"{unit_of(recorder.clock.inference)}s"
+    unit = unit_of(recorder.clock.inference)
     if not steps:
         what = "call of a model" if recorder.clock.inference else "training step"
         return f"no {what} was seen in this program"
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
-    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} {unit}/s" if pace else ""
+    speed = f", {count(rate)} samples/s" if rate else f", {_paced(pace, unit)}" if pace else ""
     applied = ", ".join(session.active) or "nothing to apply"
     under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
     took = calls.sentence() if calls and not _on_device(recorder) else ""
-    return f"{steps:,} {unit}{speed}{took and ', '}{took}, {under}"
+    return f"{several(steps, unit)}{speed}{took and ', '}{took}, {under}"
+
+
+def _paced(seconds: float, unit: str) -> str:
+    return f"{duration(seconds)} a {unit}" if seconds > 1 else f"{count(1 / seconds)} {unit}s/s"
 
 
 def _on_device(recorder: Recorder) -> bool:
@@ -200,8 +204,7 @@ def _say_what_was_made_again(audits: Audits | None, sentinels: Sentinels | None,
 
 
 def made_again(audits: Audits) -> str:
-    count = audits.same + audits.different
-    samples = several(count, "sample")
+    samples = several(audits.same + audits.different, "sample")
     return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
 
 
@@ -230,8 +233,7 @@ class _SentinelsToCome:
 
 
 def steps_made_again(sentinels: Sentinels) -> str:
-    count = sentinels.same + sentinels.different
-    steps = several(count, "step")
+    steps = several(sentinels.same + sentinels.different, "step")
     loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
     same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
     found = same.get(loosest, "on average the same")

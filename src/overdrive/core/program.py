@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,8 @@ class Program:
         return folder / f"{self.stem}.overdrive.toml"
 
     def command(self) -> str:
-        words = (("-m",) if self.module else ()) + (self.target, *self.arguments)
-        return " ".join(words)
+        """Its words as a shell takes them: what is shown can be typed."""
+        return shlex.join((("-m",) if self.module else ()) + (self.target, *self.arguments))
 
     def identity(self) -> str:
         """A hash of the program: its words, the folder it runs in, its script's text, its neighbours' sizes and times.

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from overdrive.core.interval import Interval
-from overdrive.core.units import clock
+from overdrive.core.units import clock, several
 from overdrive.trials.duel import Duel
 from overdrive.tuner.duel_runner import Progress
 
@@ -58,8 +58,9 @@ class Live(Progress):
 
     def pair(self, duel: Duel) -> None:
         last = duel.pairs[-1]
-        so_far = f"{duel.interval.estimate:.2f}x" if duel.interval else f"{last.seconds_a / last.seconds_b:.2f}x"
-        self._detail = f"{len(duel.pairs)} pairs of {last.steps} {duel.old.unit}s, last {so_far}"
+        last_one = f"last {last.seconds_a / last.seconds_b:.2f}x"
+        so_far = f"{duel.interval.estimate:.2f}x so far" if duel.interval else last_one
+        self._detail = f"{several(len(duel.pairs), 'pair')} of {several(last.steps, duel.old.unit)}, {so_far}"
 
     def candidates(self, text: str, speedups: Mapping[str, Interval]) -> None:
         self._detail, self._standings = text, speedups

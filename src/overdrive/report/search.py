@@ -20,7 +20,7 @@ from overdrive.core.search_result import (
     Tried,
 )
 from overdrive.core.settings import Value
-from overdrive.core.units import clock
+from overdrive.core.units import clock, count, duration
 from overdrive.report.paper import Paper
 from overdrive.report.search_costs import cost, cost_in_words, front
 
@@ -60,8 +60,8 @@ def batch_curve(found: BatchCurve, console: Console) -> None:
     body = [
         (
             f"{each.batch}{' (as it is)' if each.batch == found.default else ''}",
-            f"{1000 * each.seconds:.3g} ms",
-            f"{each.throughput:,.0f}",
+            duration(each.seconds),
+            count(each.throughput),
             f"{each.steps:.2f}",
             f"{each.time:.2f}",
             f"{each.rate:.2f}",

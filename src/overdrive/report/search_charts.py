@@ -72,8 +72,12 @@ def span(values: Sequence[float], maximize: bool, held: Sequence[float] = ()) ->
     return (min(worst) if maximize else max(worst)), best
 
 
-def history(points: Sequence[Dot], defaults: float, maximize: bool, width: int) -> str:
-    """What each run came to, what was best so far, and the defaults' as a line; at the edge what came to nothing."""
+def history(points: Sequence[Dot], defaults: float, maximize: bool, width: int, reached: bool = True) -> str:
+    """What each run came to, what was best so far, and the defaults' as a line; at the edge what came to nothing.
+
+    Args:
+        reached: False where the defaults took so long without reaching the target.
+    """
     values = [each.value for each in points if each.value is not None]
     if not values:
         return ""
@@ -102,8 +106,10 @@ def history(points: Sequence[Dot], defaults: float, maximize: bool, width: int) 
             style = "mark good" if each.chosen else "mark" if each.whole else "dot"
             drawn.append(svg.circle(x, frame.up(each.value), 5 if each.chosen else 3.5, style))
     label = frame.up(defaults) + (14 if maximize else -6)  # the better side has the runs
-    drawn.append(svg.text(width, label, "defaults", "tick over", "end"))
-    said = f"{len(points)} runs; the defaults came to {defaults:.4g}, the best run to {so_far:.4g}"
+    named = "defaults" if reached else "defaults: not reached until here"
+    drawn.append(svg.text(width, label, named, "tick over", "end"))
+    came = f"came to {defaults:.4g}" if reached else f"did not reach it in {defaults:.4g}"
+    said = f"{len(points)} runs; the defaults {came}, the best run came to {so_far:.4g}"
     return svg.drawing(width, frame.height, "What each run came to", said, drawn)
 
 

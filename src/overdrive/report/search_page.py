@@ -83,7 +83,8 @@ def _maximize(result: SearchResult) -> bool:
 
 def _history(result: SearchResult) -> Plot | None:
     own = result.defaults
-    default = own.metric if result.target is None else own.reached or own.seconds
+    reached = result.target is None or own.reached is not None
+    default = own.metric if result.target is None else own.reached if reached else own.seconds
     points = [
         Dot(run.number, _came_to(result, run), run.state == "complete", dict(run.values) == dict(result.chosen))
         for run in result.trials
@@ -97,7 +98,7 @@ def _history(result: SearchResult) -> Plot | None:
     lacks = "failed or had no metric" if result.target is None else "did not reach it"
     notes = [f"{without} {lacks}: the marks at the lower edge."] if without else []
     notes += [f"{beyond} far worse: the arrows at the edge."] if beyond else []
-    return plot(lambda width: history(points, default, _maximize(result), width), (), (), notes)
+    return plot(lambda width: history(points, default, _maximize(result), width, reached), (), (), notes)
 
 
 def _tradeoff(result: SearchResult) -> Plot | None:

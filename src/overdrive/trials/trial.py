@@ -49,6 +49,7 @@ class Trial:
         self._folder = pool.folder()
         self._log = (self._folder / "output.log").open("wb")
         self._longest_wait = 0.0
+        self._silence = 0.0  # the longest between two signs of life, which a step of one batch gives none of
         self._failure: Failed | None = None
         self._started = time.monotonic()
         keep = [str(pool.compiled)]
@@ -91,7 +92,7 @@ class Trial:
             TrialOver: it ended, failed, hung or crashed before, or was late.
         """
         began = time.monotonic()
-        patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
+        patience = max(_LEAST_PATIENCE, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
         before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
         load = self._watch.since(before)
@@ -165,6 +166,7 @@ class Trial:
             lines = self.group.read(min(1.0, max(0.0, deadline - time.monotonic())))
             for rank, line in lines:
                 report = messages.read(line)
+                self._silence = max(self._silence, time.monotonic() - heard)
                 if isinstance(report, kind):
                     missing.discard(rank)
                     found = report if rank == 0 else found

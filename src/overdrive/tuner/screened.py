@@ -203,7 +203,7 @@ class Screened:
         known = catalogue()
         better = [name for name in self.beyond if name in self.speedups and self.speedups[name].low > _WORTH_TELLING]
         return [
-            f"`{name}` would make it about {self.speedups[name].estimate:.2g} times as fast"
-            f" [{self.speedups[name].low:.2g}, {self.speedups[name].high:.2g}]: --contract {known[name].contract}."
+            f"`{name}` would make it about {self.speedups[name].estimate:.2f} times as fast"
+            f" [{self.speedups[name].low:.2f}, {self.speedups[name].high:.2f}]: --contract {known[name].contract}."
             for name in sorted(better, key=lambda each: -self.speedups[each].estimate)
         ]

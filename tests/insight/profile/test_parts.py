@@ -12,7 +12,8 @@ from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
-from overdrive.insight.profile.measure import Measured, _sum_up, enough
+from overdrive.insight.profile.measure import _sum_up, enough
+from overdrive.insight.profile.measured import Measured
 from overdrive.insight.profile.operators import OperatorRow, Roof, by_module, by_operator, cells, library_of
 from overdrive.insight.profile.record import Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
@@ -214,6 +215,21 @@ def test_operators_stand_under_the_roof_by_what_a_call_was_counted_to_do() -> No
     assert cells(DETAILS, "cuda")[0]["seconds"] == 1e-3
 
 
+def test_convolutions_of_a_gpu_stand_under_the_roof_of_tf32() -> None:
+    cell = {"phase": "forward", "module": "", "calls": 1, "seconds": 1e-3, "shapes": "", "kernel": "", "library": ""}
+    cell |= {"flops": 2e11, "bytes": 1e6, "uncounted": False}
+    operators = ("aten::cudnn_convolution", "aten::mm")
+    roof = Roof(50e12, 3e12, 0.0, "fp32", "cuda", tf32_flops=400e12)
+    rows = by_operator([{**cell, "operator": each} for each in operators], roof)
+    assert {row.operator: row.of_roof for row in rows} == {
+        operators[0]: pytest.approx(0.5),
+        operators[1]: pytest.approx(4.0),  # a program may allow it for products of matrices
+    }
+    assert not any("too low" in each for each in notes(Profile(roof=roof, operators=tuple(rows))))
+    (beyond,) = by_operator([{**cell, "operator": "aten::mm", "seconds": 1e-4}], roof)
+    assert any("too low" in each for each in notes(Profile(roof=roof, operators=(beyond,))))
+
+
 def test_libraries_by_kernel() -> None:
     assert library_of("aten::mkldnn_convolution", "MKL") == "oneDNN"
     assert library_of("sm90_xmma_gemm_bf16", "") == "cuBLAS"
@@ -236,6 +252,20 @@ def test_advice_only_of_what_costs_something(tmp_path: Path) -> None:
     widths = [{**place, "layer": "Linear(10, 300)", "sizes": "10 to 300", "dtype": "torch.bfloat16"}]
     assert edits({"widths": widths}, 1.0, None)[0].kind == "width that tensor cores pad"
     assert not edits({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)
+
+
+def test_times_of_a_second_and_more_are_told_in_seconds() -> None:
+    evaluations = [{"file": "train.py", "line": 2, "function": "f", "calls": 2, "amount": 3.2}]
+    assert edits({"evaluations": evaluations}, 0.1, None)[0].seen.endswith("never used; 1.6 s a call.")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [("item", "loss.detach()"), ("nonzero", "Keep the shape"), ("equal", "read those of many calls at once")],
+)
+def test_what_to_do_instead_of_reading_a_tensor_back_is_said_by_what_was_called(call: str, said: str) -> None:
+    reads = [{"file": "train.py", "line": 2, "call": call, "calls": 1, "seconds": 1e-3, "on_gpu": 1}]
+    assert said in edits({"reads": reads}, 0.1, None)[0].edit
 
 
 def test_an_operator_whose_arithmetic_nobody_counted_is_under_no_roof() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.warm_trials import warm_trials
 torch = pytest.importorskip("torch")
 from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.core.program import Program  # noqa: E402
-from overdrive.insight.requirements.counting import CannotCount, count  # noqa: E402
+from overdrive.core.records import ExitReason, TrialOver  # noqa: E402
+from overdrive.insight.requirements.counting import CannotCount, _why, count  # noqa: E402
 from overdrive.seams.answering import AnsweringModel  # noqa: E402
 from overdrive.trials import pool  # noqa: E402
 from overdrive.worker.live_memory import LiveMemory  # noqa: E402
@@ -30,6 +32,18 @@ def calls_of(act: Callable[[], object]) -> list[Call]:
     with mode:
         act()
     return mode.calls
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (ExitReason("hang", "no step for 140 s"), "The program stopped making steps (no step for 140 s)."),
+        (ExitReason("trains", "an optimizer stepped after 9 calls of the model"), "before it trains"),
+    ],
+)
+def test_a_program_that_is_slow_or_evaluates_first_is_not_said_to_fail(reason: ExitReason, said: str) -> None:
+    trial: Any = SimpleNamespace()
+    assert said in _why(TrialOver(reason), trial) and "fails" not in _why(TrialOver(reason), trial)
 
 
 class OfKeras:

@@ -71,7 +71,8 @@ def bottleneck(
     between = (within or {}).get(part, 0.0) / whole if whole and part != "python" else 0.0
     if between >= _TOLD:
         detail = f" ({share - between:.0%} operators, {between:.0%} Python between them){detail}"
-    helped = f" {_listed(names)} address{'es' if len(names) == 1 else ''} it." if names else _NONE
+    none = _NONE if facts else ""  # of a program of which nothing is known, nothing is said
+    helped = f" {_listed(names)} address{'es' if len(names) == 1 else ''} it." if names else none
     name = NAMES[part][0].upper() + NAMES[part][1:]
     sentence = f"{name} is the bottleneck: {share:.0%} of a {unit_of(inference)}{detail}.{helped}"
     return Bottleneck(part, seconds, share, names, sentence)

@@ -10,7 +10,7 @@ from typing import Any
 
 from overdrive.core.bounds import text
 from overdrive.core.facts import Facts
-from overdrive.core.units import unit_of
+from overdrive.core.units import duration, unit_of
 
 _LEAST_SHARE = 0.01  # of a step; what costs less is not worth an edit
 _LEAST_BYTES = 1 << 20
@@ -28,6 +28,7 @@ _CHECKS = {
         "Take `torch.use_deterministic_algorithms(True)` away, unless runs must repeat bit for bit.",
     ),
 }
+_WAITS = "each waits until the GPU has done all that was ordered"
 _TENSOR_CORES = ("torch.float16", "torch.bfloat16")
 _BATCH_IT = "Do this to the batch instead of to each item: in collate_fn, or in the loop after the batch is there."
 _INDEX_IT = (
@@ -35,6 +36,10 @@ _INDEX_IT = (
 )
 _KEEP_A_LOSS = "Keep it as a tensor (`total += loss.detach()`) and read it once an epoch or every hundred steps."
 _KEEP_AN_ANSWER = "Keep it as a tensor, and read those of many calls at once."
+_KEEP_A_SHAPE = "How much comes out depends on the numbers. Keep the shape where you can: `torch.where`, times a mask."
+# Calls whose result has another shape by what the tensor holds, and those that answer yes or no.
+_SHAPED = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "where", "__getitem__")
+_ANSWERED = ("equal", "allclose", "is_nonzero", "__bool__")
 
 
 @dataclass(frozen=True)
@@ -77,14 +82,15 @@ def _edit(kind: str, place: Mapping[str, Any], seen: str, edit: str, seconds: fl
 
 def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float, unit: str) -> list[Edit]:
     found = []
-    edit = _KEEP_A_LOSS if unit == "step" else _KEEP_AN_ANSWER
+    keep = _KEEP_A_LOSS if unit == "step" else _KEEP_AN_ANSWER
     for each in reads:
         seconds = each["seconds"] / steps
         if not each["line"] or not (seconds >= _LEAST_SHARE * step or each["on_gpu"]):
             continue
         calls = each["calls"] / steps
-        waits = "each waits until the GPU has done all that was ordered" if each["on_gpu"] else "each copies to Python"
-        seen = f"`{each['call']}` {calls:.3g} times a {unit}, {_time(seconds)} of it: {waits}."
+        waits = _WAITS if each["on_gpu"] else "each gives numbers to Python"
+        seen = f"`{each['call']}` {calls:.3g} times a {unit}, {duration(seconds)} of it: {waits}."
+        edit = _KEEP_A_SHAPE if each["call"] in _SHAPED else _KEEP_AN_ANSWER if each["call"] in _ANSWERED else keep
         found.append(_edit("reads a tensor back", each, seen, edit, seconds))
     return found
 
@@ -94,7 +100,8 @@ def _items(items: Sequence[Mapping[str, Any]], steps: int, step: float, unit: st
     for each in items:
         calls, seconds = each["calls"] / steps, each["amount"] / steps
         if each["line"] and calls >= _ITEM_CALLS and seconds >= _LEAST_SHARE * step:
-            seen = f"{calls:.0f} calls of PyTorch functions a {unit} while a batch is made, {_time(seconds)} together."
+            seen = f"{calls:.0f} calls of PyTorch functions a {unit} while a batch is made, "
+            seen += f"{duration(seconds)} together."
             found.append(_edit("works on single items", each, seen, edit, seconds))
     return found
 
@@ -123,7 +130,7 @@ def _evaluations(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     for each in lines:
         seconds = each["amount"] / each["calls"]
         seen = f"A model in evaluation mode was called {each['calls']:.0f} times with gradients recorded, never used; "
-        seen += f"{_time(seconds)} a call."
+        seen += f"{duration(seconds)} a call."
         edit = "Put the evaluation into `with torch.no_grad():` (or `torch.inference_mode()`): less memory, less time."
         found.append(_edit("evaluates with gradients on", each, seen, edit))
     return found
@@ -137,7 +144,7 @@ def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None
     for each in lines:
         if each["line"]:
             times = f"{each['calls'] / steps:.3g} times a {unit}"
-            seen = f"`{each['call']}` gives 64-bit numbers here, {times}; the model's have 32."
+            seen = f"`{each['call']}` gives 64-bit numbers here, {times}; the model's have fewer bits."
             edit = "Make them 32-bit where they arise: `array.astype(numpy.float32)`, or dtype=torch.float32."
             found.append(_edit("64-bit numbers", each, seen, edit))
     return found
@@ -152,10 +159,12 @@ def _norms(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     for group in by_line.values():
         layers, norms = (", ".join(dict.fromkeys(each[name] for each in group)) for name in ("layer", "norm"))
         if len(group) == 1:
-            seen, whom = f"{layers} adds a bias, and its result goes into {norms}.", "the layer"
+            seen = f"{layers} adds a bias, and its result goes into {norms}."
+            whom, what = "the layer", "its result goes"
         else:
-            seen, whom = f"{layers} add a bias, and their results go into {norms}.", "these layers"
-        edit = f"Give {whom} bias=False: the normalisation takes any constant away again."
+            seen = f"{layers} add a bias, and their results go into {norms}."
+            whom, what = "these layers", "their results go"
+        edit = f"Give {whom} bias=False, if {what} nowhere else: the normalisation takes any constant away again."
         found.append(_edit("bias before a batch norm", group[0], seen, edit))
     return found
 
@@ -169,7 +178,3 @@ def _widths(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
             edit = "Round the width up to a multiple of 8, better 64: tensor cores work in such pieces."
             found.append(_edit("width that tensor cores pad", each, seen, edit))
     return found
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.3g} µs"

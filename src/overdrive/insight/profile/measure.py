@@ -8,21 +8,19 @@ the same program (several percent) falls on both sides alike. Programs too short
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-from overdrive.core.facts import Facts
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.units import whole_units_of
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed, untimed
+from overdrive.insight.profile.measured import Measured
+from overdrive.insight.profile.recording import record
+from overdrive.insight.profile.warming import warm
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import half_a_second, warm_up
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
@@ -37,36 +35,15 @@ _SURE = 0.01  # ... and the ratio of the two sides known so well (its standard e
 # Pairs of processes, for programs that end sooner: one pair's ratio may be 4 % off the next one's.
 _FEWEST_PROCESSES, _MOST_PROCESSES = 4, 8
 _BLOCK_SECONDS = 0.1
-_WARM_UP_STEPS = 9
 _FEWEST_STEPS = 4  # of the whole program
-_MOST_CALLS = 40_000  # of operators, that are recorded: reading them takes about 50 us each
-_MOST_RECORDED = 30  # steps
-_WATCHED_SECONDS = 4.0  # for an evaluation to come by
 
 
 class CannotProfile(Exception):
     """No profile can be made; the message is one sentence for people."""
 
 
-@dataclass
-class Measured:
-    """Times in seconds a step."""
-
-    step: float = 0.0  # in plain blocks
-    timed: float = 0.0  # in timed ones, the same steps
-    phases: dict[str, float] = field(default_factory=dict)  # of the timed ones, without what looking at the clock costs
-    error: float = 0.0  # the standard error of timed / step
-    steps: int = 0
-    pairs: int = 0
-    dropped: int = 0  # pairs of blocks that were disturbed
-    processes: int = 0  # pairs of
-    details: Mapping[str, Any] = field(default_factory=dict)
-    facts: Facts | None = None
-    inference: bool = False  # its steps are the calls of its model
-    walls: dict[str, float] = field(default_factory=dict)  # a step while it was recorded so
-    recorded: dict[str, int] = field(default_factory=dict)  # steps
-    length: int | None = None  # the program's steps, where it ended
-    trace: str = ""
+class _Trains(Exception):
+    """An optimizer steps after all: until then the program had only called its model."""
 
 
 def measure(pool: TrialPool, program: Program, watch: bool, say: Callable[[str], None]) -> Measured:
@@ -74,10 +51,16 @@ def measure(pool: TrialPool, program: Program, watch: bool, say: Callable[[str],
     Raises:
         CannotProfile: it makes no training steps, too few, or fails by itself.
     """
-    found = Measured()
     say("finding out whether it trains")
     plain = _clocked(pool, TrialSpec(program))
-    found.inference = plain.clock == "inference"
+    try:
+        return _measured(pool, plain, watch, say)
+    except _Trains:  # what comes before its steps is no part of one
+        return _measured(pool, replace(plain, clock="training"), watch, say)
+
+
+def _measured(pool: TrialPool, plain: TrialSpec, watch: bool, say: Callable[[str], None]) -> Measured:
+    found = Measured(inference=plain.clock == "inference")
     say(f"timing the {plain.unit}: two copies in turns, one plain and one timed")
     blocks: list[BlockPair] = []
     while not found.processes or not enough(blocks, found.length, found.processes):
@@ -90,7 +73,7 @@ def measure(pool: TrialPool, program: Program, watch: bool, say: Callable[[str],
         raise CannotProfile("The program ended before two copies of it could be timed over the same steps.")
     _sum_up(found, blocks)
     say("recording its operators")
-    _details(pool, plain, found, watch)
+    record(pool, plain, found, watch)
     return found
 
 
@@ -126,7 +109,7 @@ def turns(pool: TrialPool, plain: TrialSpec, length: int | None, blocks: list[Bl
         other = Trial(pool, order)
         copies = one, other
         one.first_step()
-        pace = _warm_up(one, length)
+        pace = warm(one, length)
         other.first_step()
         if one.step > other.step:
             other.run(one.step - other.step)
@@ -195,6 +178,10 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
     steps = over.trace.steps if over.trace else 0
     if over.exit_reason.kind == "unwatched":
         raise CannotProfile(over.exit_reason.detail)
+    if over.exit_reason.kind == "trains":
+        raise _Trains
+    if over.exit_reason.kind == "hang":
+        raise CannotProfile(f"The program stopped making steps ({over.exit_reason.detail}).")
     if not over.exit_reason.by_itself:
         last = [line for line in pool.last_output.splitlines() if line.strip()][-1:]
         last_line = f" Its last line: {last[0].strip()[:200]}" if last else ""
@@ -209,14 +196,6 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
     return steps
 
 
-def _warm_up(trial: Trial, length: int | None) -> float:
-    """Warm up until its steps are at their usual pace; returns that, in seconds."""
-    if length is not None:
-        block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
-        return block.seconds / block.steps
-    return warm_up([trial], first=_WARM_UP_STEPS, enough=half_a_second).paces[0]
-
-
 def _sum_up(found: Measured, blocks: list[BlockPair]) -> None:
     kept = undisturbed(blocks)
     found.steps = sum(block.steps for block in kept)
@@ -228,52 +207,3 @@ def _sum_up(found: Measured, blocks: list[BlockPair]) -> None:
     looks = {phase: sum(block.looks[phase] for block in kept) / found.steps for phase in kept[0].looks}
     found.phases = untimed(phases, looks, found.step)
     found.error = standard_error(kept)
-
-
-def _details(pool: TrialPool, plain: TrialSpec, found: Measured, watch: bool) -> None:
-    """What is recorded in steps of their own: what operators count, how long they take, lines, memory, a trace."""
-    trial = Trial(pool, replace(plain, profiling="details"))
-    try:
-        trial.first_step()
-        _warm_up(trial, found.length)
-        left = None if found.length is None else found.length - trial.step
-        _record(trial, found, "counts", 1)
-        calls = sum(cell["calls"] for cell in trial.recorded().get("counts", {}).get("cells", ())) or _MOST_CALLS / 5
-        steps = int(max(1, min(_MOST_RECORDED, _MOST_CALLS / calls)))
-        lines, trace = 3, 2
-        if left is not None:
-            lines, trace = (3, 2) if left > 16 else (1, 1)
-            steps = max(1, min(steps, left - 2 - lines - trace))
-        _record(trial, found, "operators", steps)
-        found.details = trial.recorded()
-        _record(trial, found, "lines", lines)
-        _record(trial, found, "trace", trace)
-        found.details = trial.recorded()
-        found.trace = str(pool.recordings / "trace.json")
-        if watch:
-            with suppress(TrialOver):
-                _watch(trial, found)
-        found.facts = trial.facts(costs=True)
-    except TrialOver:
-        pass  # it came shorter than before: what was recorded stands
-    finally:
-        trial.stop()
-
-
-def _record(trial: Trial, found: Measured, what: str, steps: int) -> None:
-    block = trial.run(steps, record=what)
-    found.walls[what] = block.seconds / block.steps
-    found.recorded[what] = block.steps
-
-
-def _watch(trial: Trial, found: Measured) -> None:
-    """Run on for a while, and watch for rare events (an evaluation, say)."""
-    began = time.monotonic()
-    size = max(1, round(0.5 / max(found.step, 1e-6)))
-    while time.monotonic() - began < _WATCHED_SECONDS:
-        if found.length is not None:
-            size = min(size, found.length - trial.step)
-            if size < 1:
-                break
-        trial.run(size)
-        found.details = trial.recorded()

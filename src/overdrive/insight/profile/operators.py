@@ -31,10 +31,18 @@ class Roof:
     format: str = text(20)  # "fp32"
     device: str = text(40)
     busy_share: float = 0.0  # of all cores, used by others just before it was measured: it is too low by about as much
+    # Of a GPU, in tf32, for programs in fp32: PyTorch's convolutions are computed in it unless the program forbids it,
+    # products of matrices where it asks for that. 0.0 where there is none.
+    tf32_flops: float = 0.0
 
-    def seconds(self, flops: float, moved: float) -> float:
-        """The least time that the machine would take, all bytes coming from memory."""
-        return max(flops / self.flops, moved / self.bytes)
+    @property
+    def headroom(self) -> float:
+        """How many times as many operations a second an operator of the program may do as `flops` says."""
+        return max(1.0, self.tf32_flops / self.flops) if self.flops > 0 else 1.0
+
+    def arithmetic(self, operator: str, flops: float) -> float:
+        """The least time in seconds that these operations would take."""
+        return flops / self.flops / (self.headroom if "convolution" in operator else 1.0)
 
 
 @dataclass(frozen=True)
@@ -160,16 +168,20 @@ def _sums(group: Sequence[Mapping[str, Any]], roof: Roof | None) -> dict[str, An
     longest = max(group, key=lambda cell: cell["seconds"])
     sums = {amount: sum(cell[amount] for cell in group) for amount in ("calls", "seconds", "flops", "bytes")}
     named = {name: longest[name] for name in ("operator", "shapes", "kernel", "library")}
-    # Without its arithmetic nothing can be said of what bounds an operator.
-    return sums | named | positioned(sums, None if any(cell["uncounted"] for cell in group) else roof)
+    if any(cell["uncounted"] for cell in group):
+        roof = None  # without its arithmetic nothing can be said of what bounds an operator
+    arithmetic = sum(roof.arithmetic(cell["operator"], cell["flops"]) for cell in group) if roof else 0.0
+    return sums | named | positioned(sums, roof, arithmetic)
 
 
 def _sorted(rows: Iterable[R]) -> list[R]:
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def positioned(sums: Mapping[str, float], roof: Roof | None) -> dict[str, Any]:
+def positioned(sums: Mapping[str, float], roof: Roof | None, arithmetic: float) -> dict[str, Any]:
     """Operations a byte, a second, and the share of what the machine could do; None where it was not counted.
+
+    `arithmetic`: the least time for it under this roof; that for the bytes is as if all came from memory.
 
     A share above 1 is no error: bytes that are still in a cache come faster than from memory.
     """
@@ -178,11 +190,12 @@ def positioned(sums: Mapping[str, float], roof: Roof | None) -> dict[str, Any]:
     rate = flops / seconds if flops and seconds else None
     if roof is None or not moved or not seconds:
         return {"intensity": intensity, "flops_per_second": rate, "of_roof": None, "bound": ""}
-    bound = "arithmetic" if flops / roof.flops > moved / roof.bytes else "memory"
+    least = moved / roof.bytes
+    bound = "arithmetic" if arithmetic > least else "memory"
     return {
         "intensity": intensity,
         "flops_per_second": rate,
-        "of_roof": roof.seconds(flops, moved) / seconds,
+        "of_roof": max(arithmetic, least) / seconds,
         "bound": bound,
     }
 

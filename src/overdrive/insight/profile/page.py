@@ -69,13 +69,21 @@ def _flame(found: Profile) -> Plot | None:
     return plot(lambda width: drawings.flame(found.flame, width), (), ())
 
 
+# Of a GPU, for programs in fp32.
+_TF32 = (
+    "Convolutions, and products of matrices where that is allowed, are computed in tf32, at up to {rate}, and can "
+    "lie above. "
+)
+
+
 def _roofline(found: Profile) -> Plot | None:
     roof = found.roof
+    tf32 = _TF32.format(rate=wording.rate(roof.tf32_flops)) if roof and roof.headroom > 1 else ""
     if roof is None or not drawings.roofline(found.operators, roof, 720):
         return None
     note = (
         f"The roof is what this machine was measured to do: {wording.rate(roof.flops)} in {roof.format} and "
-        f"{roof.bytes / 1e9:.3g} GB/s from memory; they meet at {roof.flops / roof.bytes:.3g} operations a byte. "
+        f"{roof.bytes / 1e9:.3g} GB/s from memory; they meet at {roof.flops / roof.bytes:.3g} operations a byte. {tf32}"
         "The dashed line is its caches. Bytes are those of all tensors that go in and come out."
     )
     return plot(lambda width: drawings.roofline(found.operators, roof, width), (), (), [note])

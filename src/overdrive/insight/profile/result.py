@@ -14,7 +14,7 @@ from overdrive.core.units import unit_of
 from overdrive.insight.profile import split
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
-from overdrive.insight.profile.measure import Measured
+from overdrive.insight.profile.measured import Measured
 from overdrive.insight.profile.operators import Roof, by_module, by_operator, cells
 from overdrive.insight.profile.record import FlameNode, MemoryProfile, Overhead, Profile, ProfiledMachine, Read
 from overdrive.machine.inventory import summary, versions
@@ -35,7 +35,7 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
     within = {} if exposed else split.python_by_phase(found.phases, recorded.get("phases", {}))
     every = cells(details, device)
     whole = sum(parts.values())
-    lines, left_out = details.get("lines", {}), dict(details.get("left_out", {}))
+    lines, left_out = details.get("lines", {}), {**found.not_recorded, **details.get("left_out", {})}
     return Profile(
         program=program.command(),
         date=datetime.date.today().isoformat(),
@@ -65,7 +65,7 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         left_out=left_out,
         loaders_not_split=tuple(sorted({each.not_split for each in facts.loaders if each.not_split})) if facts else (),
         workers=max((each.workers for each in facts.loaders), default=0) if facts else 0,
-        advice=tuple(edits(lines, found.step, facts)) if advise and "lines" not in left_out else None,
+        advice=tuple(edits(lines, found.step, facts)) if advise and "lines" in details else None,
         machine=_machine(facts.threads if facts else None),
         versions=versions(),
         inference=found.inference,

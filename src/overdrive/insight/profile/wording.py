@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from overdrive.core.units import several
 from overdrive.insight.profile.drawings import milliseconds
 from overdrive.insight.profile.operators import ProfileRow
 from overdrive.insight.profile.record import Profile
@@ -138,14 +139,16 @@ def notes(profile: Profile) -> list[str]:
     """How it was measured, what that cost, and what is missing."""
     overhead, unit = profile.overhead, profile.unit
     dropped = f" ({overhead.dropped} disturbed from outside and left out)" if overhead.dropped > 0 else ""
+    # As `standard_error` says it of a single pair, and of pairs that are each of other processes.
+    sure = f"± {overhead.error:.1%}" if overhead.error < 1 else "how sure that is, is not known"
     found = [
-        f"{unit.capitalize()} and parts over {profile.steps:,} {unit}s each, "
-        f"{overhead.pairs} pairs of blocks in turns{dropped}; "
-        f"timing the parts costs {overhead.timed:+.1%} (± {overhead.error:.1%}), which is taken off them as far as "
+        f"{unit.capitalize()} and parts over {several(profile.steps, unit)} each, "
+        f"{several(overhead.pairs, 'pair')} of blocks in turns{dropped}; "
+        f"timing the parts costs {overhead.timed:+.1%} ({sure}), which is taken off them as far as "
         f"looks at the clock explain it; {_sum_of_parts(profile.parts_off, unit)}."
     ]
     lines = [
-        f"{name} {overhead.recorded[what]:+.0%} ({overhead.steps.get(what, 0):.0f} {unit}s)"
+        f"{name} {overhead.recorded[what]:+.0%} ({several(round(overhead.steps.get(what, 0)), unit)})"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
         if what in overhead.recorded and what not in profile.left_out
     ]
@@ -166,7 +169,8 @@ def _roof_too_low(profile: Profile) -> list[str]:
     """Bytes may come from a cache; operations cannot be made faster than at the peak."""
     busy = profile.roof.busy_share if profile.roof else 0.0
     rows: tuple[ProfileRow, ...] = (*profile.operators, *profile.modules)
-    beyond = any(each.bound == "arithmetic" and (each.of_roof or 0.0) > _BEYOND for each in rows)
+    most = _BEYOND * (profile.roof.headroom if profile.roof else 1.0)
+    beyond = any(each.bound == "arithmetic" and (each.of_roof or 0.0) > most for each in rows)
     if not beyond and busy < _BUSY:
         return []
     why = f" while others used {busy:.0%} of the cores" if busy >= _BUSY else ""

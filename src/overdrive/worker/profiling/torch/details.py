@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.torch.tracing import compiled
 from overdrive.worker.profiling.memory import categories, over_the_step
 from overdrive.worker.profiling.recorder import COUNTS, LINES, OPERATORS, TRACE, NotHere
 from overdrive.worker.profiling.timeline import Timeline
@@ -40,7 +41,7 @@ class TorchDetails:
 
     def _own_compile(self) -> bool:
         modules = [module for model in self._models.values() for module in model.modules()]
-        return any(type(module).__name__ == "OptimizedModule" for module in modules)
+        return any(compiled(module) for module in modules)
 
     def _stands(self, recorder: Recorder) -> tuple[dict[str, int], dict[int, str]]:
         return standing(recorder.optimizers, list(self._models.values()))

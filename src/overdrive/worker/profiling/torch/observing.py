@@ -9,10 +9,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
@@ -28,7 +31,8 @@ _READS = frozenset(
     __float__ __int__ __index__ __repr__ __format__ __array__""".split()  # noqa: SIM905
 )
 _BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBatchNorm2d")
-_WIDTHS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding")
+_CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+_LAYERS = (nn.Linear, *_CONVOLUTIONS)
 _CHECKS = {"anomaly": torch.is_anomaly_enabled, "deterministic": torch.are_deterministic_algorithms_enabled}
 _MOST = 200  # lines kept of each kind
 
@@ -55,7 +59,7 @@ class Observing:
         self.norms: dict[str, tuple[Line, str]] = {}  # a biased layer's name -> line, name of its batch norm
         self.widths: dict[str, tuple[Line, str, str]] = {}  # line, sizes, type of the numbers
         self._forward_since_step = False
-        self._pending: tuple[Line, float] | None = None
+        self._differentiated: set[Line] = set()  # where gradients came back to what a model gave in evaluation mode
         self._produced: dict[int, tuple[str, Any, Line]] = {}
 
     def __call__(self, seams: Seams) -> None:
@@ -73,8 +77,8 @@ class Observing:
         self._leave = [lambda: self._seams.function_called.unsubscribe(self._function)]  # type: ignore[union-attr]
         self._leave += functions.enter(self._seams, patches)
         handles = [
-            register_module_forward_pre_hook(self._module_called),
-            register_module_forward_hook(self._module_left),
+            register_module_forward_pre_hook(_harmless(self._module_called)),
+            register_module_forward_hook(_harmless(self._module_left)),
         ]
         self._leave += [handle.remove for handle in handles]
 
@@ -91,32 +95,35 @@ class Observing:
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)
         if module.training:
-            self._settle()
             self._forward_since_step = True
             return call(*args, **kwargs)
-        self._settle()
         began = time.perf_counter()
         result = call(*args, **kwargs)
+        seconds = time.perf_counter() - began
         if any(each.requires_grad for each in module.parameters()):
-            self._pending = (user_line(sys._getframe(1)), time.perf_counter() - began)
+            self._evaluated(user_line(sys._getframe(1)), seconds, result)
         return result
 
-    def _settle(self) -> None:
-        """No backward pass came after an evaluation: its gradients were for nothing."""
-        if self._pending is not None:
-            line, seconds = self._pending
+    def _evaluated(self, line: Line, seconds: float, result: Any) -> None:
+        """Whether it was an evaluation shows when no gradient comes back to what the model gave."""
+
+        def used(_: Any) -> None:  # it gives nothing, which leaves the gradient as it is
+            self.evaluations.pop(line, None)
+            self._differentiated.add(line)
+
+        given = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and each.requires_grad]
+        if given and line not in self._differentiated:
             _add(self.evaluations, line, 1, seconds)
-            self._pending = None
+            for each in given:
+                each.register_hook(used)  # type: ignore[no-untyped-call]
 
     def _sent_backward(self, loss: Any) -> Any:
-        self._pending = None  # it may have been for this
         for check, is_on in _CHECKS.items():
             if check not in self.checks and is_on():
                 self.checks[check] = user_line(sys._getframe(1))
         return loss
 
     def _stepped(self, optimizer: Any) -> None:
-        self._settle()
         self._forward_since_step = False
 
     def zeroed(self, holder: Any, call: Any, set_to_none: bool) -> Any:
@@ -175,10 +182,11 @@ class Observing:
     def _module_called(self, module: Any, args: Any) -> None:
         kind = type(module).__name__
         if kind in _BATCH_NORMS and module.training and args and id(args[0]) in self._produced:
-            layer, output, line = self._produced[id(args[0])]
+            name, output, line = self._produced[id(args[0])]
             if output is args[0]:
-                self.norms.setdefault(layer, (line, kind))
-        if kind in _WIDTHS and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
+                self.norms.setdefault(name, (line, kind))
+        layer = isinstance(module, (*_LAYERS, nn.Embedding))
+        if layer and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
             sizes = [int(size) for size in module.weight.shape[:2]]
             if any(size % 8 for size in sizes) and len(self.widths) < _MOST:
                 dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else args[0].dtype
@@ -186,15 +194,14 @@ class Observing:
                 self.widths.setdefault(_named(module), (user_line(sys._getframe(1)), told, str(dtype)))
 
     def _module_left(self, module: Any, args: Any, result: Any) -> None:
-        if isinstance(result, torch.Tensor) and getattr(module, "bias", None) is not None and module.training:
-            kind = type(module).__name__
-            if kind.startswith(("Conv", "Linear")):
-                if len(self._produced) > _MOST:
-                    self._produced = {}
-                self._produced[id(result)] = (_named(module), result, user_line(sys._getframe(1)))
+        if not (isinstance(module, _LAYERS) and isinstance(result, torch.Tensor)):
+            return  # what a class is called says nothing of what it is
+        if module.bias is not None and module.training:
+            if len(self._produced) > _MOST:
+                self._produced = {}
+            self._produced[id(result)] = (_named(module), result, user_line(sys._getframe(1)))
 
     def report(self) -> dict[str, Any]:
-        self._settle()
         return {
             "steps": self.steps,
             "reads": [
@@ -214,6 +221,16 @@ class Observing:
                 for name, (line, sizes, dtype) in self.widths.items()
             ],
         }
+
+
+def _harmless(watch: Callable[..., None]) -> Callable[..., None]:
+    """PyTorch calls these hooks itself: what fails in one would fail the program's model."""
+
+    def watched(*args: Any) -> None:
+        with suppress(Exception):
+            watch(*args)
+
+    return watched
 
 
 def _timed(function: Any, tell: Callable[[float], None]) -> Any:
