@@ -244,7 +244,7 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     found.rejected.append(Rejected("device", {}, "slower", duel))
     assert devices_of(found) == ()  # its trial ended before a block was measured
     duel.pairs = [Pair(0, 10, 2.0, 1.0, True)]
-    duel.old_side, duel.new_side = Side(2.0, 10, 640, 1.0), Side(1.0, 10, 0, 3.0)
+    duel.old_side, duel.new_side = Side(2.0, 10, 640, (1.0,)), Side(1.0, 10, 0, (3.0,))
     duel.old_facts = Facts(samples_per_step=64)
     rows = devices_of(found)
     assert [row.device for row in rows] == ["CPU", "GPU"]
