@@ -50,6 +50,12 @@ rows = hvd.allgather(own[: 1 + rank])
 assert torch.equal(rows, torch.cat((base[:1], base + 10)))
 assert hvd.allgather(torch.tensor(rank)).tolist() == [0, 1] and len(hvd.allgather(own[:0])) == 0
 assert [len(each) for each in hvd.grouped_allgather([own, own[:1]])] == [4, 2]
+for gather in (hvd.allgather, lambda tensor: hvd.grouped_allgather([tensor])[0]):
+    wanted = own.clone().requires_grad_()
+    (gather(wanted) * torch.arange(4.0)[:, None]).sum().backward()
+    assert wanted.grad is not None and torch.equal(wanted.grad, (torch.arange(2.0) + 2 * rank)[:, None].expand(2, 3))
+with pytest.raises(NotImplementedError, match="gradient"):
+    hvd.grouped_reducescatter([own, own.clone().requires_grad_()])
 assert torch.equal(hvd.broadcast(own, 1), base + 10)
 turned = own.clone().t()
 assert torch.equal(hvd.broadcast_(turned, 0), base.t()) and torch.equal(turned, base.t())

@@ -768,6 +768,62 @@ def several_calls_for_one_backward():
     return fit(model, data(), loss), numbers, size(model)
 
 
+class Spectral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.head = nn.Parameter(torch.randn(40, 4, dtype=torch.cdouble)), nn.Linear(6, 3)
+
+    def forward(self, x):
+        waves = torch.fft.rfft(x) * self.weight.mean(0)
+        return self.head(torch.fft.irfft(waves, n=6))
+
+
+@program
+def complex_weights():
+    model = Spectral()
+    return fit(model, data()), model.weight.detach().abs().sum()
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Embedding(9, 6), nn.Linear(6, 9)
+
+    def forward(self, letter, past):
+        past.setdefault("states", []).append(self.body(letter))
+        return self.head(torch.stack(past["states"]).sum(0))
+
+
+@program
+def keeps_a_cache_in_a_dict():
+    model, letters, past, said = Remembering(), torch.arange(8), {}, []
+    with torch.no_grad():
+        for _ in range(5):
+            letters = model(letters, past).argmax(-1)
+            said.append(letters.tolist())
+    return said, len(past["states"])
+
+
+class Telling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, x, features):
+        features.append(self.body(x).tanh())
+        return self.head(features[-1])
+
+
+@program
+def fills_a_list_that_it_is_given():
+    def loss(model, x, y):
+        features = []
+        return F.cross_entropy(model(x, features), y) + sum(each.square().mean() for each in features)
+
+    model = Telling()
+    return fit(model, data(), loss), size(model)
+
+
 def main(names):
     warnings.simplefilter("ignore")
     torch.set_default_dtype(torch.float64)

@@ -222,6 +222,37 @@ def test_operations_on_two_ranks(overdrive: Run) -> None:
     assert told.returncode == 0 and "all as it should be" in told.stdout, told.stderr
 
 
+_SCHEDULED = """
+import torch, horovod.torch as hvd
+from horovod.torch.mpi_ops import Average, allreduce_async_, global_process_set, init, rank, size, synchronize
+from torch.optim.lr_scheduler import StepLR
+
+init()
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * size(), momentum=0.9)
+schedule, group = StepLR(optimizer, 1, 0.1), optimizer.param_groups[0]
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), 0)
+hvd.broadcast_optimizer_state(optimizer, 0)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    schedule.step()
+assert group is optimizer.param_groups[0]
+rates = hvd.allgather(torch.tensor([optimizer.param_groups[0]["lr"]])).tolist()
+weights = hvd.allgather(model.weight.detach())
+if rank() == 0:
+    print(rates[0] == rates[1], round(rates[0], 6), torch.equal(weights[0], weights[1]))
+"""
+
+
+@pytest.mark.cluster
+def test_after_a_broadcast_a_schedule_rules_on_every_rank(script: Callable[[str], Path], overdrive: Run) -> None:
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=script(_SCHEDULED).parent)
+    assert told.stdout.split() == ["True", "0.002", "True"], told.stderr
+
+
 @pytest.mark.cluster
 @pytest.mark.fault(17)
 def test_ranks_that_ask_for_different_things_are_stopped(script: Callable[[str], Path], overdrive: Run) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from overdrive.cli.started_again import words_of_ranks
+from overdrive.ranks.membership import Membership
 from tests.conftest import Run
 from tests.ranks.comparing import difference
 from tests.ranks.named import DEFECTS, NAMES, STOPPED, TRIED
@@ -319,6 +320,33 @@ def test_inside_a_slurm_step(script: Write, python: Run) -> None:
     assert not difference(one.stdout, outputs[0], 1e-5) and outputs[1] == ""
 
 
+@cluster
+@pytest.mark.parametrize("asks", ["", "torch.distributed.init_process_group('gloo')\n"])
+def test_each_rank_of_a_host_has_a_gpu_and_a_program_of_its_own_parallelism_all(
+    script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    """No GPU is needed: which one CUDA would see."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5")
+    text = "import os, torch\nfrom overdrive.ranks.rank import current\n" + asks
+    expected = "'4, 5'" if asks else "'45'[current().rank]"
+    path = script(f"{text}assert os.environ['CUDA_VISIBLE_DEVICES'] == {expected}, current().rank\n")
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert told.returncode == 0, told.stderr
+
+
+def test_gpus_that_a_launcher_has_dealt_out_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = Membership(1, 2, 1, "127.0.0.1", 1, agents_store=False)
+    for given, gpus, seen in (("3", 8, "3"), ("GPU-a,GPU-b", 8, "GPU-b"), (None, 4, "1"), (None, 1, None), ("", 4, "")):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if given is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        second.take_gpu(gpus)
+        assert os.environ.get("CUDA_VISIBLE_DEVICES") == seen
+        second.own = ""
+        second.leave("it asks")
+        assert os.environ.get("CUDA_VISIBLE_DEVICES") == given
+
+
 HIDDEN = """
 import os, random, uuid, time
 import numpy as np, torch
@@ -326,6 +354,9 @@ print(torch.distributed.is_initialized(), [each for each in os.environ if each i
 numbers = [random.random(), np.random.rand(), torch.rand(1).item(), np.random.default_rng().random()]
 numbers.append(uuid.uuid4().int % 997)
 torch.manual_seed(time.time_ns() % 100_003)
+random.seed(time.time())
+np.random.seed(np.int64(time.time_ns() % 100_003))
+numbers += [random.random(), np.random.rand()]
 numbers += [torch.rand(1).item(), torch.seed() % 997, len(str({"a", "b", "c"}))]
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=sum(numbers) * 1e-4)

@@ -85,7 +85,7 @@ class Lockstep:
         self.seeded = True
         if not self._goes or not -(2**63) <= seed < 2**63:
             return seed
-        return int(self._group_of().from_first(seed, "a seed"))
+        return self._group_of().from_first(seed if isinstance(seed, float) else int(seed), "a seed")
 
     def _read(self, tensor: Any, call: Any) -> Any:
         number = call()

@@ -25,6 +25,7 @@ _NAMES = frozenset(
 )
 _BEGINNINGS = ("TORCHELASTIC_",)
 _ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is read
+_GPUS = "CUDA_VISIBLE_DEVICES"
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, whose ranks have no port told
 
 
@@ -67,6 +68,7 @@ class Membership:
     own: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
     _hidden: dict[str, str] = field(default_factory=dict)
+    _all_gpus: tuple[str | None] | None = None  # the variable as it was, where one was taken
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Membership | None:
@@ -102,6 +104,30 @@ class Membership:
 
         kind.__getitem__ = __getitem__
 
+    def take_gpu(self, gpus: int) -> None:
+        """One for each rank of this host, before CUDA looks: to the program, which says "cuda", it is the only one.
+
+        Where a launcher has given each rank GPUs of its own (Ray, `--gpus-per-task`), all of them stay.
+
+        Args:
+            gpus: how many this host shows.
+        """
+        before = os.environ.get(_GPUS)
+        names = [str(each) for each in range(gpus)] if before is None else [each.strip() for each in before.split(",")]
+        if len(names) > 1 and self.local_rank < len(names):
+            self._all_gpus = (before,)
+            os.environ[_GPUS] = names[self.local_rank]
+
+    def _show_gpus(self) -> None:
+        """A program of its own parallelism chooses among them by its rank's number: none has been used yet."""
+        if self._all_gpus is not None:
+            (before,) = self._all_gpus
+            if before is None:
+                os.environ.pop(_GPUS, None)
+            else:
+                os.environ[_GPUS] = before
+            self._all_gpus = None
+
     def reveal(self, reason: str) -> None:
         """The program brings its own parallelism: all is as if we were not there."""
         os.environ.update(self._hidden)
@@ -112,6 +138,7 @@ class Membership:
         """The program is left to its own parallelism, which asks us who it is: the environment stays hidden."""
         if not self.own:
             self.own = reason
+            self._show_gpus()
             for act in self.on_own:
                 act(reason)
 

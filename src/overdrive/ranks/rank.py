@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import socket
@@ -78,6 +79,7 @@ class Rank:
         self._view = isolate(scratch, [*keep, scratch.parent], for_good=False) if scratch else None
         self._tells_trackers = keep_here() if scratch else lambda: None
         membership.hide()
+        membership.take_gpu(len(glob.glob("/dev/nvidia[0-9]*")))
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
         self._files: FileOrder | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any
 
 from overdrive.seams.hub import Seams
@@ -32,7 +33,7 @@ def _seeding(hub: Seams, original: Callable[..., Any]) -> Callable[..., Any]:
     def seed(*args: Any, **kwargs: Any) -> Any:
         name = next((each for each in _NAMES if each in kwargs), "")
         value = args[0] if args else kwargs.get(name)
-        if getattr(_here, "seeding", False) or not isinstance(value, int):
+        if getattr(_here, "seeding", False) or not isinstance(value, (int, float, Integral)):
             return original(*args, **kwargs)
         _here.seeding = True
         try:

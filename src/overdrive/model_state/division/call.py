@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from overdrive.model_state.division.chance import Chance
+from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.tree import Build
+from overdrive.model_state.division.tree import Build, flatten
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,15 @@ class CallToDivide:
     norms: Norms
 
     def made(self, leaves: Sequence[Any]) -> Any:
-        """The result for these leaves."""
+        """The result for these leaves.
+
+        Raises:
+            Deviation: the model has put other things into a list or dict that it was given. It is a copy here, and the
+                program would not see them.
+        """
         args, kwargs = self.build(leaves)
-        return self.call(*args, **kwargs)
+        result = self.call(*args, **kwargs)
+        now = flatten((args, kwargs))[0]
+        if len(now) != len(leaves) or any(one is not other for one, other in zip(now, leaves, strict=True)):
+            raise Deviation("it writes to the lists or dicts that it is given")
+        return result

@@ -29,8 +29,9 @@ _MODULES = {
     "horovod.torch.compression": "compression",
     "horovod.torch.elastic": "elastic",
     "horovod.torch.elastic.sampler": "elastic",
+    "horovod.torch.elastic.state": "elastic",
     "horovod.torch.functions": "objects",
-    "horovod.torch.mpi_ops": "operations",
+    "horovod.torch.mpi_ops": "mpi_ops",
     "horovod.torch.optimizer": "optimizer",
     "horovod.torch.sync_batch_norm": "norm",
 }

@@ -75,7 +75,13 @@ def broadcast_optimizer_state(
         return
     told = broadcast_object(_on_cpu(optimizer.state_dict()), root_rank, "optimizer_state", process_set)
     if rank() != root_rank:
-        optimizer.load_state_dict(told)  # which moves it to where the parameters are
+        groups = optimizer.param_groups
+        optimizer.load_state_dict(told)  # which moves it to where the parameters are, and makes its groups anew
+        # A schedule, or the optimizer that was wrapped, goes on with those that were there.
+        for held, made in zip(groups, optimizer.param_groups, strict=True):
+            held.clear()
+            held.update(made)
+        optimizer.param_groups = groups
 
 
 def _on_cpu(thing: Any) -> Any:

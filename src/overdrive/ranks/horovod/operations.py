@@ -60,8 +60,13 @@ def grouped_allgather_async(
     return Handle([request for each in handles for request in each.requests], list)
 
 
-def grouped_allgather(tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
-    return synchronize(grouped_allgather_async(tensors, *args, **kwargs))  # type: ignore[no-any-return]
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = global_process_set
+) -> list[torch.Tensor]:
+    return [
+        allgather(tensor, None if name is None else f"{name}.{each}", process_set)
+        for each, tensor in enumerate(tensors)
+    ]
 
 
 def broadcast_async_(
@@ -166,12 +171,16 @@ def reducescatter(
     Raises:
         NotImplementedError: the tensor wants one.
     """
+    _wants_no_gradient(tensor)
+    sent, context = compression.compress(tensor)
+    return compression.decompress(synchronize(reducescatter_async(sent, name, *args, **kwargs)), context)  # type: ignore[no-any-return]
+
+
+def _wants_no_gradient(tensor: torch.Tensor) -> None:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise NotImplementedError(
             "reducescatter has no gradient in Overdrive's Horovod interface: give it a detached tensor."
         )
-    sent, context = compression.compress(tensor)
-    return compression.decompress(synchronize(reducescatter_async(sent, name, *args, **kwargs)), context)  # type: ignore[no-any-return]
 
 
 def grouped_reducescatter_async(
@@ -192,7 +201,13 @@ def grouped_reducescatter(
     *args: Any,
     **kwargs: Any,
 ) -> list[torch.Tensor]:
-    """Has no gradient."""
+    """Has no gradient.
+
+    Raises:
+        NotImplementedError: one of the tensors wants one.
+    """
+    for each in tensors:
+        _wants_no_gradient(each)
     compressed = [compression.compress(each.detach()) for each in tensors]
     made = synchronize(grouped_reducescatter_async([sent for sent, _ in compressed], name, *args, **kwargs))
     return [compression.decompress(each, context) for each, (_, context) in zip(made, compressed, strict=True)]
