@@ -192,7 +192,7 @@ class Group:
                 meet = lambda: self._meet("sum", what, own.nbytes)  # noqa: E731
                 return tensor.copy_(self._requests.summed(own, self._members, meet).view(tensor.shape))
             self._meet("sum", what, tensor.nbytes)
-            self._on(tensor, self._calls).allreduce([_of_real_numbers(tensor)]).wait()
+            self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
 
     def broadcast(self, tensor: torch.Tensor, source: int, what: str) -> None:
@@ -231,7 +231,7 @@ class Group:
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
         """Of gradients, beside the backward pass; `finish` waits for it."""
-        return self._on(tensor, self._gradients, "gradients").allreduce([_of_real_numbers(tensor)])
+        return self._on(tensor, self._gradients, "gradients").allreduce([tensor])
 
     def begin_shared_sum(self, parts: Sequence[torch.Tensor], kind: torch.dtype) -> SharedSum | None:
         """The same of several flat tensors, one after the other, in memory that ranks share; None: not there.
@@ -306,11 +306,6 @@ class Group:
 def seed_of(group: Group, own: str) -> str:
     """What rank 0 takes for all hidden entropy: `own`, where it has one."""
     return str(group.told_by_first(own or os.urandom(16).hex(), "the seed"))
-
-
-def _of_real_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """Its memory: neither gloo nor NCCL knows complex numbers, whose sum is that of their halves."""
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
