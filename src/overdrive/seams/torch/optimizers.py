@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,23 +37,47 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         @functools.wraps(make)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             make(self, *args, **kwargs)
-            hub.optimizer_made.publish(self, models_of(self))
+            hub.optimizer_made.publish(self, _Owners(self))
 
         patches.replace(Optimizer, "__init__", __init__)
     return removers
 
 
-def models_of(optimizer: Any) -> list[torch.nn.Module]:
-    """The outermost modules that own the optimizer's parameters.
+class _Owners(Sequence[torch.nn.Module]):
+    """An optimizer's models, looked for when somebody asks: a program may make an optimizer for each round or batch."""
 
-    Found among all live objects (about 0.1 s, once an optimizer): a module need not be told to us,
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+
+    @functools.cached_property
+    def _found(self) -> list[torch.nn.Module]:
+        return models_of(self._optimizer)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._found[place]
+
+
+def models_of(*optimizers: Any) -> list[torch.nn.Module]:
+    """The outermost modules that own the optimizers' parameters.
+
+    Found among all live objects (about 0.1 s, once for all of them): a module need not be told to us,
     nor be made after the session began.
     """
-    wanted = {id(parameter) for parameter in parameters_of(optimizer)}
+    wanted = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
     modules = live_modules()
     owners = [module for module in modules if any(id(parameter) in wanted for parameter in _parameters(module))]
-    inner = {id(child) for owner in owners for child in owner.modules() if child is not owner}
+    inner = {id(child) for owner in owners for child in _modules(owner) if child is not owner}
     return [owner for owner in owners if id(owner) not in inner]
+
+
+def _modules(module: torch.nn.Module) -> list[torch.nn.Module]:
+    try:
+        return list(torch.nn.Module.modules(module))  # the program may have a list of that name there
+    except Exception:
+        return []
 
 
 def _parameters(module: torch.nn.Module) -> list[Any]:

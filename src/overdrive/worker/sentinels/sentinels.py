@@ -206,6 +206,7 @@ class Sentinels:
             return self._stop("CUDA is in use, or the model is on another device")
         if are_going() or not (may_fork() and unnoticed()):
             raise ForkFailed("no process can be started now")
+        self._subject.look()
         replay = SentinelReplay(levels, self._memory, self._steps())
         made = ForkServer.fork(replay.first)
         if isinstance(made, Copy):
