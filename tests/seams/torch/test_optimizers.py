@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch import optimizers
@@ -130,3 +131,19 @@ def test_whatever_goes_wrong_as_a_model_s_call_is_awaited_the_call_is_made(patch
         for _ in range(2):
             assert model(torch.ones(1, 2)).shape == (1, 1)
         assert set(session.seams.left_out) == {"observer of steps"}
+
+
+def test_a_step_that_the_program_compiles_is_counted_and_nothing_of_ours_is_compiled() -> None:
+    """It warned of `time.perf_counter`, and compiled our hooks anew as the steps' number changed."""
+    model, recorder = torch.nn.Linear(2, 1), Recorder(losses=True)
+    with Session([], [recorder]) as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch._dynamo.reset()
+        counters.clear()
+        step = torch.compile(lambda: optimizer.step(), backend="eager")
+        for _ in range(6):
+            model(torch.ones(1, 2)).sum().backward()
+            step()
+        assert not session.seams.left_out
+    assert recorder.clock.steps == 6
+    assert "perf_counter" not in str(counters["unimplemented"]) and counters["frames"]["total"] <= 10
