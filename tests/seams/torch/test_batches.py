@@ -137,3 +137,20 @@ def test_a_detector_s_batches_are_lists_of_pictures() -> None:
     recorder, probe, _ = watched(loader, lambda batch, weight: (batch[0][0].sum() * weight).sum())
     assert recorder.samples == 8 and recorder.clock.steps == 2
     assert probe.facts(recorder).loaders[0].batch_size == 4
+
+
+def test_a_loader_s_own_generator_is_watched() -> None:
+    class Own(DataLoader):  # type: ignore[type-arg]
+        def _get_iterator(self) -> Any:
+            return (torch.full((4,), float(number)) for number in range(3))
+
+    seen: list[Any] = []
+
+    def observe(seams: Any) -> None:
+        seams.loader_opens.subscribe(lambda loader, call: call())
+        seams.batch_fetched.subscribe(lambda iterator, batch, seconds: seen.append(batch))
+
+    with Session([], [observe]) as session:
+        batches = list(Own(range(3)))  # type: ignore[arg-type]
+        assert not session.seams.left_out
+    assert len(batches) == len(seen) == 3
