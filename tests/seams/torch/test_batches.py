@@ -14,7 +14,8 @@ from overdrive.datacache.cost.fetching import bytes_in
 from overdrive.seams.batches import leading_size, leaves
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
-from overdrive.worker.torch.probe import Probe, checksum
+from overdrive.worker.torch.checksums import checksum
+from overdrive.worker.torch.probe import Probe
 from overdrive.worker.torch.sketch import sketch
 
 Returns = namedtuple("Returns", "states actions values")

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
-from torch.overrides import is_tensor_like
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
@@ -48,7 +47,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
 def _is_one(tensors: Any) -> bool:
     """A place in the graph is a tuple by itself."""
-    return is_tensor_like(tensors) or isinstance(tensors, GradientEdge)
+    return isinstance(tensors, (torch.Tensor, GradientEdge))
 
 
 def _sent(hub: Seams, each: Any) -> Any:

@@ -12,8 +12,8 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches
 from overdrive.worker.digests import SHAKE
+from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.digests import DigestLog, extend, slot
-from overdrive.worker.torch.probe import checksum
 
 
 class AnswerLog(DigestLog):

@@ -18,7 +18,7 @@ from overdrive.seams.torch import fetches
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker import digests
 from overdrive.worker.digests import NUDGE, Slot, hashed, plain
-from overdrive.worker.torch.probe import checksum
+from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,16 +15,15 @@ from overdrive.datacache.cost.parts import examine
 from overdrive.forks.layout import Unfit
 from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.shared_memory import free_shared_memory
-from overdrive.seams.batches import leading_size, leaves
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.iterators import dataset_of, items_of_batch, pins, prefetch_of, samples_in, workers_of
 from overdrive.seams.torch.modules import first_parameter
-from overdrive.worker.digests import spacing
 from overdrive.worker.recording import Recorder
+from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.noise_scale import NoiseScale
 
-_MOST_BYTES_HASHED = 16 << 20  # of each tensor: 16 MiB take about 10 ms
 # Loaders whose items are taken apart, the most waited for first: each takes up to five seconds.
 _MOST_EXAMINED = 3
 _MOST_OPTIMIZERS = 8
@@ -196,42 +194,6 @@ class Probe:
             compute_capability=_compute_capability(device),
             shared_memory=free_shared_memory(),
         )
-
-
-def checksum(thing: Any, crc: int = 0) -> int:
-    """crc32 over the tensors, arrays and numbers of a batch, in logical order whatever their memory format.
-
-    Of a tensor of more than 16 MiB, over elements from all over it.
-    """
-    import numpy as np
-    import torch
-
-    for leaf in leaves(thing):
-        if isinstance(leaf, torch.Tensor):
-            crc = _checksum(leaf, crc)
-        elif isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
-            crc = zlib.crc32(f"{leaf.dtype}{leaf.shape}".encode(), crc)
-            crc = zlib.crc32(_some(leaf.reshape(-1), leaf.itemsize).tobytes(), crc)
-        elif isinstance(leaf, (int, float, str, bool)):
-            crc = zlib.crc32(repr(leaf).encode(), crc)
-    return crc
-
-
-def _checksum(tensor: Any, crc: int) -> int:
-    import torch
-
-    from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
-
-    crc = zlib.crc32(kind_of(tensor).encode(), crc)
-    if not is_plain(tensor):
-        return checksum(strided_parts(tensor), crc)
-    some = _some(tensor.detach().contiguous().reshape(-1), tensor.element_size())
-    return zlib.crc32(some.cpu().contiguous().view(torch.uint8).numpy(), crc)
-
-
-def _some(flat: Any, element_size: int) -> Any:
-    most = _MOST_BYTES_HASHED // max(1, element_size)
-    return flat[:: spacing(len(flat), most)] if len(flat) > most else flat
 
 
 def _by_kind(loaders: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

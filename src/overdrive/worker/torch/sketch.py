@@ -8,7 +8,7 @@ import torch
 
 from overdrive.seams.batches import leaves
 from overdrive.worker import digests
-from overdrive.worker.torch.probe import checksum
+from overdrive.worker.torch.checksums import checksum
 
 
 def sketch(thing: Any) -> list[float]:
