@@ -13,7 +13,7 @@ from overdrive.seams.torch.layouts import bytes_of, strided_parts
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker.live_memory import LiveMemory
 from overdrive.worker.operators import Operators
-from overdrive.worker.torch.probe import checksum
+from overdrive.worker.torch.checksums import checksum
 
 Make = Callable[[torch.Tensor], torch.Tensor]
 

@@ -131,7 +131,7 @@ def test_a_step_is_an_outermost_call_of_the_leading_model() -> None:
     recorder = Recorder(losses=True, clock=clock)
 
     def watch(seams: Any) -> None:
-        seams.optimizer_made.subscribe(lambda optimizer, models: made.append(models))
+        seams.optimizer_made.subscribe(lambda optimizer, models: made.append(list(models)))
         seams.step_ends.subscribe(ends.append)
 
     model, second, loss = Both(), nn.Linear(4, 3), nn.CrossEntropyLoss()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from overdrive.worker.digests import MOST_SKETCHED, spacing
-from overdrive.worker.torch.probe import checksum
+from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.sketch import sketch
 
 

@@ -112,6 +112,24 @@ def test_the_same_steps_are_the_same_and_leave_no_trace(plain: Any) -> None:
     assert result == plain and not session.seams.left_out
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_tensorflow_beside_pytorch_ends_nothing_and_keras_does(used: bool) -> None:
+    """TensorBoard imports it where it is installed."""
+
+    class Beside(Eager):
+        def _arrived(self) -> None:
+            super()._arrived()
+            self._seams.frameworks.append("keras")
+            super()._arrived()
+            self._seams.frameworks.pop()
+            if used:
+                self._seams.keras_used.publish()
+
+    sentinels, session, _ = watched(["innocent"], kind=Beside)
+    assert (sentinels.same, sentinels.off) == ((0, "it is a Keras program") if used else (STEPS - 1, ""))
+    assert not session.seams.left_out
+
+
 @pytest.mark.parametrize("name", ["late_output", "late_gradient", "late_rate", "late_draw"])
 @pytest.mark.fault(19)
 def test_an_exact_technique_that_turns_wrong_late_is_switched_off(name: str) -> None:

@@ -23,11 +23,10 @@ from typing import Any
 
 import psutil
 
-from overdrive.core.silence import silenced
 from overdrive.core.streams import flush
 from overdrive.forks import standstill
 from overdrive.forks.effects import cut_off
-from overdrive.forks.forked_process import ForkedProcess, bury
+from overdrive.forks.forked_process import ForkedProcess, bury, fork
 from overdrive.forks.layout import ForkFailed, Unfit
 from overdrive.machine.memory import available_memory
 from overdrive.machine.parent import end_with_parent
@@ -143,8 +142,7 @@ class Child(ForkedProcess):
         dies_with_us = threading.current_thread() is threading.main_thread()
         aside = partial(stand_back, parent, dies_with_us, only_idle) if beside else None
         try:
-            with silenced():  # Python 3.12 warns of forks with threads
-                super().__init__(os.fork())
+            super().__init__(fork())
         except OSError:
             os.close(self.pipe)
             os.close(writing)

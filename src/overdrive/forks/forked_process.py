@@ -5,11 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
+
+from overdrive.core.silence import silenced
 
 _ours: set[int] = set()  # all that are not gone yet
 # Of these, those that were killed and not gone in time: beside a busy program they are slow even in that.
 _dying: set[int] = set()
+_TOKENIZERS = "TOKENIZERS_PARALLELISM"
+
+
+def fork() -> int:
+    """As `os.fork`, of which the program's user reads nothing.
+
+    Python 3.12 warns of forks with threads. Hugging Face's tokenizers, up to 0.22, write four lines in each forked
+    process, where this variable is unset; `putenv` leaves the program's `os.environ` as it is.
+    """
+    told = "tokenizers" in sys.modules and _TOKENIZERS not in os.environ
+    if told:
+        os.putenv(_TOKENIZERS, "false")
+    pid = -1
+    try:
+        with silenced():
+            pid = os.fork()
+    finally:
+        if told and pid:  # in the forked process it stays: that may fork another
+            os.unsetenv(_TOKENIZERS)
+    return pid
 
 
 class ForkedProcess:

@@ -62,9 +62,10 @@ class AnsweringObserver:
 
     def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.seams.torch import fetches
+        from overdrive.seams.torch.modules import first_parameter
 
         result = call(*args, **kwargs)
-        if fetches.under_way() or next(model.parameters(), None) is None:
+        if fetches.under_way() or first_parameter(model) is None:
             return result
         if self._seams is not None and "keras" in self._seams.frameworks:  # whose own calls are not followed
             return result

@@ -142,9 +142,10 @@ class HyperparameterWatch:
         import torch
 
         from overdrive.seams.torch import values
+        from overdrive.seams.torch.modules import first_parameter
 
         # A loss function is no model: its rows are words, of a model of sequences.
-        if torch.is_grad_enabled() and not self._trained and next(model.parameters(), None) is not None:
+        if torch.is_grad_enabled() and not self._trained and first_parameter(model) is not None:
             self._inputs = values.sizes(args, kwargs) or self._inputs
         return call(*args, **kwargs)
 

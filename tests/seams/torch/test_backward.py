@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.checkpoint import checkpoint
 
 from overdrive.worker.session import Session
@@ -50,3 +51,18 @@ def test_a_reentrant_checkpoint_is_not_scaled_once_more() -> None:
     assert not session.seams.left_out
     for ours, theirs in zip(found, plain, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-2, abs=1e-5)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_pass_from_a_place_in_the_graph_is_the_program_s(several: bool) -> None:
+    """Such a place is a tuple by itself, and no loss."""
+    sent: list[Any] = []
+    weight = torch.ones(3, requires_grad=True)
+    with Session(
+        [], [lambda seams: seams.loss_backward.subscribe(lambda loss: (sent.append(loss), loss)[1])]
+    ) as session:
+        edge, loss = get_gradient_edge((weight * 2).sum()), weight.sum()
+        torch.autograd.backward((each for each in (edge, loss)) if several else edge)
+        assert not session.seams.left_out
+    assert weight.grad is not None and weight.grad.tolist() == [3.0 if several else 2.0] * 3
+    assert len(sent) == several

@@ -38,7 +38,7 @@ def attributes() -> list[Any]:
 
 def listening(seen: list[Any]) -> Any:
     def observer(seams: Seams) -> None:
-        seams.optimizer_made.subscribe(lambda optimizer, models: seen.append(("made", models)))
+        seams.optimizer_made.subscribe(lambda optimizer, models: seen.append(("made", list(models))))
         seams.step_begins.subscribe(lambda optimizer: seen.append("begins"))
         seams.step_ends.subscribe(lambda optimizer: seen.append("ends"))
         seams.loss_backward.subscribe(lambda loss: (seen.append("backward"), loss)[1])

@@ -14,6 +14,7 @@ from typing import Any
 from overdrive.core.whose import is_library
 from overdrive.forks.forked import Tick, in_children
 from overdrive.forks.layout import Unfit
+from overdrive.seams.batches import leaves
 from overdrive.seams.torch.fetchers import become_worker
 from overdrive.seams.torch.iterators import parts_of
 
@@ -97,13 +98,12 @@ def batch_bytes(fetching: Fetching) -> int:
 
 def bytes_in(batch: Any) -> int:
     """Bytes of all tensors of a batch that lie in the main memory."""
-    if hasattr(batch, "untyped_storage"):
-        from overdrive.seams.torch.layouts import bytes_of
+    import torch
 
-        return bytes_of(batch) if batch.device.type == "cpu" else 0
-    if isinstance(batch, dict) or hasattr(batch, "values"):
-        batch = list(batch.values())
-    return sum(map(bytes_in, batch)) if isinstance(batch, (list, tuple)) else 0
+    from overdrive.seams.torch.layouts import bytes_of
+
+    tensors = [leaf for leaf in leaves(batch) if isinstance(leaf, torch.Tensor)]
+    return sum(bytes_of(tensor) for tensor in tensors if tensor.device.type == "cpu")
 
 
 def apart(fetching: Fetching, work: Callable[[Tick], Any], on_tick: Tick | None) -> Any:

@@ -19,6 +19,7 @@ from torch import nn
 from overdrive.core.hyperparameters import DEPTH, WIDTH, ValuePlace
 from overdrive.core.settings import Value
 from overdrive.seams.torch.internals import is_batch_norm
+from overdrive.seams.torch.modules import first_parameter
 
 _NAMED = 3  # layers of one size that are told by name
 _LONGEST_BLOCK = 8  # modules in a row that are repeated together: convolution, normalisation, activation, ...
@@ -186,7 +187,7 @@ def _hidden_layers(model: nn.Module) -> Iterator[_Hidden]:
             continue
         chain: list[nn.Module | None] = []
         for module in _flat(parent, seen):
-            if next(module.parameters(), None) is not None:
+            if first_parameter(module) is not None:
                 chain.append(module if _plain(module, shared) else None)
         beside = () if isinstance(parent, nn.Sequential) else parent.children()
         sizes = Counter((_takes(each), _gives(each)) for each in beside if _is_layer(each))

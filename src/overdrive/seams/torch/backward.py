@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
@@ -33,11 +34,22 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         if in_backward():  # what a checkpoint sends backward, or a function's own, is no loss
             run(tensors, *args, **kwargs)
             return
-        if isinstance(tensors, torch.Tensor):
-            run(hub.loss_backward.apply(tensors), *args, **kwargs)
+        if _is_one(tensors):
+            run(_sent(hub, tensors), *args, **kwargs)
         else:
-            run(tuple(hub.loss_backward.apply(tensor) for tensor in tensors), *args, **kwargs)
+            tensors = tuple(tensors)  # it may be read once only
+            run(tuple(_sent(hub, each) for each in tensors), *args, **kwargs)
         hub.backward_done.publish(tensors)
 
     patches.replace(torch.autograd, "backward", backward)
     return []
+
+
+def _is_one(tensors: Any) -> bool:
+    """A place in the graph is a tuple by itself."""
+    return isinstance(tensors, (torch.Tensor, GradientEdge))
+
+
+def _sent(hub: Seams, each: Any) -> Any:
+    """A place in the graph has no value, and is no loss."""
+    return hub.loss_backward.apply(each) if isinstance(each, torch.Tensor) else each

@@ -20,6 +20,7 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
+from overdrive.seams.batches import leading_size
 from overdrive.seams.torch.fetchers import is_map_fetcher
 from overdrive.seams.torch.heard_iterators import is_heard
 from overdrive.seams.torch.loader_warnings import warned_as
@@ -70,6 +71,16 @@ def items_of_batch(iterator: Any, samples: int) -> int:
         return 1
     size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
     return min(size, samples or size) if isinstance(size, int) else samples
+
+
+def samples_in(iterator: Any, batch: Any) -> int:
+    """Of detectors, whose pictures are of several sizes, a batch is a list of pictures and one of their boxes, as
+    `zip(*items)` gives them: there the first tensor's rows are one picture's colours."""
+    size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+    if not isinstance(size, int) or not isinstance(batch, (list, tuple)) or not batch:
+        return leading_size(batch)
+    transposed = all(isinstance(part, (list, tuple)) and len(part) == size for part in batch)
+    return size if transposed else leading_size(batch)
 
 
 def workers_of(iterator: Any) -> int:

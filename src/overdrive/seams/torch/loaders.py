@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -34,7 +35,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         def __iter__(self: Any) -> Any:
             def call() -> Any:
                 iterator = open_loader(self)
-                setattr(iterator, _BEHIND, True)  # until it is known who reads from it
+                with contextlib.suppress(AttributeError):  # a generator, of a loader of the program's own
+                    setattr(iterator, _BEHIND, True)  # until it is known who reads from it
                 return iterator
 
             handed = hub.loader_opens.run(self, call)

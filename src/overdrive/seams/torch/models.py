@@ -37,7 +37,7 @@ from overdrive.seams.torch.internals import (
     keeps_saved_tensors_elsewhere,
     unseen_by_modes,
 )
-from overdrive.seams.torch.modules import modules_in, parameters_in
+from overdrive.seams.torch.modules import first_parameter, modules_in, parameters_in
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
@@ -219,7 +219,7 @@ def _is_plain_leaf(module: torch.nn.Module) -> bool:
 
 
 def _is_transform(module: torch.nn.Module) -> bool:
-    return fetches.under_way() and next(module.parameters(), None) is None
+    return fetches.under_way() and first_parameter(module) is None
 
 
 def _shapes_only(given: Any) -> bool:

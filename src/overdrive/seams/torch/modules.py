@@ -15,6 +15,15 @@ def live_modules() -> list[torch.nn.Module]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
 
 
+def first_parameter(module: torch.nn.Module) -> Any:
+    """None where there is none, or where it cannot be told: programs override `parameters()`, with lists too, and some
+    modules are no more than proxies."""
+    try:
+        return next(iter(module.parameters()), None)
+    except Exception:
+        return None
+
+
 def parameters_in(module: torch.nn.Module) -> dict[str, Any]:
     """Its own, without those of modules in it, by name; what is written there is the module's. Values may be None."""
     return module._parameters

@@ -15,9 +15,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.models import is_patched
+from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import traced
 
 
@@ -28,11 +30,16 @@ def next_call(hub: Seams, act: Callable[[torch.nn.Module], None]) -> Callable[[]
     steps begin: that one is in the midst of something, and cannot be switched off there.
     """
     ends: list[Callable[[], None]] = []
+    owner = hub.owner
 
     def begins(module: torch.nn.Module, *_: Any) -> None:
-        if _is_meant(module):
+        try:
+            if _is_meant(module):
+                end()
+                act(module)
+        except Exception as error:  # as a hook of PyTorch's it would be the program's
             end()
-            act(module)
+            hub.leave_out(owner, reason_of(error))
 
     def end() -> None:
         while ends:
@@ -55,5 +62,5 @@ def _is_meant(module: torch.nn.Module) -> bool:
     """A module with parameters (others are transforms, or losses) in training; and not called by a backward pass."""
     if not torch.is_grad_enabled() or traced() or in_backward() or fetches.under_way():
         return False
-    first = next(module.parameters(), None)
+    first = first_parameter(module)
     return first is not None and not first.is_meta

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
+from torch.compiler import is_compiling
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -22,38 +24,76 @@ from overdrive.seams.torch.modules import live_modules
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers: list[Callable[[], None]] = []
     if hub.step_begins.wanted:
-        handle = register_optimizer_step_pre_hook(lambda optimizer, *_: hub.step_begins.publish(optimizer))
+        handle = register_optimizer_step_pre_hook(_hook(hub.step_begins.publish))
         removers.append(handle.remove)
     if hub.step_ends.wanted or hub.between_steps.wanted:
 
-        def ends(optimizer: Any, *_: Any) -> None:
+        def ends(optimizer: Any) -> None:
             hub.step_ends.publish(optimizer)
             hub.between_steps.publish()
 
-        removers.append(register_optimizer_step_post_hook(ends).remove)
+        removers.append(register_optimizer_step_post_hook(_hook(ends)).remove)
     if hub.optimizer_made.wanted:
         make = Optimizer.__init__
 
         @functools.wraps(make)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             make(self, *args, **kwargs)
-            hub.optimizer_made.publish(self, models_of(self))
+            hub.optimizer_made.publish(self, _Owners(self))
 
         patches.replace(Optimizer, "__init__", __init__)
     return removers
 
 
-def models_of(optimizer: Any) -> list[torch.nn.Module]:
-    """The outermost modules that own the optimizer's parameters.
+def _hook(act: Callable[[Any], None]) -> Callable[..., None]:
+    """A hook that PyTorch's compiler calls and does not compile, where the program compiles its step: it would compile
+    ours with it, again and again as our numbers change, and warn of what it does not know."""
+    apart = torch._compile._disable_dynamo(act)  # takes 1.3 us
 
-    Found among all live objects (about 0.1 s, once an optimizer): a module need not be told to us,
+    def hook(optimizer: Any, *_: Any) -> None:
+        if is_compiling() or get_eval_frame_callback() is not None:
+            apart(optimizer)
+        else:
+            act(optimizer)
+
+    return hook
+
+
+class _Owners(Sequence[torch.nn.Module]):
+    """An optimizer's models, looked for when somebody asks: a program may make an optimizer for each round or batch."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+
+    @functools.cached_property
+    def _found(self) -> list[torch.nn.Module]:
+        return models_of(self._optimizer)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._found[place]
+
+
+def models_of(*optimizers: Any) -> list[torch.nn.Module]:
+    """The outermost modules that own the optimizers' parameters.
+
+    Found among all live objects (about 0.1 s, once for all of them): a module need not be told to us,
     nor be made after the session began.
     """
-    wanted = {id(parameter) for parameter in parameters_of(optimizer)}
+    wanted = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
     modules = live_modules()
     owners = [module for module in modules if any(id(parameter) in wanted for parameter in _parameters(module))]
-    inner = {id(child) for owner in owners for child in owner.modules() if child is not owner}
+    inner = {id(child) for owner in owners for child in _modules(owner) if child is not owner}
     return [owner for owner in owners if id(owner) not in inner]
+
+
+def _modules(module: torch.nn.Module) -> list[torch.nn.Module]:
+    try:
+        return list(torch.nn.Module.modules(module))  # the program may have a list of that name there
+    except Exception:
+        return []
 
 
 def _parameters(module: torch.nn.Module) -> list[Any]:

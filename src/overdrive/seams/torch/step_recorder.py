@@ -15,6 +15,7 @@ from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.fingerprints import fingerprint
+from overdrive.seams.torch.iterators import samples_in
 from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
@@ -39,7 +40,7 @@ class TrainingRecorder:
         hub.loss_backward.subscribe(self._sent_backward)
 
     def _fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
-        self._pending_samples = leading_size(batch)
+        self._pending_samples = samples_in(iterator, batch)
 
     def _sent_backward(self, loss: Any) -> Any:
         # Only a batch that leads to a gradient is a training sample: evaluation does not count.
@@ -58,7 +59,7 @@ class TrainingRecorder:
         if all(known is not optimizer for known in self.optimizers):
             self.optimizers = [*self.optimizers, optimizer][-_MOST_OPTIMIZERS:]
         if ticked:
-            self.rates.append(float(optimizer.param_groups[0]["lr"]))
+            self.rates.append(_rate(optimizer))
             self._by_step.append(self._in_step)
             self._in_step = 0
         return True
@@ -89,6 +90,14 @@ class TrainingRecorder:
                     update(digest, state[key])
         digest.update(States.now().digest().encode())
         return digest.hexdigest()
+
+
+def _rate(optimizer: Any) -> float:
+    """0 of one that finds its own, as transformers' Adafactor does without `lr`."""
+    try:
+        return float(optimizer.param_groups[0].get("lr") or 0.0)
+    except (TypeError, ValueError, RuntimeError, IndexError):  # one for each parameter, say
+        return 0.0
 
 
 class AnswerRecorder(TrainingRecorder):

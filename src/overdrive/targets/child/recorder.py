@@ -44,8 +44,9 @@ class CallRecorder:
 
     def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.seams.torch import fetches
+        from overdrive.seams.torch.modules import first_parameter
 
-        if not fetches.under_way() and next(model.parameters(), None) is not None:
+        if not fetches.under_way() and first_parameter(model) is not None:
             from overdrive.targets.child.calls import CalledModel  # imports torch, which is there by now
 
             self._models.setdefault(id(model), CalledModel(model)).note(args, kwargs)

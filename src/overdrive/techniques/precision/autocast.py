@@ -70,11 +70,12 @@ class Autocast(Technique):
             import torch
 
             from overdrive.seams.torch.autocasts import quiet
+            from overdrive.seams.torch.modules import first_parameter
             from overdrive.seams.torch.weights import cast
 
             if own:
                 raise CannotInstall("the program has an autocast of its own")
-            first = next(model.parameters(), None)
+            first = first_parameter(model)
             evaluates = not torch.is_grad_enabled() and not seams.inference
             if first is None or first.dtype != torch.float32 or evaluates:
                 return call(*args, **kwargs)

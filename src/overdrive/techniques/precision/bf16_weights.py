@@ -66,6 +66,7 @@ class Bf16Weights(Technique):
             import torch
 
             from overdrive.seams.torch.internals import has_running_means
+            from overdrive.seams.torch.modules import first_parameter
             from overdrive.seams.torch.weights import Copies
 
             if not copies:
@@ -73,7 +74,7 @@ class Bf16Weights(Technique):
                 copies.append(Copies(torch.float32, torch.bfloat16, has_running_means))
             if reason := copies[0].written or (own and "the program has an autocast of its own"):
                 raise CannotInstall(reason)
-            first = next(model.parameters(), None)
+            first = first_parameter(model)
             if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
                 return call(*args, **kwargs)
             if torch.is_autocast_enabled(first.device.type):

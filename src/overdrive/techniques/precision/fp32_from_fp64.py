@@ -86,13 +86,14 @@ def _call_with_copies() -> Callable[..., Any]:
     def call_in_32_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
+        from overdrive.seams.torch.modules import first_parameter
         from overdrive.seams.torch.weights import Copies
 
         if not copies:
             copies.append(Copies(torch.float64, torch.float32))
         if copies[0].written:
             raise CannotInstall(copies[0].written)
-        first = next(model.parameters(), None)
+        first = first_parameter(model)
         if first is None or first.dtype != torch.float64 or not torch.is_grad_enabled():
             return call(*args, **kwargs)
         with _default_type():
@@ -131,7 +132,9 @@ class _Narrowed:
     def _is_ours(self, model: Any) -> bool:
         import torch
 
-        first = next(model.parameters(), None)
+        from overdrive.seams.torch.modules import first_parameter
+
+        first = first_parameter(model)
         if first is None:
             return False
         if first.dtype == torch.float64 and self._models:  # made double after its optimizer was made

@@ -23,10 +23,9 @@ from typing import Any, NoReturn
 
 from overdrive.changes.mappings import mapped_for_writing
 from overdrive.core.rng import States
-from overdrive.core.silence import silenced
 from overdrive.forks.effects import cut_off, effect_of
 from overdrive.forks.forked import forget_handlers, stand_back
-from overdrive.forks.forked_process import ForkedProcess, bury
+from overdrive.forks.forked_process import ForkedProcess, bury, fork
 from overdrive.forks.layout import ForkFailed
 from overdrive.machine.parent import end_with_parent
 from overdrive.sandbox.detached import own_files, own_memory, write_nothing
@@ -82,8 +81,7 @@ class ForkServer(ForkedProcess):
         telling, orders = os.pipe(), os.pipe()
         parent = os.getpid()
         try:
-            with silenced():  # Python 3.12 warns of forks with threads
-                pid = os.fork()
+            pid = fork()
         except OSError as error:
             for end in (*telling, *orders):
                 os.close(end)

@@ -92,8 +92,8 @@ class Sentinels:
                 self._arrived()
 
     def _arrived(self) -> None:
-        if self._seams.frameworks[-1] != "torch":
-            self.off = "it is a Keras program"
+        if self._seams.frameworks[-1] != "torch":  # TensorFlow may come beside PyTorch: TensorBoard imports it
+            self._seams.keras_used.subscribe(self._keras_used)
             return
         # All that is needed later: imported in a step, it would be taken for the cost of a fork.
         from overdrive.model_state import trial_call  # noqa: F401
@@ -105,6 +105,9 @@ class Sentinels:
         seams.optimizer_made.subscribe(self._subject.made)
         seams.loader_opens.subscribe(self._epoch_begins)
         seams.between_steps.subscribe(self._stepped)
+
+    def _keras_used(self) -> None:
+        self.off = "it is a Keras program"
 
     @property
     def covered(self) -> dict[str, Contract]:
@@ -206,6 +209,7 @@ class Sentinels:
             return self._stop("CUDA is in use, or the model is on another device")
         if are_going() or not (may_fork() and unnoticed()):
             raise ForkFailed("no process can be started now")
+        self._subject.look()
         replay = SentinelReplay(levels, self._memory, self._steps())
         made = ForkServer.fork(replay.first)
         if isinstance(made, Copy):

@@ -11,14 +11,14 @@ from torch.utils._pytree import tree_leaves
 
 from overdrive.core.records import StepRecord
 from overdrive.core.rng import States
-from overdrive.seams.batches import leading_size
+from overdrive.seams.batches import leading_size, leaves
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker import digests
 from overdrive.worker.digests import NUDGE, Slot, hashed, plain
-from overdrive.worker.torch.probe import checksum
+from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject
 
@@ -79,7 +79,8 @@ class DigestLog(digests.DigestLog):
         """What the model is truly given: after all techniques. Within a fetch it is a part of the data set."""
         if fetches.under_way():
             return call(*args, **kwargs)
-        slots = [slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
+        given = leaves(tree_leaves([args, kwargs]))
+        slots = [slot(tensor) for tensor in given if isinstance(tensor, torch.Tensor)]
         training, modes = torch.is_grad_enabled(), [each.training for each in module.modules()]
         self._copied = None
         result = call(*args, **kwargs)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.optimizers import models_of
 from overdrive.worker.digests import spacing
 
 Values: TypeAlias = np.ndarray[Any, Any]
@@ -25,11 +26,19 @@ class Subject:
     def __init__(self) -> None:
         self._optimizers: list[weakref.ref[Any]] = []
         self._models: list[weakref.ref[torch.nn.Module]] = []
+        self._looked = False  # for the models of all that are there
         self._before: dict[str, Values] = {}
 
-    def made(self, optimizer: Any, models: list[torch.nn.Module]) -> None:
+    def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers = [*self._optimizers, weakref.ref(optimizer)][-_MOST_OPTIMIZERS:]
-        self._models = [*self._models, *map(weakref.ref, models)][-_MOST_OPTIMIZERS:]
+        self._looked = False
+
+    def look(self) -> None:
+        """Find the models of the optimizers that are there, among all live objects: in no fork, whose pages it would
+        have copied, and not at each optimizer, of which a program may make thousands."""
+        if not self._looked:
+            self._looked = True
+            self._models = [weakref.ref(each) for each in models_of(*_alive(self._optimizers))]
 
     def note(self) -> None:
         """A step begins: what is there now."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,14 +18,15 @@ from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.iterators import dataset_of, items_of_batch, pins, prefetch_of, workers_of
-from overdrive.worker.digests import spacing
+from overdrive.seams.torch.iterators import dataset_of, items_of_batch, pins, prefetch_of, samples_in, workers_of
+from overdrive.seams.torch.modules import first_parameter
 from overdrive.worker.recording import Recorder
+from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.noise_scale import NoiseScale
 
-_MOST_BYTES_HASHED = 16 << 20  # of each tensor: 16 MiB take about 10 ms
 # Loaders whose items are taken apart, the most waited for first: each takes up to five seconds.
 _MOST_EXAMINED = 3
+_MOST_OPTIMIZERS = 8
 
 
 class Probe:
@@ -44,6 +44,7 @@ class Probe:
         self._steps_seen = 0
         self._loaders: dict[int, dict[str, Any]] = {}
         self._models: dict[int, Any] = {}
+        self._optimizers_made = 0
         self._own_autocast = False
         self._call_samples = {"model": 0.0, "loss": 0.0}
         self._noise = NoiseScale()
@@ -87,7 +88,9 @@ class Probe:
                 self._seams.model_called.unsubscribe(self._called)
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
-        self._models.update((id(model), model) for model in models)
+        self._optimizers_made += 1
+        if self._optimizers_made <= _MOST_OPTIMIZERS:  # to find an optimizer's models takes about 0.1 s
+            self._models.update((id(model), model) for model in models)
 
     def _step_begins(self, optimizer: Any) -> None:
         if self._profiling:
@@ -124,7 +127,7 @@ class Probe:
         )
         known["batches"] += 1
         known["seconds"] += seconds
-        known["size"] = max(known["size"], items_of_batch(iterator, leading_size(batch)))
+        known["size"] = max(known["size"], items_of_batch(iterator, samples_in(iterator, batch)))
         if self._profiling or self._steps_seen < self._hashing:
             known["bytes"] = max(known["bytes"], bytes_in(batch))
             known["pinned"] = pins(iterator)
@@ -140,7 +143,7 @@ class Probe:
                 self.batch_hashes.append(f"{checksum([*args, *kwargs.values()]):08x}")
             self._own_autocast |= torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
             # A loss function's rows are no samples: a sequence model hands it one for each element.
-            kind = "model" if next(module.parameters(), None) is not None else "loss"
+            kind = "model" if first_parameter(module) is not None else "loss"
             self._call_samples[kind] = max(self._call_samples[kind], leading_size([*args, *kwargs.values()]))
         if not self._profiling or not (torch.is_grad_enabled() or (self._seams and self._seams.inference)):
             return call(*args, **kwargs)
@@ -179,7 +182,7 @@ class Probe:
             parameters=sum(parameter.numel() for parameter in parameters),
             parameter_dtypes=tuple(sorted({str(parameter.dtype) for parameter in parameters})),
             convolutions=sum(
-                getattr(module, "weight", None) is not None and module.weight.dim() in (4, 5)
+                isinstance(getattr(module, "weight", None), torch.Tensor) and module.weight.dim() in (4, 5)
                 for module in modules
                 if "Conv" in type(module).__name__
             ),
@@ -191,34 +194,6 @@ class Probe:
             compute_capability=_compute_capability(device),
             shared_memory=free_shared_memory(),
         )
-
-
-def checksum(thing: Any, crc: int = 0) -> int:
-    """crc32 over the tensors and numbers of a batch, in logical order whatever their memory format.
-
-    Of a tensor of more than 16 MiB, over elements from all over it.
-    """
-    if hasattr(thing, "detach"):
-        import torch
-
-        from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
-
-        crc = zlib.crc32(kind_of(thing).encode(), crc)
-        if not is_plain(thing):
-            return checksum(strided_parts(thing), crc)
-        flat = thing.detach().contiguous().reshape(-1)
-        most = _MOST_BYTES_HASHED // max(1, flat.element_size())
-        some = flat[:: spacing(len(flat), most)] if len(flat) > most else flat
-        return zlib.crc32(some.cpu().contiguous().view(torch.uint8).numpy(), crc)
-    if isinstance(thing, dict):
-        thing = list(thing.values())
-    if isinstance(thing, (list, tuple)):
-        for each in thing:
-            crc = checksum(each, crc)
-        return crc
-    if isinstance(thing, (int, float, str, bool)):
-        return zlib.crc32(repr(thing).encode(), crc)
-    return crc
 
 
 def _by_kind(loaders: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.modules import live_modules
+from overdrive.seams.torch.modules import first_parameter, live_modules
 from overdrive.worker.torch.generators import plain_states, restore
 
 Tensors = dict[str, torch.Tensor]
@@ -112,7 +112,7 @@ def _named_roots() -> list[tuple[str, torch.nn.Module]]:
         if shapes:
             found.append((type(module).__name__, shapes, module))
     found.sort(key=lambda each: each[:2])  # stable: alike modules stay in the order in which they were made
-    holders = [module for _, _, module in found if _has_parameters(module)]
+    holders = [module for _, _, module in found if first_parameter(module) is not None]
     only = found[0][2] if len(found) == 1 else holders[0] if len(holders) == 1 else None
     counts: dict[str, int] = {}
     named = []
@@ -120,13 +120,6 @@ def _named_roots() -> list[tuple[str, torch.nn.Module]]:
         counts[kind] = counts.get(kind, 0) + 1
         named.append(("" if module is only else f"{kind} {counts[kind]}: ", module))
     return named
-
-
-def _has_parameters(module: torch.nn.Module) -> bool:
-    try:
-        return next(iter(module.parameters()), None) is not None
-    except Exception:  # as of one that is no more than a proxy
-        return False
 
 
 def _descendants(module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -111,12 +111,13 @@ class _Recorder:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.seams.points import Again
         from overdrive.seams.torch.models import acting
+        from overdrive.seams.torch.modules import first_parameter
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
         from overdrive.techniques.compile.cuda_graphs.models import RecordedModel
         from overdrive.techniques.compile.cuda_graphs.refusal import Refused
 
         refused = self._refused.get(id(model))
-        if (refused and refused[0]() is model) or next(model.parameters(), None) is None:
+        if (refused and refused[0]() is model) or first_parameter(model) is None:
             return call(*args, **kwargs)  # left as it is; or a loss, say
         if id(model) not in self._models:
             recorded_model = RecordedModel(

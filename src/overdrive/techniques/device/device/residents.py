@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.modules import change_tensors
+from overdrive.seams.torch.modules import change_tensors, first_parameter
 from overdrive.techniques.device.device.place import Place
 
 Move = Callable[[torch.Tensor], torch.Tensor]
@@ -32,7 +32,7 @@ class Residents:
 
     def module(self, module: torch.nn.Module) -> bool:
         """Whether it lives there now: a module without a tensor of its own lives nowhere."""
-        first: torch.Tensor | None = next(module.parameters(), None)
+        first: torch.Tensor | None = first_parameter(module)
         first = next(module.buffers(), None) if first is None else first
         if first is None:
             return False

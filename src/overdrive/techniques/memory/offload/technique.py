@@ -72,9 +72,10 @@ class _Offloading:
         import torch
 
         from overdrive.seams.torch.internals import keeps_saved_tensors_elsewhere
+        from overdrive.seams.torch.modules import first_parameter
         from overdrive.seams.torch.tracing import traced
 
-        first = next(model.parameters(), None)
+        first = first_parameter(model)
         if first is None or first.device.type != DEVICE or not torch.is_grad_enabled():
             return call(*args, **kwargs)
         if traced() or keeps_saved_tensors_elsewhere():  # somebody looks on, or does with them as he likes

@@ -21,6 +21,7 @@ from overdrive.model_state.state import State
 from overdrive.ranks.group import Group
 from overdrive.seams.points import Again
 from overdrive.seams.torch.hooks import own_hooks
+from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import compiled, traced
 from overdrive.techniques.parallel.data_parallel.gradients import Gradients
 from overdrive.techniques.parallel.data_parallel.leaves import behind
@@ -81,7 +82,7 @@ class Divided:
             self._tell(model, "its steps are compiled (jit_compile)")
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if traced() or next(model.parameters(), None) is None or not self.group.mine():
+        if traced() or first_parameter(model) is None or not self.group.mine():
             return call(*args, **kwargs)
         if self._sharding is not None:
             call = self._sharding.around(model, call)

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from overdrive.seams.torch.modules import first_parameter
+
 
 class ModuleNames:
     """Modules by their path in the outermost model, `SimpleCNN.conv1`; a second model of a class is `SimpleCNN (2)`.
@@ -26,7 +28,7 @@ class ModuleNames:
         if module in self._names:
             return
         root = type(module).__name__
-        if next(module.parameters(), None) is not None:  # a loss function may be made anew in each step
+        if first_parameter(module) is not None:  # a loss function may be made anew in each step
             self._models[root] += 1
             if self._models[root] > 1:
                 root = f"{root} ({self._models[root]})"
