@@ -21,8 +21,8 @@ class NoGrad(Technique):
     """Calls the model without recording gradients, where the program forgot to.
 
     What it does: the outermost call runs under `torch.no_grad()`. Its results still say that they require a gradient,
-    where the first call of this kind, which is made as it is, has shown that they do; should somebody send one back after all, the call is made again then, with the same random numbers, and its
-    gradients are those.
+    where the first call of this kind, which is made as it is, has shown that they do; should somebody send one back
+    after all, the call is made again then, with the same random numbers, and its gradients are those.
 
     When it helps: programs that evaluate or answer without `torch.no_grad()` or `torch.inference_mode()`: no
     activation is kept for a backward pass that never comes, which saves memory, and on small models time.
