@@ -118,3 +118,22 @@ def test_a_program_that_answers_for_ever_is_left_when_it_has_answered_enough(tra
     (train / "train.py").write_text(endless)
     done = overdrive("export", "--to", "aoti", "train.py", cwd=train)
     assert done.returncode == 0, done.stderr
+
+
+LATER = """
+import sys, torch
+sys.modules["overdrive.worker.answering"]._SECONDS = 0.0  # as if it had answered for long
+class Tagger(torch.nn.Linear): pass
+class Trained(torch.nn.Linear): pass
+first = Tagger(6, 3)
+for _ in range(40):
+    first(torch.randn(8, 6))
+Trained(6, 3)(torch.randn(8, 6))
+"""
+
+
+def test_a_script_that_has_answered_for_long_is_ended_or_runs_to_its_end(tmp_path: Path, warm_overdrive: Run) -> None:
+    (tmp_path / "later.py").write_text(LATER)
+    for options, called in (((), "Tagger"), (("--to-end",), "Tagger, Trained")):
+        done = warm_overdrive("export", "--to", "aoti", "--model", "Other", *options, "later.py", cwd=tmp_path)
+        assert f"calls no model Other, but {called}." in " ".join(done.stderr.split()), done.stderr

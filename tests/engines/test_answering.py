@@ -202,6 +202,11 @@ class Chooses(nn.Module):
         return self.fc(x) if x.sum() > 0 else -self.fc(x)
 
 
+class Straight(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x)
+
+
 class Counts(Chooses):
     calls = 0
 
@@ -357,11 +362,120 @@ def test_gradients_that_are_asked_for_after_all_are_the_models(x: torch.Tensor) 
     model.zero_grad()
     with Served(model) as served:
         served.warm(x, calls=2)
+        assert model(x).requires_grad and served.answers.answered == 0  # which shows what the model's own does
         result = model(x)
         assert served.answers.answered == 1 and result.requires_grad
         result.square().sum().backward()
     for each, gradient in zip(model.parameters(), expected, strict=True):
         assert torch.allclose(each.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+class Frozen(Chooses):
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x)
+
+
+class Detaches(Chooses):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"features": self.fc(x).detach(), "scores": self.fc(x)}
+
+
+def test_results_that_require_no_gradient_by_themselves_require_none_of_an_engine() -> None:
+    rows = torch.randn(3, 4)
+    with Served(Frozen().eval()) as served:
+        assert not any(served.model(rows).requires_grad for _ in range(6))
+        assert served.answers.answered == 4 and served.model(rows).numpy().shape == (3, 4)
+    with Served(Detaches().eval()) as served:
+        made = [served.model(rows) for _ in range(6)]
+        assert served.answers.answered == 4
+    assert [(each["features"].requires_grad, each["scores"].requires_grad) for each in made] == [(False, True)] * 6
+
+
+class Recurrent(nn.Module):
+    """Its state lies in a dict of the program's, or in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.before = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, state: Any, key: Any = "h") -> torch.Tensor:
+        state[key] = torch.tanh(self.fc(x) + self.before(state[key]))
+        return state[key] * 2
+
+
+@pytest.mark.parametrize("key", ["h", 0], ids=["dict", "list"])
+def test_a_model_that_writes_to_a_container_that_it_is_given_is_left_alone(key: Any) -> None:
+    torch.manual_seed(0)
+    model, given = Recurrent().eval(), [torch.randn(1, 4) for _ in range(8)]
+
+    def stream() -> list[torch.Tensor]:
+        state: Any = {"h": torch.zeros(1, 4)} if key == "h" else [torch.zeros(1, 4)]
+        with torch.no_grad():
+            return [model(each, state, key) for each in given]
+
+    expected = stream()
+    with Served(model) as served:
+        found = stream()
+    assert all(map(torch.equal, found, expected)) and served.answers.answered == 0
+    assert "writes to its inputs" in served.answers.told()
+
+
+class Scored(Chooses):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        scores = self.fc(x)
+        return {"loss": scores.mean(), "scores": scores}
+
+
+def test_a_number_among_the_results_is_one_of_an_engine_too() -> None:
+    rows = torch.randn(3, 4)
+    with Served(Scored().eval()) as served:
+        served.warm(rows)
+        assert served.answers.answered == 4
+        with torch.no_grad():
+            assert served.model(rows)["loss"].shape == ()
+
+
+def test_other_threads_find_their_weights_while_an_engine_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows, found = Straight().eval(), torch.randn(3, 4), []
+    own, over = torch.export.export, threading.Event()
+    waiting = threading.Thread(target=over.wait)
+
+    def export(exported: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """In the midst of which another thread calls the model."""
+
+        def look(*_: Any) -> None:
+            hook.remove()
+            other = threading.Thread(target=lambda: found.append(model.forward(rows)))
+            other.start()
+            other.join()
+
+        hook = exported.fc.register_forward_pre_hook(look)
+        return own(exported, *args, **kwargs)
+
+    monkeypatch.setattr(torch.export, "export", export)
+    waiting.start()
+    with Served(model) as served:
+        served.warm(rows)
+        assert served.answers.answered == 4
+    over.set()
+    with torch.no_grad():
+        assert found and all(torch.equal(each, model(rows)) for each in found)
+
+
+def test_what_cannot_be_copied_is_exported_only_while_no_other_thread_could_call_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Uncopied(Straight):
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise TypeError("no copy")
+
+    for threads in (1, 2):
+        monkeypatch.setattr(threading, "active_count", lambda threads=threads: threads)
+        with Served(Uncopied().eval()) as served:
+            served.warm(torch.randn(3, 4))
+        assert (served.answers.answered > 0) is (threads == 1)
+    assert "there are other threads, and it cannot be copied: TypeError: no copy" in served.answers.told()
 
 
 class Doubled(torch.autograd.Function):

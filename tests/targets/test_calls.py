@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 
+from overdrive.targets.child import calls, exporting
 from overdrive.targets.child.calls import CalledModel
 from overdrive.targets.child.flat import input_names, output_names, tensors_of
+from overdrive.targets.child.recorder import CallRecorder
+from overdrive.targets.order import Made, Order
+from overdrive.worker.session import Session
 
 
 def kept(called: CalledModel) -> list[float]:
@@ -43,3 +50,26 @@ def test_names_come_from_the_model_and_from_what_it_returns() -> None:
     assert input_names(called.model, call) == ["tokens", "state_0", "state_1", "mask"]
     assert output_names(one) == ["output"]
     assert output_names((one, {"hidden": one})) == ["output_0", "output_1_hidden"]
+
+
+@pytest.mark.parametrize("to_end", [False, True])
+def test_a_script_that_is_ended_before_its_end_is_told(
+    to_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its model may be as it was before training."""
+    monkeypatch.setattr(exporting, "export", lambda called, name, *_: Made(model=name))
+    recorder, model = CallRecorder(Order("onnx", to_end=to_end), tmp_path), torch.nn.Linear(1, 1)
+    with Session([], [recorder]):
+        model(torch.ones(1, 1))
+    assert recorder.report()["notes"] == []
+    assert recorder.goes_on() is to_end
+    assert [("--to-end" in each) for each in recorder.report()["notes"]] == ([] if to_end else [True])
+
+
+def test_of_calls_that_are_too_large_one_of_each_shape_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_MOST_BYTES", 8)
+    called = CalledModel(torch.nn.Linear(1, 1).eval())
+    for number, size in enumerate((4, 5, 4)):
+        called.note((torch.full((size,), float(number)),), {})
+        assert all(len(shape.kept) == 1 for shape in called.shapes.values())
+    assert kept(called) == [2.0, 1.0]

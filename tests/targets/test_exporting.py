@@ -141,3 +141,15 @@ def test_what_cannot_be_exported_is_refused_by_name(
 def test_an_input_that_no_engine_takes_is_refused_by_its_type(tmp_path: Path) -> None:
     made, _ = exported(called(Net().eval(), ({"rows": object()},)), tmp_path)
     assert made.refused == "Net cannot be exported: it is given a object in 1 calls"
+
+
+def test_a_model_that_writes_to_what_it_is_given_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recurrent(nn.Linear):
+        def forward(self, x: torch.Tensor, state: dict[str, torch.Tensor]) -> torch.Tensor:
+            state["h"] = super().forward(x) + state["h"]
+            return state["h"] * 2
+
+    fake_target.install(monkeypatch)
+    given = [(rows(8, seed), {"h": torch.zeros(8, 6)}) for seed in range(5)]
+    made, _ = exported(called(Recurrent(6, 6).eval(), *given), tmp_path)
+    assert "writes to what it is given" in made.refused

@@ -191,3 +191,13 @@ def test_an_error_that_the_program_catches_is_no_step() -> None:
             model(torch.randn(2, 5))
         model(torch.randn(2, 4))
     assert clock.steps == 2
+
+
+def test_calls_of_pytorch_count_though_tensorflow_was_imported() -> None:
+    """By TensorBoard, say, or for its data sets."""
+    observer, model = AnsweringObserver(lambda: None), nn.Linear(4, 2)
+    with Session([], [observer]) as session:
+        session.seams.frameworks.append("keras")
+        for _ in range(10):
+            model(torch.randn(2, 4))
+    assert observer.calls == 10

@@ -108,6 +108,7 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
     help="The folder that is written.  [default: SCRIPT.export-TARGET]",
 )
 @click.option("--model", default="", metavar="CLASS", help="Of several models, the one of this class.")
+@click.option("--to-end", is_flag=True, help="Run the script to its end, however long it answers before it trains.")
 @click.option("--force", is_flag=True, help="Replace an export that is there.")
 @json_option
 @stdin_option
@@ -116,6 +117,7 @@ def command(
     target: str | None,
     output: Path | None,
     model: str,
+    to_end: bool,
     force: bool,
     json_path: Path | None,
     stdin: str | None,
@@ -136,7 +138,7 @@ def command(
         fail(f"{lacking}.", 1)
     with faults_as_sentences(goes_on=False):
         try:
-            code = write_export(program, Order(target, model), place, json_path)
+            code = write_export(program, Order(target, model, to_end), place, json_path)
         except CannotExport as error:
             fail(why_it_fails(str(error)), 1)
     sys.exit(code)

@@ -11,6 +11,8 @@ from overdrive.engines.runtime import Array
 _CLOSE = 1e-4
 _CLOSE_EACH = 1e-2  # any single element's
 _CLOSE_NARROW = 0.3  # in fewer bits, where a plan's proof says how much is lost: what is worse is no rounding at all
+# What is as large, and the same in both, is no measure of the other elements: -1e9 in the place of what a mask forbids.
+_MASKED = 1e4
 
 
 def close(mine: Array, its: Array, narrow: bool = False) -> bool:
@@ -26,9 +28,11 @@ def close(mine: Array, its: Array, narrow: bool = False) -> bool:
     finite = np.isfinite(one)
     if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(one[~finite], other[~finite], True):
         return False
-    if not finite.any():
+    compared = finite & ~((one == other) & (np.abs(one) >= _MASKED))
+    if not compared.any():
         return True
-    errors, size = (one - other)[finite], np.sqrt(np.mean(np.square(one[finite])))
+    one, other = one[compared], other[compared]
+    errors, size = one - other, np.sqrt(np.mean(np.square(one)))
     error = np.sqrt(np.mean(np.square(errors)))
     if narrow:
         return bool(error <= _CLOSE_NARROW * size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -30,8 +32,11 @@ def exported(
     try:
         with warnings.catch_warnings(), quiet(state.reach.loggers) as said, torch.no_grad():
             warnings.simplefilter("ignore")
-            graph = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+            shell = _shell(model, state)
+            graph = torch.export.export(shell, args, kwargs, dynamic_shapes=dynamic, strict=False)
             graph = graph.run_decompositions({})
+    except NoEngine:
+        raise
     except Exception as error:
         raise NoEngine(f"it cannot be exported ({reason_of(error)[:200]})") from None
     finally:
@@ -46,6 +51,18 @@ def exported(
     if left := _left_undone(graph):
         raise NoEngine(left)
     return graph
+
+
+def _shell(model: torch.nn.Module, state: State) -> torch.nn.Module:
+    """What is exported: other modules with the model's tensors. While a graph is made PyTorch puts tensors without
+    values in the place of a module's own, which another thread's call would find."""
+    if threading.active_count() == 1:
+        return model
+    tensors = {id(each): each for each in (*model.parameters(), *model.buffers(), *state.reach.tensors)}
+    try:
+        return copy.deepcopy(model, tensors)
+    except Exception as error:
+        raise NoEngine(f"there are other threads, and it cannot be copied: {reason_of(error)[:200]}") from None
 
 
 def _left_undone(graph: Any) -> str:

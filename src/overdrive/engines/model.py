@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
 from overdrive.engines.answers import BY_BOTH, CHANGED, CHANGES_ALWAYS, GATHERED, NEW, Answer
@@ -15,7 +16,7 @@ from overdrive.engines.gathering import Gathering
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, array_of
 from overdrive.engines.runtime import Runtime
-from overdrive.engines.signature import Signature
+from overdrive.engines.signature import Signature, same_things
 from overdrive.engines.sizes import Sizes, Wide
 from overdrive.engines.tally import EVERY
 from overdrive.engines.weights import Weights
@@ -78,11 +79,17 @@ class ServedModel:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(call(*args, **kwargs), engine.refused)
-        if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY):
+        requiring = engine.requiring
+        if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or not requiring.knows(model):
             result = call(*args, **kwargs)
             engine.compare(result, given)
+            requiring.note(model, result)
             return Answer(result, engine.refused or BY_BOTH)
-        return Answer(without_graph(model, lambda: engine.answer(given), lambda: call(*args, **kwargs)))
+
+        def again() -> Any:
+            return call(*args, **kwargs)
+
+        return Answer(without_graph(model, lambda: engine.answer(given), again, requiring.of(model)))
 
     def _place(self, given: Signature) -> tuple[str, Any, int]:
         return self._digest, given.key, torch.get_num_threads()
@@ -187,12 +194,13 @@ class ServedModel:
         """The model's own call; what it does besides computing leaves the model alone for good."""
         assert self._state is not None and self._weights is not None
         chance, versions = States.now(), [_version(each) for each in given.tensors]
+        before = tree_flatten((args, kwargs))
         with noting_reads() as reads:
             result = call(*args, **kwargs)
         self._looks |= bool(reads)
         if not chance.same(States.now()):
             self._refused = "it draws random numbers"
-        elif [_version(each) for each in given.tensors] != versions:
+        elif [_version(each) for each in given.tensors] != versions or not same_things(before, (args, kwargs)):
             self._refused = "a call writes to its inputs"
         elif self._state.changed():
             self._refused = f"a call changes {self._state.change() or 'the model'}"

@@ -12,6 +12,7 @@ from overdrive.engines import closeness
 from overdrive.engines.runtime import Engine
 from overdrive.engines.signature import Signature
 from overdrive.engines.tally import COMPARED, Tally
+from overdrive.model_state.later_backward import Requiring
 
 
 class Proved:
@@ -32,6 +33,7 @@ class Proved:
         self._narrow = narrow
         self._compared = 0
         self.tally = tally or Tally()
+        self.requiring = Requiring()
         self._engine = engine
         self._spec = spec
         self._constants = leaves
@@ -90,7 +92,7 @@ def array_of(tensor: torch.Tensor) -> Any:
 def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
     """The result as the model would give it: its type, and its strides."""
     shape, dtype, strides = form
-    made = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+    made = torch.from_numpy(np.asarray(array, order="C")).to(dtype)  # ascontiguousarray() makes a row of a number
     if made.shape != shape or made.stride() == strides:
         return made
     return torch.empty_strided(shape, strides, dtype=dtype).copy_(made)

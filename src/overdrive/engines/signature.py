@@ -50,6 +50,13 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
     return Signature(tuple(kinds), tuple(tensors), tuple(form)) if tensors else None
 
 
+def same_things(before: tuple[list[Any], Any], given: Any) -> bool:
+    """Whether what is given holds what it held when it was flattened: no call has put another thing into a dict of it,
+    a recurrent state say. An exported graph leaves that out."""
+    leaves, spec = tree_flatten(given)
+    return spec == before[1] and all(one is other for one, other in zip(leaves, before[0], strict=True))
+
+
 def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], Any]:
     """What is given, and how it is put together: quickly where nothing is."""
     if not kwargs and all(type(each) in _FLAT for each in args):

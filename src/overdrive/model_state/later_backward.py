@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from overdrive.core.rng import States
 from overdrive.seams.torch.internals import version_of
 
+_MOST_KINDS = 1024  # of calls, that are kept apart
 
-def without_graph(model: torch.nn.Module, call: Callable[[], Any], again: Callable[[], Any]) -> Any:
+
+class Requiring:
+    """Which results of a model's calls require gradients, as its own calls have shown: not all do where its forward
+    detaches them, or runs under `no_grad` itself."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, list[bool]] = {}
+
+    def knows(self, model: torch.nn.Module, kind: Hashable = None) -> bool:
+        """Always where no gradients are recorded."""
+        return not torch.is_grad_enabled() or (_frozen(model), kind) in self._known
+
+    def note(self, model: torch.nn.Module, result: Any, kind: Hashable = None) -> None:
+        """`kind`: of the call, where there are several."""
+        if torch.is_grad_enabled() and len(self._known) < _MOST_KINDS:
+            self._known[_frozen(model), kind] = [each.requires_grad for each in _tensors(tree_leaves(result))]
+
+    def of(self, model: torch.nn.Module, kind: Hashable = None) -> list[bool]:
+        return self._known.get((_frozen(model), kind), [])
+
+
+def _frozen(model: torch.nn.Module) -> Hashable:
+    """The program may freeze parameters between two calls."""
+    return tuple(not each.requires_grad for each in model.parameters())
+
+
+def _tensors(leaves: Sequence[Any]) -> list[torch.Tensor]:
+    return [each for each in leaves if isinstance(each, torch.Tensor)]
+
+
+def without_graph(
+    model: torch.nn.Module, call: Callable[[], Any], again: Callable[[], Any], requiring: Sequence[bool]
+) -> Any:
     """What `call` returns, computed without a graph; the results require gradients as those of `again` would.
 
     Of inputs none may require a gradient.
@@ -20,14 +53,15 @@ def without_graph(model: torch.nn.Module, call: Callable[[], Any], again: Callab
     Args:
         call: the model's call, by whatever computes it.
         again: the call as the program makes it: carried out in a backward pass, if there is one.
+        requiring: of each tensor among the results, whether the model's own requires a gradient.
     """
     if not torch.is_grad_enabled():
         return call()
     parameters = [each for each in model.parameters() if each.requires_grad]
-    if not parameters:
+    if not parameters or not any(requiring):
         with torch.no_grad():
             return call()
-    made = _Made(model, call, again, parameters)
+    made = _Made(model, call, again, parameters, requiring)
     results = _Later.apply(made, *parameters)  # type: ignore[no-untyped-call]
     following = iter(results)
     leaves = [next(following) if isinstance(each, torch.Tensor) else each for each in made.leaves]
@@ -38,9 +72,14 @@ class _Made:
     """One call, and what it takes to make it again."""
 
     def __init__(
-        self, model: torch.nn.Module, call: Callable[[], Any], again: Callable[[], Any], parameters: list[Any]
+        self,
+        model: torch.nn.Module,
+        call: Callable[[], Any],
+        again: Callable[[], Any],
+        parameters: list[Any],
+        requiring: Sequence[bool],
     ) -> None:
-        self.call, self.again, self.parameters = call, again, parameters
+        self.call, self.again, self.parameters, self.requiring = call, again, parameters, requiring
         self.leaves: list[Any] = []
         self.spec: Any = None
         self._generators = States.now()
@@ -50,8 +89,11 @@ class _Made:
 
     def results(self) -> list[torch.Tensor]:
         self.leaves, self.spec = tree_flatten(self.call())
+        tensors = _tensors(self.leaves)
+        if len(tensors) != len(self.requiring):  # a detection for each object, say
+            self.requiring = [each.is_floating_point() or each.is_complex() for each in tensors]
         # Detached: a result may be an input itself, which is not to have a gradient of ours.
-        return [each.detach() for each in self.leaves if isinstance(each, torch.Tensor)]
+        return [each.detach() for each in tensors]
 
     def gradients(self, given: Sequence[torch.Tensor], create: bool) -> list[torch.Tensor | None]:
         if [version_of(each) for each in self.parameters] != self._versions:
@@ -70,8 +112,9 @@ class _Made:
             _set_modes(modes)
             _put(buffers)
             now.restore()
-        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
-        due = [(each, gradient) for each, gradient in zip(tensors, given, strict=True) if each.requires_grad]
+        due = [(each, gradient) for each, gradient in zip(_tensors(leaves), given, strict=True) if each.requires_grad]
+        if not due:
+            return [None] * len(self.parameters)
         wanted, arriving = zip(*due, strict=True)
         return list(torch.autograd.grad(wanted, self.parameters, arriving, create_graph=create, allow_unused=True))
 
@@ -93,7 +136,7 @@ class _Later(torch.autograd.Function):
     def forward(ctx: Any, made: _Made, *parameters: torch.Tensor) -> Any:
         results = made.results()
         ctx.made = made
-        ctx.mark_non_differentiable(*(each for each in results if not (each.is_floating_point() or each.is_complex())))
+        ctx.mark_non_differentiable(*(each for each, due in zip(results, made.requiring, strict=True) if not due))
         return tuple(results)
 
     @staticmethod

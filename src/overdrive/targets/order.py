@@ -23,6 +23,7 @@ ANSWERS, DESIGN, RTL = "answers.npz", "design.json", "rtl"  # of a design for an
 class Order:
     target: str
     model: str = ""  # the class of the model to be exported; "": the first that the program calls
+    to_end: bool = False  # the program runs to its end, however long it has answered
     margin: float = 0.0  # for an FPGA: the share of inputs whose class may be another one
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend
 
 _FEWEST_CALLS = 8  # while it goes on
 # After which it is taken at its calls. A training program may evaluate first: its optimizer is there already, as a
@@ -67,7 +68,8 @@ class AnsweringObserver:
         result = call(*args, **kwargs)
         if fetches.under_way() or first_parameter(model) is None:
             return result
-        if self._seams is not None and "keras" in self._seams.frameworks:  # whose own calls are not followed
+        # Keras's own calls are not followed. TensorFlow alone is imported by TensorBoard, too, or for its data.
+        if self._seams is not None and "keras" in self._seams.frameworks and backend() == "torch":
             return result
         self._count()
         return result

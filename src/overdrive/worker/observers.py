@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from overdrive.core.facts import Facts
 from overdrive.core.products import Products
@@ -95,6 +95,14 @@ class Observer(Protocol):
 
     def report(self) -> Any:
         """Plain data; None as long as there is nothing to report."""
+
+
+@runtime_checkable
+class MayGoOn(Protocol):
+    """An observer that is asked when the program has answered for long enough, and could be ended."""
+
+    def goes_on(self) -> bool:
+        """Whether it is to run to its end; where not, nothing is seen of what would have come."""
 
 
 def load_observer(module: str) -> Observer:

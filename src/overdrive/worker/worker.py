@@ -25,7 +25,7 @@ from overdrive.worker.call_timer import CallTimer
 from overdrive.worker.clock import CLOCKS, WHOLE_RUN
 from overdrive.worker.failures import kind_of
 from overdrive.worker.instruments import HASHED_STEPS, Instruments
-from overdrive.worker.observers import Observer, load_observer
+from overdrive.worker.observers import MayGoOn, Observer, load_observer
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
@@ -135,6 +135,9 @@ class Worker:
     def _enough(self) -> None:
         """It answers, and perhaps for ever: what was seen is reported as at its end, outside of all seams."""
         assert self.session is not None
+        for each in self._observers.values():
+            if isinstance(each, MayGoOn) and each.goes_on():
+                return
         self.session.__exit__(None, None, None)
         self._over()
 

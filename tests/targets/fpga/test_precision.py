@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from overdrive.engines.runtime import NoEngine
 from overdrive.evidence.binomial import at_most, up_to
+from overdrive.targets.fpga.design import design
 from overdrive.targets.fpga.graph import Fixed, Layers, folded, integer_bits
 from overdrive.targets.fpga.precision import other_classes, passing, search, wider
 
@@ -102,3 +106,8 @@ def test_other_classes_are_expected_before_one_is_seen() -> None:
     swapped = wanted.clone()
     swapped[:50] = wanted[:50].flip(1)
     assert other_classes(swapped, wanted) > 0.001
+
+
+def test_one_input_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoEngine, match="one input alone"):
+        design(torch.nn.Linear(3, 2), [torch.ones(4, 3)] * 2, 0.01, tmp_path)

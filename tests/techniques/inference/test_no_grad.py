@@ -39,6 +39,7 @@ def test_results_and_later_gradients_are_the_same(mode: bool) -> None:
     x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(2))
 
     def once(model: Net) -> tuple[Any, ...]:
+        model(x)
         torch.manual_seed(7)
         made = model(x)
         drawn = torch.rand(1)
@@ -59,8 +60,10 @@ def test_results_and_later_gradients_are_the_same(mode: bool) -> None:
 def test_nothing_is_kept_for_a_backward_pass() -> None:
     model, saved = net(False), []
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.append, lambda t: t)
-    with Session(PLAN, inference=True), hooks:
-        model(torch.randn(5, 1, 8, 8))
+    with Session(PLAN, inference=True):
+        model(torch.randn(5, 1, 8, 8))  # which shows what of its results requires gradients
+        with hooks:
+            model(torch.randn(5, 1, 8, 8))
     assert not saved
 
 
@@ -72,6 +75,7 @@ def test_a_model_that_draws_from_pythons_and_numpys_generators_draws_the_same_ag
     def once() -> list[Any]:
         torch.manual_seed(0)
         model, x = Scaled(3, 2), torch.randn(4, 3)
+        model(x)
         random.seed(1)
         np.random.seed(1)
         made = model(x)
@@ -97,6 +101,7 @@ def test_a_second_derivative_is_had() -> None:
     model, x = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), torch.randn(4, 2)
 
     def penalty() -> torch.Tensor:
+        model(x)
         first = torch.autograd.grad(model(x).sum(), model[0].weight, create_graph=True)[0]
         return torch.autograd.grad(first.square().sum(), model[0].weight)[0]
 
@@ -108,7 +113,7 @@ def test_a_second_derivative_is_had() -> None:
 def test_weights_that_were_changed_in_between_are_an_error_as_in_pytorch() -> None:
     model = net(False)
     with Session(PLAN, inference=True):
-        made = model(torch.randn(5, 1, 8, 8))["scores"]
+        made = [model(torch.randn(5, 1, 8, 8))["scores"] for _ in range(2)][-1]
         with torch.no_grad():
             model.fc.weight.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -125,8 +130,9 @@ def test_an_input_that_is_handed_on_gets_no_gradient() -> None:
             return x
 
     x = torch.randn(3)
+    model = Same()
     with Session(PLAN, inference=True):
-        made = Same()(x)
+        made = [model(x) for _ in range(2)][-1]
     assert torch.equal(made, x) and not x.requires_grad and x.grad_fn is None
 
 
@@ -136,6 +142,7 @@ def test_a_mode_that_is_set_between_a_call_and_its_backward_pass_counts_for_neit
 
     def once() -> tuple[list[Any], list[bool]]:
         model = net(mode)
+        model(x)
         torch.manual_seed(7)
         made = model(x)
         model.train(not mode)
@@ -161,8 +168,58 @@ def test_a_model_that_takes_gradients_itself_leaves_it_out() -> None:
 
     model, x = Forces(), torch.randn(4, 3)
     with Session(PLAN, inference=True) as session:
-        found = model(x)
-    assert torch.equal(found, model(x)) and "no_grad" in session.seams.left_out
+        found = [model(x) for _ in range(2)]
+    assert all(torch.equal(each, model(x)) for each in found) and "no_grad" in session.seams.left_out
+
+
+class Parted(nn.Module):
+    """One result of a frozen tower, one of its head; `whole` asks for no graph at all, as forwards of libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, whole: bool = False) -> dict[str, torch.Tensor]:
+        with torch.set_grad_enabled(not whole):
+            features = self.tower(x).detach()
+            return {"features": features, "scores": self.head(features)}
+
+
+def test_results_that_require_no_gradient_by_themselves_require_none() -> None:
+    model, x = Parted(), torch.randn(4, 3)
+    with Session(PLAN, inference=True) as session:
+        made = [model(x) for _ in range(4)]
+        bare = [model(x, whole=True) for _ in range(4)]
+        for each in [*[m["features"] for m in made], *bare[0].values(), *bare[-1].values()]:
+            assert not each.requires_grad and each.numpy().shape
+        assert all(each["scores"].requires_grad for each in made)
+        made[-1]["scores"].sum().backward()
+    assert not session.seams.left_out
+    assert model.tower.weight.grad is None and model.head.bias.grad.tolist() == [4, 4]
+
+
+def test_a_parameter_that_is_frozen_later_counts() -> None:
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    with Session(PLAN, inference=True):
+        assert all(model(x).requires_grad for _ in range(3))
+        model.requires_grad_(False)
+        assert not any(model(x).requires_grad for _ in range(3))
+
+
+def test_as_many_results_as_a_call_happens_to_have() -> None:
+    class Finds(nn.Linear):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [row for row in super().forward(x) if row.sum() > 0]
+
+    torch.manual_seed(0)
+    model = Finds(3, 2)
+    given = [torch.randn(6, 3) for _ in range(6)]
+    expected = [model(each) for each in given]
+    with Session(PLAN, inference=True) as session:
+        found = [model(each) for each in given]
+    assert not session.seams.left_out and len({len(each) for each in expected}) > 1
+    for one, other in zip(found, expected, strict=True):
+        assert len(one) == len(other) and all(map(torch.equal, one, other)) and all(each.requires_grad for each in one)
 
 
 def test_it_is_for_programs_that_record_gradients() -> None:

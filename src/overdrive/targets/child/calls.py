@@ -65,9 +65,9 @@ class CalledModel:
         shape.kept.append(call)
         while sum(each.size for other in self.shapes.values() for each in other.kept) > _MOST_BYTES:
             longest = max(self.shapes.values(), key=lambda each: len(each.kept))
-            longest.kept.popleft()
-            if len(longest.kept) <= 1:
+            if len(longest.kept) <= 1:  # of each shape one stays, however large
                 break
+            longest.kept.popleft()
 
 
 def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Signature | None]:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
 from overdrive.engines.exported import exported
 from overdrive.engines.proved import close
 from overdrive.engines.runtime import NoEngine
+from overdrive.engines.signature import same_things
 from overdrive.engines.weights import Weights
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
@@ -129,7 +131,10 @@ def _subject(called: CalledModel, name: str) -> Subject:
     chance = States.now()
     with torch.no_grad(), quiet():
         args, kwargs = flat.arguments(tensors_of(calls[0]))
+        before = tree_flatten((args, kwargs))
         result = model(*args, **kwargs)
+    if not same_things(before, (args, kwargs)):
+        raise NoEngine("it writes to what it is given, which no artefact does")
     if not chance.same(States.now()):
         raise NoEngine("it draws random numbers in its call, and another engine's would be others")
     if odd := odd_result(result):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,12 @@ from overdrive.targets.order import FOLDER, Made, Order, read_order
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.targets.child.calls import CalledModel
+
+
+_ENDED = (
+    "the script was ended when it had answered for a while: if it trains later, or changes its model, that is not in "
+    "this one; `--to-end` lets it run to its end"
+)
 
 
 def make_observer() -> CallRecorder:
@@ -32,10 +39,16 @@ class CallRecorder:
     def __init__(self, order: Order, folder: Path) -> None:
         self._order = order
         self._folder = folder
+        self._ended = False  # before its end
         self._models: dict[int, CalledModel] = {}  # by id; each is held, so that it is there at the end
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe(self._called)
+
+    def goes_on(self) -> bool:
+        """Asked when the program has called models for long enough."""
+        self._ended = not self._order.to_end
+        return not self._ended
 
     def report(self) -> dict[str, Any]:
         from overdrive.core.json_data import to_json
@@ -69,7 +82,8 @@ class CallRecorder:
             if each is not called:
                 others[other] += each.count
         try:
-            return export(called, name, others, self._order, self._folder)
+            made = export(called, name, others, self._order, self._folder)
+            return replace(made, notes=(*made.notes, _ENDED)) if self._ended and not made.refused else made
         except Exception as error:
             if os.environ.get("OVERDRIVE_DEBUG"):
                 raise

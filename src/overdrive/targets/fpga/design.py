@@ -39,6 +39,8 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
         NoEngine: the front end does not take the model, or no precision was enough.
     """
     inputs = _different(torch.cat(calls))
+    if len(inputs) < 2:
+        raise NoEngine("the program gives it one input alone, and none is left for the test")
     with torch.no_grad(), quiet():
         own = model(inputs)
     if not isinstance(own, torch.Tensor) or own.dim() < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -11,6 +12,7 @@ from overdrive.seams.answering import AnsweringModel
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
+    from overdrive.model_state.later_backward import Requiring
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 class NoGrad(Technique):
     """Calls the model without recording gradients, where the program forgot to.
 
-    What it does: the outermost call runs under `torch.no_grad()`. Its results still say that they require a gradient;
-    should somebody send one back after all, the call is made again then, with the same random numbers, and its
-    gradients are those.
+    What it does: the outermost call runs under `torch.no_grad()`. Its results still say that they require a gradient,
+    where the first call of this kind, which is made as it is, has shown that they do; should somebody send one back
+    after all, the call is made again then, with the same random numbers, and its gradients are those.
 
     When it helps: programs that evaluate or answer without `torch.no_grad()` or `torch.inference_mode()`: no
     activation is kept for a backward pass that never comes, which saves memory, and on small models time.
@@ -66,22 +68,31 @@ class NoGrad(Technique):
         return lambda: {"records": True in found} if found else {}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
+        known: WeakKeyDictionary[Any, Requiring] = WeakKeyDictionary()
+
         def call_without(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
-            from torch.utils._pytree import tree_leaves
+            from torch.utils._pytree import tree_flatten
 
-            from overdrive.model_state.later_backward import without_graph
+            from overdrive.model_state.later_backward import Requiring, without_graph
             from overdrive.seams.torch.tracing import traced
 
             if not torch.is_grad_enabled() or traced():
                 return call(*args, **kwargs)
-            if any(isinstance(each, torch.Tensor) and each.requires_grad for each in tree_leaves((args, kwargs))):
+            leaves, spec = tree_flatten((args, kwargs))
+            if any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves):
                 return call(*args, **kwargs)
+            requiring = known.setdefault(model, Requiring())
+            kind = spec, model.training, tuple(map(_kind, leaves))
+            if not requiring.knows(model, kind):
+                result = call(*args, **kwargs)
+                requiring.note(model, result, kind)
+                return result
 
             def again() -> Any:
                 return call(*args, **kwargs)
 
-            return without_graph(model, again, again)
+            return without_graph(model, again, again, requiring.of(model, kind))
 
         def stepped(optimizer: Any) -> None:
             if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice
@@ -90,3 +101,12 @@ class NoGrad(Technique):
         seams.model_called.subscribe(call_without)
         seams.step_begins.subscribe(stepped)
         return seams.handle()
+
+
+def _kind(argument: Any) -> Any:
+    """By what of it calls are told apart: a detector's results are a list as long as the batch."""
+    import torch
+
+    if isinstance(argument, (bool, int, float, str, type(None))):
+        return type(argument), argument
+    return (type(argument), argument.shape[:1]) if isinstance(argument, torch.Tensor) else type(argument)
