@@ -116,6 +116,38 @@ def test_environment_variables_that_code_names_count(monkeypatch: pytest.MonkeyP
     assert digest(size) != before
 
 
+def test_files_count_whose_name_code_puts_behind_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(index: int) -> bytes:
+        return Path(f"data/{index}.bin").read_bytes()
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "1.bin").write_bytes(b"one")
+    before = digest(sample)
+    assert digest(sample) == before
+    (tmp_path / "data" / "1.bin").write_bytes(b"other")
+    assert digest(sample) != before
+
+
+class Seeding:
+    """Holds a generator, whose draws are seen."""
+
+    def __init__(self) -> None:
+        self.generators = [np.random.default_rng() for _ in range(2)]
+
+
+class Afresh:
+    """Its draws are seen nowhere."""
+
+    def get(self) -> float:
+        return float(np.random.default_rng().random())
+
+
+def test_a_generator_that_seeds_itself_is_said_where_nothing_holds_it() -> None:
+    assert fingerprint(Seeding()).hidden_here is None
+    assert "seeds itself" in str(fingerprint(Afresh()).hidden_here)
+
+
 @pytest.mark.parametrize("thing", [(number for number in ()), memoryview(b"")])
 def test_state_that_cannot_be_seen_is_said(thing: Any) -> None:
     seen = fingerprint(Holder(x=[thing]))
