@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +153,18 @@ def test_a_generator_that_seeds_itself_is_said_where_nothing_holds_it() -> None:
 def test_state_that_cannot_be_seen_is_said(thing: Any) -> None:
     seen = fingerprint(Holder(x=[thing]))
     assert "state cannot be seen" in str(seen.hidden) and "state cannot be seen" in str(seen.hidden_here)
+
+
+def test_a_large_table_of_arrows_is_not_copied() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    small, large = (arrow.table({"x": arrow.array(range(count))}) for count in (1000, 2 << 20))
+    assert digest(Holder(x=small)) != digest(Holder(x=small.slice(1)))
+    tracemalloc.start()
+    try:
+        seen = fingerprint(Holder(x=large.slice(1), parts=large.to_batches(1000)))
+        assert seen.hidden_here and tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("make", [threading.Lock, threading.RLock])
