@@ -111,6 +111,10 @@ class CachedDataset:
         """See `Unchanged.changed_for_workers`."""
         return self._unchanged.changed_for_workers()
 
+    def as_seen(self) -> bool:
+        """See `Unchanged.as_seen`."""
+        return self._unchanged.as_seen()
+
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
         return self._unchanged.touched()
