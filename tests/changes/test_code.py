@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from overdrive.changes import word_places as words
-from overdrive.changes.code import asks_for_the_time, is_library_code, is_library_module
+from overdrive.changes.code import asks_for_the_time, is_library_code, is_library_module, seeds_itself
 from overdrive.changes.fingerprint import fingerprint
 
 ASKS = {
@@ -26,12 +26,31 @@ ASKS = {
 }
 
 
+SEEDS_ITSELF = {
+    "def f(): return np.random.default_rng().random()": True,
+    "def f(): return default_rng()": True,
+    "def f(): return random.Random().random()": True,
+    "def f(): return [np.random.RandomState() for _ in range(2)]": True,
+    "def f(): return random.SystemRandom().random()": True,
+    "def f(): return uuid.uuid4().int": True,
+    "def f(i): return np.random.default_rng(i).random()": False,
+    "def f(i): return np.random.default_rng(seed=i).random()": False,
+    "def f(rng): return isinstance(rng, random.Random)": False,
+}
+
+
+def codes(code: types.CodeType) -> list[types.CodeType]:
+    return [code, *(inner for each in code.co_consts if isinstance(each, types.CodeType) for inner in codes(each))]
+
+
 @pytest.mark.parametrize("source", ASKS)
 def test_who_asks_for_the_time(source: str) -> None:
-    def codes(code: types.CodeType) -> list[types.CodeType]:
-        return [code, *(inner for each in code.co_consts if isinstance(each, types.CodeType) for inner in codes(each))]
-
     assert any(map(asks_for_the_time, codes(compile(source, "x", "exec"))[1:])) is ASKS[source]
+
+
+@pytest.mark.parametrize("source", SEEDS_ITSELF)
+def test_who_draws_from_a_generator_that_seeds_itself(source: str) -> None:
+    assert any(map(seeds_itself, codes(compile(source, "x", "exec"))[1:])) is SEEDS_ITSELF[source]
 
 
 def test_the_parts_of_a_compiled_library_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:

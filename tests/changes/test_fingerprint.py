@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -116,10 +117,54 @@ def test_environment_variables_that_code_names_count(monkeypatch: pytest.MonkeyP
     assert digest(size) != before
 
 
+def test_files_count_whose_name_code_puts_behind_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(index: int) -> bytes:
+        return Path(f"data/{index}.bin").read_bytes()
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "1.bin").write_bytes(b"one")
+    before = digest(sample)
+    assert digest(sample) == before
+    (tmp_path / "data" / "1.bin").write_bytes(b"other")
+    assert digest(sample) != before
+
+
+class Seeding:
+    """Holds a generator, whose draws are seen."""
+
+    def __init__(self) -> None:
+        self.generators = [np.random.default_rng() for _ in range(2)]
+
+
+class Afresh:
+    """Its draws are seen nowhere."""
+
+    def get(self) -> float:
+        return float(np.random.default_rng().random())
+
+
+def test_a_generator_that_seeds_itself_is_said_where_nothing_holds_it() -> None:
+    assert fingerprint(Seeding()).hidden_here is None
+    assert "seeds itself" in str(fingerprint(Afresh()).hidden_here)
+
+
 @pytest.mark.parametrize("thing", [(number for number in ()), memoryview(b"")])
 def test_state_that_cannot_be_seen_is_said(thing: Any) -> None:
     seen = fingerprint(Holder(x=[thing]))
     assert "state cannot be seen" in str(seen.hidden) and "state cannot be seen" in str(seen.hidden_here)
+
+
+def test_a_large_table_of_arrows_is_not_copied() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    small, large = (arrow.table({"x": arrow.array(range(count))}) for count in (1000, 2 << 20))
+    assert digest(Holder(x=small)) != digest(Holder(x=small.slice(1)))
+    tracemalloc.start()
+    try:
+        seen = fingerprint(Holder(x=large.slice(1), parts=large.to_batches(1000)))
+        assert seen.hidden_here and tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("make", [threading.Lock, threading.RLock])

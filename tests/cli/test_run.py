@@ -314,6 +314,19 @@ def test_a_technique_that_must_precede_the_process_is_there(script: Write, overd
     assert got.stdout == f"{256 << 20} __main__\n"
 
 
+def test_a_technique_whose_variables_the_user_has_set_is_left_out(
+    script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = script("import os\nprint(os.environ['MALLOC_TRIM_THRESHOLD_'], os.environ.get('MALLOC_MMAP_THRESHOLD_'))\n")
+    (path.parent / "train.overdrive.toml").write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "malloc_trim"\n'
+    )
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == "65536 None\n"
+    assert "left out malloc_trim: MALLOC_TRIM_THRESHOLD_ is set already" in got.stderr
+
+
 def test_using_puts_a_block_of_code_under_a_plan(script: Write, warm_python: Run) -> None:
     path = script(
         "import overdrive, torch\n"

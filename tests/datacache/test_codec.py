@@ -156,3 +156,12 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
 def test_tells_apart(name: str) -> None:
     one, other = DIFFERENT[name]
     assert same(one, one) and not same(one, other) and not same([one], [other])
+
+
+def test_what_comes_back_can_be_resized() -> None:
+    values = (np.arange(5), torch.arange(5))
+    form, row = encode(values)
+    array, tensor = decode(form, row)
+    array.resize(9, refcheck=False)
+    tensor.resize_(9)
+    assert array[:5].tolist() == tensor[:5].tolist() == list(range(5))

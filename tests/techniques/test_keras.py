@@ -224,6 +224,8 @@ def test_another_backend_is_set_before_the_process_starts(monkeypatch: pytest.Mo
     assert technique.contract is Contract.OPEN
     assert technique.candidates(KERAS) == [{"backend": "jax"}, {"backend": "torch"}]
     assert environment_for([("keras_backend", {"backend": "torch"})]) == {"KERAS_BACKEND": "torch"}
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # so the tune was told, and it found another
+    assert environment_for([("keras_backend", {"backend": "torch"})]) == {"KERAS_BACKEND": "torch"}
     monkeypatch.setattr("overdrive.techniques.compile.keras_backend.find_spec", lambda name: None)
     assert environment_for([("keras_backend", {"backend": "torch"})]) == {}  # Keras would not even start
     session = Session([("keras_backend", {"backend": "torch"})])

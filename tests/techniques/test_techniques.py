@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.settings import Chosen
-from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.techniques.catalogue import catalogue, conflict, environment_for
 from overdrive.techniques.technique import Technique
 from overdrive.worker.session import Session
 
@@ -227,3 +227,16 @@ def test_compile_is_in_force_and_taken_away() -> None:
 def test_the_allocator_is_there_before_the_process_or_not_at_all() -> None:
     assert "MALLOC_TOP_PAD_" in catalogue()["allocator"].environment({"library": "glibc"})
     assert "before the process starts" in train([("allocator", {})])["left_out"]["allocator"]
+
+
+@pytest.mark.parametrize("name", [name for name, each in catalogue().items() if each.process_level])
+def test_variables_that_the_user_has_set_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.techniques.memory.allocator.library", lambda name: f"/usr/lib/lib{name}.so")
+    technique = catalogue()[name]
+    knobs = [{knob.name: choice} for knob in technique.knobs for choice in knob.choices or (knob.default,)]
+    for settings in [{}, *knobs]:
+        for variable in technique.environment({**technique.defaults(), **settings}):
+            monkeypatch.setenv(variable, "the-users")
+            value = environment_for([(name, settings)]).get(variable, "the-users")
+            assert value.split(":")[0].split(" ")[0] == "the-users" or technique.replaces_variables
+            monkeypatch.delenv(variable)

@@ -199,6 +199,22 @@ def asks_for_the_time(code: CodeType) -> bool:
     return False
 
 
+def seeds_itself(code: CodeType) -> bool:
+    """Whether it may draw from what the system seeds anew each time: no generator that is watched tells of that."""
+    if not _FROM_THE_SYSTEM.isdisjoint(code.co_names):
+        return True
+    if _GENERATORS.isdisjoint(code.co_names):
+        return False
+    steps = [each for each in dis.get_instructions(code) if each.opname not in ("PUSH_NULL", "PRECALL", "CACHE")]
+    return any(
+        made.argval in _GENERATORS
+        and made.opname.startswith("LOAD_")
+        and then.opname.startswith("CALL")
+        and not then.arg
+        for made, then in itertools.pairwise(steps)
+    )
+
+
 def globals_told(code: CodeType) -> set[str]:
     """Texts that may be names of globals, where the code looks such up by their names."""
     looks_up = not _LOOKS_UP.isdisjoint(code.co_names)
@@ -235,6 +251,10 @@ _WHERE = frozenset(("get_worker_info", "_worker_info", "getpid", "getppid", "cur
 _CLOCKS = frozenset(
     f"{clock}{unit}" for clock in ("monotonic", "perf_counter", "process_time", "clock_gettime") for unit in ("", "_ns")
 ) | {"time_ns", "localtime", "gmtime", "strftime", "now", "utcnow", "today"}
+_FROM_THE_SYSTEM = frozenset(("urandom", "getrandom", "SystemRandom", "uuid1", "uuid4", "randbits", "randbelow"))
+_FROM_THE_SYSTEM |= {"token_bytes", "token_hex", "token_urlsafe"}
+# Called with nothing, they seed themselves.
+_GENERATORS = frozenset(("default_rng", "RandomState", "SeedSequence", "Random", "PCG64", "MT19937", "Philox", "SFC64"))
 _ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _IMPORTS = frozenset(("__import__", "import_module", "modules"))
 _LOOKS_UP = frozenset(("globals", "vars", "eval", "exec", "getattr", "hasattr", "attrgetter", "__dict__"))

@@ -20,7 +20,7 @@ from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
 from overdrive.datacache.switch import SharedFlag
 from overdrive.datacache.table import Rows, Table
-from overdrive.datacache.unchanged import Unchanged, UnchangedInFork
+from overdrive.datacache.unchanged import Unchanged, UnchangedInFork, WatchedFiles
 from overdrive.forks.layout import Unfit
 
 
@@ -72,7 +72,7 @@ class CachedDataset:
         )
         self._opened = self.filler.opened
         self._besides = besides
-        self._known: set[str] | None = None  # files that are watched, as a worker knows them
+        self._known: WatchedFiles | None = None  # as a worker knows them
 
     def renewed(self, source: Source, seen: Fingerprint) -> CachedDataset:
         """The same complete table for an equal data set, which goes on in the place of this one."""
@@ -110,6 +110,10 @@ class CachedDataset:
     def changed_for_workers(self) -> str | None:
         """See `Unchanged.changed_for_workers`."""
         return self._unchanged.changed_for_workers()
+
+    def as_seen(self) -> bool:
+        """See `Unchanged.as_seen`."""
+        return self._unchanged.as_seen()
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
@@ -220,15 +224,9 @@ class CachedDataset:
             yield lambda: self._did(spoken) or self._read_unwatched()
 
     def _read_unwatched(self) -> str:
-        unknown = self._opened.fresh() - self._watched_files()
-        if unknown:  # a link, perhaps, to one that is
-            unknown = set(self._unchanged.seen.files.uncovered(unknown))
-        return f"it reads {unknown.pop()}, which is not watched" if unknown else ""
-
-    def _watched_files(self) -> set[str]:
         if self._known is None:
-            self._known = self._unchanged.files()
-        return self._known
+            self._known = self._unchanged.watched_files()
+        return self._known.read_besides(self._opened.fresh())
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Callable[[], str]]:

@@ -76,7 +76,8 @@ class _Reader:
         slot = self._slot()
         held = np.empty([shape[each] for each in order], dtype=np.dtype(name))
         held.reshape(-1).view(np.uint8)[:] = self._next(held.nbytes)
-        array = held.transpose(_inverse(order))
+        # As it is where that will do: a view cannot be resized.
+        array = held if order == tuple(range(len(order))) else held.transpose(_inverse(order))
         array.flags.writeable = writeable
         return self._kept(slot, array)
 
@@ -86,8 +87,8 @@ class _Reader:
         _, name, shape, order = form
         slot = self._slot()
         held = torch.empty([shape[each] for each in order], dtype=getattr(torch, name))
-        flat = held.reshape(-1).view(torch.uint8).numpy()
-        flat[:] = self._next(len(flat))
+        # By no view of NumPy's: whoever has the tensor could not resize it from then on.
+        held.reshape(-1).view(torch.uint8).copy_(torch.from_numpy(self._next(held.nbytes).copy()))
         plain = order == tuple(range(len(order)))
         return self._kept(slot, held if plain else held.permute(_inverse(order)))
 

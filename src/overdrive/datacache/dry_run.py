@@ -203,7 +203,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     if not states.same(States.now(with_cuda=False)):
         raise Unfit("fetching a sample draws random numbers")
 
-    source.enter_worker(source.workers - 1)
+    source.enter_worker(source.workers - 1, epoch=1)
     reseed(3)
     states = States.now(with_cuda=False)
     with opened, Calls() as calls:

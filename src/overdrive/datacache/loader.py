@@ -30,7 +30,7 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
         except Unfit as error:
             kept.drop(str(error))
         return _without_workers(kept, loader, call, wanted)
-    if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
+    if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count and _workers_have(kept, loader):
         # What one epoch left over: drop_last, or draws with replacement.
         try:
             kept.filler.fill(in_forks=True)
@@ -44,6 +44,12 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
     if kept.table.complete:
         return _instead_of_workers(kept, loader, call)
     return _recording(kept, loader, call, wanted)
+
+
+def _workers_have(kept: CachedDataset, loader: Any) -> bool:
+    """Whether the loader's workers have the data set as it is now: those that live on have it as it was."""
+    began_before = iterators.lasts_for_program(loader) and iterators.kept_open(loader) is not None
+    return not began_before or kept.as_seen()
 
 
 class EarlyBatches(Protocol):
@@ -278,7 +284,8 @@ def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any
         iterator = iterators.open_without_workers(loader, call)
         real, buffers = fetchers.fetcher_of(iterator), Buffers(iterators.pins(iterator))
         fetchers.fetch_by(iterator, _InPlaceOfWorkers(kept, real, loader, workers, ahead, state, buffers))
-        kept.have_audited()  # workers would have begun now, with the data set as it is
+        if current is None:
+            kept.have_audited()  # workers would have begun now, with the data set as it is
     drawn_indices.draw_from(iterator, drawn_indices.Ahead(drawn_indices.indices_of(iterator), ahead))
     return iterator
 

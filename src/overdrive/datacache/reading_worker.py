@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from overdrive.changes.fingerprint import objects_again
 from overdrive.core.rng import States
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.switch import SharedFlag
-from overdrive.datacache.unchanged import UnchangedInFork
+from overdrive.datacache.unchanged import UnchangedInFork, WatchedFiles
 from overdrive.forks.effects import SideEffects, keep_output
 from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.fetchers import LeftToFetch, fetch_in_worker_by
@@ -31,6 +32,8 @@ class OnlyReading:
     Attributes:
         guard: makes what tells whether the data set is changed, in a worker that is forked. Others look for themselves.
         settles: whether a first fetch changes it.
+        watched: the files that the program's process watches. None where a fetch may read others: the program's own
+            workers would read them ahead, too.
     """
 
     def __init__(self, before: Callable[[int], Any] | None, draws: bool) -> None:
@@ -38,6 +41,7 @@ class OnlyReading:
         self.draws = draws
         self.guard: Callable[[], UnchangedInFork] | None = None
         self.settles = True
+        self.watched: WatchedFiles | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "guard": None}
@@ -46,7 +50,7 @@ class OnlyReading:
         if self.before is not None:
             self.before(number)
         keep_output()
-        reading = _Reading(self.draws, self.settles)
+        reading = _Reading(self.draws, self.settles, self.watched)
         if self.guard is not None and not self.settles:
             reading.unchanged = self.guard()
         fetch_in_worker_by(reading.fetch)
@@ -112,8 +116,10 @@ class KeptSamples(Protocol):
 class _Reading:
     """In the worker."""
 
-    def __init__(self, draws: bool, settles: bool) -> None:
+    def __init__(self, draws: bool, settles: bool, watched: WatchedFiles | None) -> None:
         self.unchanged: UnchangedInFork | None = None
+        self._watched = watched
+        self._opened = Opened()
         self._draws = draws
         self._settles = settles
         self._effects = SideEffects()
@@ -129,7 +135,8 @@ class _Reading:
             before.restore()
         self._effects.paused = False
         try:
-            batch = real(fetcher, indices)
+            with self._opened:
+                batch = real(fetcher, indices)
         except Exception as error:
             return LeftToFetch(f"{type(error).__name__}: {error}")
         finally:
@@ -139,6 +146,8 @@ class _Reading:
             return LeftToFetch(f"it {self._effects.tried}")
         if not self._draws and not before.same(States.now(with_cuda=False)):
             return LeftToFetch("it draws random numbers")
+        if self._watched is not None and (reason := self._watched.read_besides(self._opened.fresh())):
+            return LeftToFetch(reason)
         try:
             self.unchanged.check()
         except Unfit as error:

@@ -104,10 +104,10 @@ class Source:
         """All that its samples may draw from. To look for those of the data set's own takes up to 0.1 s."""
         return contents_of(self.dataset).generators
 
-    def enter_worker(self, number: int) -> None:
+    def enter_worker(self, number: int, epoch: int = 0) -> None:
         """Make this forked process what the loader's worker `number` would be. Nothing where it has none."""
         if self.workers:
-            become_worker(self.dataset, number % self.workers, self.workers, self.prepare_worker)
+            become_worker(self.dataset, number % self.workers, self.workers, self.prepare_worker, epoch)
 
 
 def start_method(loader: Any) -> str:

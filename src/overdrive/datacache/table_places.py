@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 
 from overdrive.changes.called import Called
+from overdrive.core.ranks_here import ranks_here
 from overdrive.datacache.dry_run import DryRunResult, still_true
 from overdrive.datacache.early import this_program
 from overdrive.datacache.partial_table import PartialTable
@@ -72,7 +73,8 @@ class TablePlaces:
         """
         count = source.count
         size = source.bytes_of_all(proof.layout)
-        fits = size <= (budget := self._memory_share * available_memory())
+        # What lies in memory is there once for each rank, and all of them look before any has filled its own.
+        fits = size <= (budget := self._memory_share * available_memory() / ranks_here())
         disk = self._store.room() if self._store and key else 0
         if not fits and size > disk:
             why = "" if key else f" ({hidden or 'samples cannot be written down here'})"

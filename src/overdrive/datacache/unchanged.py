@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from overdrive.changes.called import Called, watch_called
-from overdrive.changes.fingerprint import Fingerprint, objects_again
+from overdrive.changes.files import Files
+from overdrive.changes.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.changes.watch import Watch
 from overdrive.changes.written_files import WrittenFiles
 from overdrive.datacache.key import Settings
@@ -58,7 +59,11 @@ class Unchanged:
         self._opened.update(paths := set(opened))
         self._files.add(paths, read_since=True)
 
-    def files(self) -> set[str]:
+    def watched_files(self) -> WatchedFiles:
+        """Those of now."""
+        return WatchedFiles(self._paths(), self.seen.files)
+
+    def _paths(self) -> set[str]:
         """The absolute paths of those that are watched, by the names that they have and without links on the way."""
         named = self._opened | self.seen.files.absolute()
         folders = {folder: os.path.realpath(folder) for folder in set(map(os.path.dirname, named))}
@@ -68,6 +73,10 @@ class Unchanged:
             for path in named
             if os.path.dirname(path) in linked
         }
+
+    def as_seen(self) -> bool:
+        """Whether the objects are what they were; takes as long as a fingerprint."""
+        return of_objects(*self._roots) == self.seen.of_objects
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
@@ -110,6 +119,21 @@ def _switched() -> bool:
     """Whether this is a trial whose techniques are switched on and off: some change settings, and all that it tells is
     how long its steps take."""
     return os.environ.get("OVERDRIVE_SWITCHED") == "1"
+
+
+@dataclass(frozen=True)
+class WatchedFiles:
+    """What a process watches, for others to know: what they read besides, nobody would see change."""
+
+    paths: set[str]
+    files: Files
+
+    def read_besides(self, fresh: set[str]) -> str:
+        """That one of these, which were read, is not among them, in words; nothing if all are."""
+        unknown = fresh - self.paths
+        if unknown:  # a link, perhaps, to one that is
+            unknown = set(self.files.uncovered(unknown))
+        return f"it reads {unknown.pop()}, which is not watched" if unknown else ""
 
 
 class UnchangedInFork:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from overdrive.core.ranks_here import RANKS_HERE
 from overdrive.ranks.asking import asked_by_program
 
 SEED = "OVERDRIVE_RANKS_SEED"  # of all hidden entropy, where `overdrive run --ranks` started the ranks
@@ -37,7 +38,7 @@ def launched_by(rank: int, size: int, local_rank: int, address: str, port: int) 
 
 def environment_of(ranks: int, rank: int, port: int, seed: str) -> dict[str, str]:
     """The same for a rank of this machine."""
-    return {**launched_by(rank, ranks, rank, "127.0.0.1", port), SEED: seed}
+    return {**launched_by(rank, ranks, rank, "127.0.0.1", port), SEED: seed, RANKS_HERE: str(ranks)}
 
 
 def threads_of(ranks: int) -> int:
@@ -94,6 +95,8 @@ class Membership:
         """From here on the program does not see that it is one of many; but where its own code asks, it is told."""
         names = [each for each in os.environ if each in _NAMES or each.startswith(_BEGINNINGS)]
         self._hidden = {name: os.environ.pop(name) for name in names}
+        if "LOCAL_WORLD_SIZE" in self._hidden:
+            os.environ[RANKS_HERE] = self._hidden["LOCAL_WORLD_SIZE"]
         kind: Any = type(os.environ)
         plain = kind.__getitem__
 

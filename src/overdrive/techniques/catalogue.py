@@ -6,6 +6,7 @@ Adding a file adds a technique. A package brings some by the entry-point group `
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -89,12 +90,25 @@ def conflict(name: str, others: Iterable[str]) -> str | None:
 
 
 def environment_for(chosen: Iterable[Chosen]) -> dict[str, str]:
-    """The environment variables that these techniques need before their process starts."""
+    """The environment variables that these techniques need before their process starts; none of one whose variables
+    the user has set."""
     needed: dict[str, str] = {}
     for name, settings in chosen:
         technique = catalogue()[name]
-        needed.update(technique.environment({**technique.defaults(), **settings}))
+        its = technique.environment({**technique.defaults(), **settings})
+        if not set_already(technique, its):
+            needed.update(its)
     return needed
+
+
+def set_already(technique: Technique, needed: Mapping[str, str]) -> str | None:
+    """The first of these variables that is set, to something else: the user has done that, and it stays."""
+    for name, value in needed.items() if not technique.replaces_variables else ():
+        present = os.environ.get(name) or value
+        # Where more is put behind what is there, that stays, too.
+        if present != value and not value.startswith((f"{present}:", f"{present} ")):
+            return name
+    return None
 
 
 def ranks_for(chosen: Iterable[Chosen]) -> int:

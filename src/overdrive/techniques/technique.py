@@ -84,6 +84,8 @@ class Technique:
     survives: ClassVar[bool] = False
     lost_when_killed: ClassVar[str] = "what it holds is in no snapshot of a run that survives"  # why it does not
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
+    # Its variables take the place of what the user has set them to. Without this it is left out there.
+    replaces_variables: ClassVar[bool] = False
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()
 
@@ -134,7 +136,8 @@ class Technique:
         return ""
 
     def environment(self, settings: Settings) -> dict[str, str]:
-        """Environment variables that must be there before the process starts."""
+        """Environment variables that must be there before the process starts. What the user has set may be put ahead
+        of a value, behind which a colon or a space stands."""
         return {}
 
     def ranks(self, settings: Settings) -> int:

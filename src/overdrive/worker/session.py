@@ -13,7 +13,8 @@ from overdrive.seams import frameworks
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Handle, Seams
 from overdrive.seams.points import OBSERVER, reason_of
-from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.techniques.catalogue import catalogue, conflict, set_already
+from overdrive.techniques.technique import Technique
 
 Observer = Callable[[Seams], None]  # subscribes to the seams to watch; called after the techniques
 
@@ -90,10 +91,8 @@ class Session:
                     self.seams.leave_out(name, f"it cannot go with {other}, which the plan names first")
                     continue
                 settings = {**technique.defaults(), **chosen[name]}
-                if not _environment_is_there(technique.environment(settings)):
-                    self.seams.leave_out(
-                        name, "it must be there before the process starts (`overdrive run` sees to it)"
-                    )
+                if reason := _not_there(technique, technique.environment(settings)):
+                    self.seams.leave_out(name, reason)
                     continue
                 try:
                     self.handles[name] = technique.install(self.seams, settings)
@@ -142,5 +141,10 @@ def _is_for(owner: str, framework: str) -> bool:
     return owner not in catalogue() or framework in catalogue()[owner].frameworks
 
 
-def _environment_is_there(needed: Mapping[str, str]) -> bool:
-    return all(os.environ.get(name) == value for name, value in needed.items())
+def _not_there(technique: Technique, needed: Mapping[str, str]) -> str | None:
+    """Why these variables are not what it needs; None where they are."""
+    if all(os.environ.get(name) == value for name, value in needed.items()):
+        return None
+    if taken := set_already(technique, needed):
+        return f"{taken} is set already"
+    return "it must be there before the process starts (`overdrive run` sees to it)"

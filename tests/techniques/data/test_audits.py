@@ -261,6 +261,18 @@ def test_what_workers_would_fetch_is_made_as_the_data_set_is_when_they_begin(bli
     assert program.audits.different == 1 and "sample_cache" in program.left_out
 
 
+def test_workers_that_live_on_have_the_data_set_as_it_was(blind: None) -> None:
+    loader = DataLoader(Data(), BATCH, num_workers=1, persistent_workers=True)
+    with Program("sample_cache") as program:
+        program.epochs(loader, 1)
+        loader.dataset.state["level"] = 5  # which its workers do not see
+        iter(loader)
+        program.settle()
+        del loader
+        gc.collect()  # its workers end
+    assert not program.audits.different and not program.left_out
+
+
 def test_first_halves_for_workers_are_made_again_when_they_begin(blind: None) -> None:
     loader = DataLoader(Augmented(), BATCH, num_workers=1)
     with Program("prefix_cache") as program:

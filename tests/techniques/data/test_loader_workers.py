@@ -132,6 +132,38 @@ def test_where_kept_samples_take_over_from_workers_that_live_on_no_seed_is_drawn
     assert not running.seams.left_out
 
 
+class ByName(Numbers):
+    """Reads each sample from a file whose name nothing tells beforehand."""
+
+    def __getitem__(self, index: int) -> Any:
+        with open(os.path.join("replay", str(index)), "rb") as file:
+            return file.read()
+
+
+@pytest.mark.parametrize("start", long_but(["program", "forkserver"], ["program", "spawn", "forkserver"]))
+def test_a_file_that_only_a_fetch_names_is_read_when_the_program_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """A batch that was made ahead would have what was in it before."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replay").mkdir()
+
+    def read() -> list[Any]:
+        for index in range(COUNT):
+            (tmp_path / "replay" / str(index)).write_text("before")
+        seen = []
+        for batch in DataLoader(ByName(), 4):
+            seen.append(batch)
+            for index in (5, 17, 38):  # none of those that are tried
+                (tmp_path / "replay" / str(index)).write_text(f"after {len(seen)}")
+            time.sleep(0.05)  # workers make ahead
+        return seen
+
+    expected = read()
+    with session(start=start):
+        assert read() == expected
+
+
 @pytest.mark.parametrize("start", long_but(["forkserver"], ["spawn", "forkserver"]))
 def test_workers_can_be_started_in_another_way(start: str) -> None:
     seed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
 import os
@@ -803,6 +804,35 @@ def test_a_second_run_finds_the_table_of_the_first_until_a_file_changes(
     Image.new("RGB", (48, 40), (1, 2, 3)).save(program.parent / "data" / "07.png")
     changed = output(program, workers)
     assert changed.endswith("[] [False]\n") and changed != first
+
+
+class ByName(Packed):
+    """Reads each sample from a file whose name nothing tells beforehand."""
+
+    def __getitem__(self, index: int) -> Any:
+        with open(os.path.join("replay", str(index)), "rb") as file:
+            image = unpack(file.read())
+        return torch.from_numpy(image) + torch.rand(1), index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_only_a_fetch_names_is_read_anew_once_it_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replay").mkdir()
+
+    def go(loader: Any) -> list[Any]:
+        for index, packed in enumerate(PACKED):
+            (tmp_path / "replay" / str(index)).write_bytes(packed)
+        seen = epochs(loader, 2)
+        for index in (5, 17, 38):  # none of those that are tried
+            (tmp_path / "replay" / str(index)).write_bytes(PACKED[0])
+        return seen + epochs(loader, 2)
+
+    make = functools.partial(DataLoader, ByName(), 4, shuffle=True, num_workers=workers)
+    plain, ours, _ = harness.both(make, go, Run())
+    assert same(plain, ours)
 
 
 @pytest.mark.parametrize("workers", long_but([0], [0, 2]))

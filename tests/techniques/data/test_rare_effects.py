@@ -81,6 +81,13 @@ class DrawingOfItsOwn(Data):
         return int(self.generator.integers(100)) if index == RARE else 0
 
 
+class DrawingAfresh(Data):
+    """From a generator that seeds itself, and that nothing holds."""
+
+    def effect(self, index: int) -> int:
+        return int(np.random.default_rng().integers(1 << 30)) if index == RARE else 0
+
+
 class Printing(Data):
     def effect(self, index: int) -> int:
         if index == RARE:
@@ -157,6 +164,18 @@ def test_what_a_fetch_rarely_does_is_done_as_without(kind: type[Data], plan: str
 
     expected = run(program, None, capsys)
     assert run(program, plan, capsys) == expected
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_a_fetch_rarely_draws_from_a_generator_that_seeds_itself_is_drawn_each_time(plan: str) -> None:
+    with Session(list(PLANS[plan].items())):
+        drawn = [max(max(labels) for _, labels in epoch) for epoch in epochs_of(DrawingAfresh())]
+    assert len(set(drawn)) == 3
+
+
+def epochs_of(data: Any) -> Iterator[Any]:
+    for _ in range(3):
+        yield [(pictures.sum().item(), labels.tolist()) for pictures, labels in DataLoader(data, 8, shuffle=True)]
 
 
 def changed_in_loop(change: Callable[[Data], object]) -> Callable[[], Iterator[Any]]:

@@ -24,6 +24,7 @@ from torch.utils.data import (  # noqa: E402
     Subset,
     TensorDataset,
     WeightedRandomSampler,
+    get_worker_info,
 )
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
@@ -290,11 +291,18 @@ def noisy(samples: list[Any]) -> Any:
     return torch.stack([image for image, _ in samples]) + torch.rand(1)
 
 
+class ByItsWorker(Images):
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        noise = np.random.default_rng((info.seed if info else 0) + index)
+        return super().__getitem__(index)[0] + noise.random(), index
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "torch's augmentation": (lambda: DataLoader(ByTorch(), 8), "draws random numbers"),
     "Python's augmentation": (lambda: DataLoader(ByPython(), 8), "draws random numbers"),
     "numpy's augmentation": (lambda: DataLoader(ByNumpy(), 8), "draws random numbers"),
-    "the system's augmentation": (lambda: DataLoader(ByTheSystem(), 8), "change from fetch to fetch"),
+    "the system's augmentation": (lambda: DataLoader(ByTheSystem(), 8), "seeds itself"),
     "its own augmentation": (lambda: DataLoader(ByItsOwn(), 8), "changes the data set"),
     "a counter": (lambda: DataLoader(Counting(), 8), "changes the data set"),
     "a memory of its own": (lambda: DataLoader(Remembering(), 8), "changes the data set"),
@@ -302,6 +310,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "names": (lambda: DataLoader(Named(), 8), "other things than tensors"),
     "padding by workers": (lambda: DataLoader(Growing(), 8, collate_fn=padded, num_workers=1), "differ in shape"),
     "mixing by workers": (lambda: DataLoader(Images(), 8, collate_fn=mixed, num_workers=1), "more than samples"),
+    "noise by a worker's seed": (lambda: DataLoader(ByItsWorker(), 8, num_workers=1), "change from fetch to fetch"),
     "noise by workers": (lambda: DataLoader(Images(), 8, collate_fn=noisy, num_workers=1), "draws random numbers"),
     "a stream": (lambda: DataLoader(Stream(), 8), "stream"),
     "no batches": (lambda: DataLoader(Images(), batch_size=None), "no batches"),
@@ -337,6 +346,19 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, disk: int | None = None) -> No
     monkeypatch.setattr(table_places, "available_memory", lambda: 10_000)
     if disk is not None:
         monkeypatch.setattr(Store, "_allowed", lambda self: float(disk))
+
+
+def test_memory_is_shared_among_the_ranks_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.datacache import table_places
+    from overdrive.datacache.store import Store
+
+    monkeypatch.setattr(Store, "_allowed", lambda self: 0.0)
+    monkeypatch.setattr(table_places, "available_memory", lambda: 8 * 4 * 90 * COUNT)
+    for ranks, fits in (("1", True), ("16", False)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        with Run() as run:
+            list(DataLoader(Images(), 8))
+        assert (not run.left_out) is fits
 
 
 def test_refuses_samples_above_the_budgets_of_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,19 @@ def one_of_two(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 
 
 @needs_two_cores
+def test_cores_that_the_program_chooses_later_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = allowed_cores()
+    first, _ = one_of_two(monkeypatch)
+    try:
+        with Session([("affinity", {"node": 1})]):
+            os.sched_setaffinity(0, {first})
+            batch = next(iter(DataLoader(WhereItRuns(), batch_size=2, num_workers=1)))
+            assert allowed_cores() == {first} == set(batch.flatten().tolist())
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@needs_two_cores
 def test_the_process_stays_on_its_node_and_workers_on_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     before = allowed_cores()
     first, second = one_of_two(monkeypatch)

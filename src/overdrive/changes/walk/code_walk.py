@@ -38,6 +38,8 @@ _BY_OPERATORS |= {f"__{name}__" for name in ("getattr", "missing", "call", "get"
 _SAID = frozenset(("__doc__", "__module__"))
 # Reads from a file that was opened long ago, and that nobody has to name.
 _BY_DESCRIPTOR = frozenset(("pread", "preadv", "fdopen", "sendfile"))
+_ALL_AROUND = ("./", "../")  # folders of far more than data: the program's own
+_BEGIN = ("__init__", "__post_init__")
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -144,7 +146,9 @@ class CodeWalk(Walk):
         if isinstance(method, types.MethodType):
             self.visit(method.__func__)
 
-    def visit_code(self, each: types.CodeType) -> None:
+    def visit_code(self, each: types.CodeType, begins: bool = False) -> None:
+        """`begins`: it is part of what sets an object up, which holds what comes of that."""
+        begins = begins or each.co_name in _BEGIN
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
         self.names.update(each.co_names, code.globals_told(each))
@@ -153,6 +157,8 @@ class CodeWalk(Walk):
         self.asks_where = self.asks_where or code.asks_where(each)
         if code.asks_for_the_time(each):
             self.hide("its code may ask what time it is")
+        if not begins and code.seeds_itself(each):
+            self.hide("its code may draw from a generator that seeds itself")
         if code.looks_around(each):
             self.hide("its code may look around in the interpreter")
         if code.reads_addresses(each):
@@ -162,7 +168,8 @@ class CodeWalk(Walk):
         for constant in code.constants(each):
             if isinstance(constant, str):  # a text such as "." is a folder only where it looks like a path
                 self.emit("constant", constant)
-                if os.sep in constant.strip(os.sep):
+                # Such as `data/` is as well, behind which a file's name is put.
+                if os.sep in constant.lstrip(os.sep) and constant not in _ALL_AROUND:
                     self.files.note(constant)
             else:
                 self.visit(constant)
@@ -171,7 +178,7 @@ class CodeWalk(Walk):
             self.watch.items(os.environ._data)  # type: ignore[attr-defined]
         self.emit("environment", repr(sorted(environment.items())))
         for inner in code.nested(each):
-            self.visit_code(inner)
+            self.visit_code(inner, begins)
 
     def _surroundings(self, each: types.CodeType, space: dict[str, Any]) -> None:
         """What code reads of the world outside of it."""

@@ -36,6 +36,7 @@ from overdrive.changes.walk.unnamed import visit_around, visit_hooks_of_all
 
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150
+_MOST_OF_ARROW = 8 << 20  # bytes, of a table and of each of its parts; a look at half as many takes more than 1 s
 _ITEMS = (3, 4)  # where `__reduce_ex__` gives what a list or a dict holds, as iterators
 _OF_ENUMS = frozenset(("_value_", "_name_", "_sort_order_", "__objclass__"))
 
@@ -54,6 +55,7 @@ class ObjectWalk(CodeWalk):
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._depth = 0
+        self._bytes_of_arrow = 0
 
     def take(self, roots: tuple[Any, ...]) -> tuple[str, str]:
         """The digest of these together, and the same without the files that they name."""
@@ -147,8 +149,18 @@ class ObjectWalk(CodeWalk):
             self.generator(thing)
         elif visit_torch(self, thing, kind) or visit_pandas(self, thing, kind):
             self._own_parts(thing, kind)
+        elif self._is_too_much_of_arrow(thing, kind):
+            self.hide("it holds tables of Arrow's that are too large to be looked through")
         else:
             self._instance(thing, kind)
+
+    def _is_too_much_of_arrow(self, thing: Any, kind: type) -> bool:
+        """Its tables are pickled whole, and so is each of their parts: also those whose memory is a file's."""
+        if kind.__module__.partition(".")[0] != "pyarrow":
+            return False
+        size = next((found for name in ("nbytes", "size") if isinstance(found := getattr(thing, name, None), int)), 0)
+        self._bytes_of_arrow += size
+        return self._bytes_of_arrow > _MOST_OF_ARROW
 
     def _stream(self, thing: io.IOBase) -> None:
         if is_only_written(thing) or is_output(thing):

@@ -9,6 +9,8 @@ from typing import Any
 from torch.utils.data._utils import worker
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
+_SEEDS = 1_000_003  # from one epoch's to the next
+
 
 class Fetcher:
     """Takes the place of PyTorch's own fetcher in an iterator of this process (`fetch_by`)."""
@@ -90,8 +92,11 @@ def in_worker() -> bool:
     return worker._worker_info is not None
 
 
-def become_worker(dataset: Any, number: int, workers: int, prepare: Callable[[int], Any] | None) -> None:
-    """Make this forked process what a loader's worker `number` would be."""
-    worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=number, dataset=dataset)
+def become_worker(
+    dataset: Any, number: int, workers: int, prepare: Callable[[int], Any] | None, epoch: int = 0
+) -> None:
+    """Make this forked process what a loader's worker `number` would be. `epoch`: each gives it another seed."""
+    seed = number + epoch * _SEEDS
+    worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=seed, dataset=dataset)
     if prepare is not None:
         prepare(number)

@@ -47,6 +47,7 @@ class KerasBackend(Technique):
     targets = ("data", "forward", "backward", "optimizer", "other")
     compare_all = True
     expected_saving = 0.5
+    replaces_variables = True  # who sets the backend tunes for another
     order = 2  # what is tried after it runs on the new backend
     knobs = (Knob("backend", "jax", "what computes the model", choices=_BACKENDS),)
 

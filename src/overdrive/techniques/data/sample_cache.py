@@ -59,20 +59,22 @@ class SampleCache(Technique):
     libraries come to by themselves in the tried samples the functions and plain values; the environment that it reads;
     the files that were named or opened; some settings of the process. What changes is fetched anew from that batch on.
     A data set that holds what cannot be watched is left out, and so is one whose code may ask what hangs on the moment
-    or the process: a clock, threads, limits, signals, the state of a global generator without a draw. A fetch that
-    draws, writes, prints or changes something, rarely as it may be, is found by its first real fetch, which every
-    sample has, and nothing is served from then on. Of workers of the program's own, files and shared memory are watched
-    before each batch, as they see no other change; from the first on, they make the batches themselves. All through a
-    run some of what is served is made again in a forked copy of the program and compared (docs/data.md): a change that
-    nobody watched is found by that, some seconds or minutes late.
+    or the process: a clock, threads, limits, signals, the state of a global generator without a draw, a generator that
+    seeds itself (`default_rng()`) and is kept nowhere. A fetch that draws, writes, prints or changes something, rarely
+    as it may be, is found by its first real fetch, which every sample has, and nothing is served from then on. Of
+    workers of the program's own, files and shared memory are watched before each batch, as they see no other change;
+    from the first on, they make the batches themselves. All through a run some of what is served is made again in a
+    forked copy of the program and compared (docs/data.md): a change that nobody watched is found by that, some seconds
+    or minutes late.
 
     What would escape: such a change to few samples, or where no copy can be forked; writes by another machine, or by
     another process through a mapping of a file; files that code in C opens, or asks for, by names put together from
-    parts; those that a sample that was not tried asks for (`os.path.exists`) in other folders than the tried ones (with
-    Python 3.10, all that `pathlib` asks for); with workers that begin anew in each epoch, a file that changes after an
-    attribute has, in the same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python
-    to a descriptor (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to
-    for none of the tried samples.
+    parts of which none is a folder's path; a library's function that seeds itself, for few samples; those that a sample
+    that was not tried asks for (`os.path.exists`) in other folders than the tried ones (with Python 3.10, all that
+    `pathlib` asks for); with workers that begin anew in each epoch, a file that changes after an attribute has, in the
+    same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python to a descriptor
+    (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to for none of the
+    tried samples.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

@@ -97,7 +97,7 @@ class Affinity(Technique):
                 torch.set_num_threads(threads.pop())
 
         def open_elsewhere(loader: Any, call: Callable[[], Any]) -> Any:
-            if not loader.num_workers or not others:
+            if not loader.num_workers or not others or os.sched_getaffinity(0) != mine:  # the program's own choice
                 return call()
             os.sched_setaffinity(0, others)  # of this thread: the workers that it starts inherit it
             try:

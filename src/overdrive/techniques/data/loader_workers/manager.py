@@ -187,6 +187,7 @@ class Manager:
             if fetched and isinstance(reading := loader.worker_init_fn, OnlyReading):
                 reading.guard = copied.in_fork if start_method(loader) == "fork" else None
                 reading.settles = fetched.settles
+                reading.watched = None if self.before[loader]["num_workers"] else copied.watched_files()
         with_gradients = torch.is_grad_enabled()
         return lambda: copied.changed() is None and torch.is_grad_enabled() == with_gradients
 

@@ -58,9 +58,10 @@ class LoaderWorkers(Technique):
     Iterable data sets are left alone, because workers would repeat their samples.
 
     What it watches: before each batch, as `sample_cache` does, whether the data set and the collate function are what
-    the workers have a copy of; in a worker, whether a fetch does more than read. What would escape: what escapes
-    `sample_cache`; and a data set that finds out in another way than by the usual functions in which process it is. An
-    index that a worker has been started for in another way than the program's is drawn at once.
+    the workers have a copy of; in a worker, whether a fetch does more than read, or reads a file that is not watched.
+    What would escape: what escapes `sample_cache`; and a data set that finds out in another way than by the usual
+    functions in which process it is. An index that a worker has been started for in another way than the program's is
+    drawn at once.
 
     Source: https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading; for the shared memory
     https://github.com/pytorch/pytorch/issues/5040.

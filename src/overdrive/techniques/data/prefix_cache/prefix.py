@@ -246,5 +246,5 @@ class PrefixSource(Source):
         """The global ones: for draws from the data set's own, each row looks itself."""
         return Generators()
 
-    def enter_worker(self, number: int) -> None:
-        self.whole.enter_worker(number)
+    def enter_worker(self, number: int, epoch: int = 0) -> None:
+        self.whole.enter_worker(number, epoch)

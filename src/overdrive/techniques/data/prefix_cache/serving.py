@@ -86,14 +86,16 @@ class Served:
         return self._generators.now()
 
     def _first_time(self, index: Any, before: Draws) -> Any:
+        # What a worker reads, this process would not watch.
+        watched = self.kept.watched if os.getpid() == self._process else self.kept.heard
         try:
-            with self.kept.watched() as did:
+            with watched() as did:
                 values = self.prefix.begin(index)
         except (Exception, Reached):  # the program's own errors come out of its own method, as without us
             before.restore()
             return NOT_HERE
-        if did():
-            self.give_up(did())
+        if reason := did():
+            self.give_up(reason)
         elif before.same(self._generators.now()):
             self._write(index, values)
         self._made = True
