@@ -239,3 +239,12 @@ def test_every_technique_says_whose_programs_it_is_for() -> None:
     for_keras = {name for name, each in catalogue().items() if "keras" in each.frameworks}
     assert {"allocator", "hugepages", "affinity", "steps_per_execution", "threads", "keras_backend"} <= for_keras
     assert not {"autocast", "compile", "channels_last", "sample_cache"} & for_keras
+
+
+def test_what_a_cache_of_samples_takes_is_known_only_where_each_has_its_size() -> None:
+    tf = pytest.importorskip("tensorflow")
+    from overdrive.techniques.data.data_pipeline import _bytes_in
+
+    numbers = tf.data.Dataset.range(1000)
+    assert _bytes_in(numbers.map(lambda each: (each, each))) >= 1000 * 2 * 64
+    assert _bytes_in(numbers.map(tf.strings.as_string)) is None

@@ -39,6 +39,7 @@ class AnsweringObserver:
     def __call__(self, seams: Seams) -> None:
         self._seams = seams
         seams.optimizer_made.subscribe(self._made)
+        seams.model_compiled.subscribe(self._compiled)
         seams.loss_backward.subscribe(self._sent_backward)
         seams.step_ends.subscribe(self._over)
         seams.model_called.subscribe(self._called)
@@ -46,6 +47,15 @@ class AnsweringObserver:
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizer_there = True
+
+    def _compiled(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Of a Keras model. One that is loaded is compiled, too, and most that only answer are loaded."""
+        from overdrive.seams.keras.models import being_loaded
+
+        result = call(*args, **kwargs)
+        if getattr(model, "optimizer", None) is not None and not being_loaded():
+            self._optimizer_there = True
+        return result
 
     def _sent_backward(self, loss: Any) -> Any:
         self._over()

@@ -6,7 +6,7 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "layer": ("_flatten_layers", "_get_call_context", "_maybe_reset_call_context", "_layers"),
     "layer on PyTorch": ("_torch_params",),
     "batch normalisation": ("_moments", "_reduction_axes"),
-    "optimizer": ("_trainable_variables", "_get_current_learning_rate"),
+    "optimizer": ("_trainable_variables", "_get_current_learning_rate", "_learning_rate"),
     "symbolic tensor": ("_keras_history",),
     "masked tensor": ("_keras_mask",),
     "adapter of arrays": ("_inputs", "_batch_size", "_shuffle", "_num_samples"),

@@ -183,3 +183,49 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
     assert seen == ["compiled", "fit", "passed", "made 2", "passed"]  # the last: validation data
     other, own = (recorded(text.replace("seed(1)", f"seed({seed})"))[0] for seed in (2, 1))
     assert recorder.losses() == other.losses()[:4] != own.losses()[:4]
+
+
+def test_arrays_of_numpy_that_a_program_gives_eagerly_are_its_samples() -> None:
+    text = TAPE.replace("DECORATOR", "").replace("(step(images, labels))", "(step(images.numpy(), labels.numpy()))")
+    recorder, found = recorded(text)
+    assert recorder.clock.steps == 4 and recorder.samples == 100
+    assert found["seen"] == recorded(TAPE.replace("DECORATOR", ""))[1]["seen"]
+
+
+_CALLS_ANOTHER = """
+step(tf.constant(x[:25]), tf.constant(y[:25]))
+step(tf.constant(x[:25]), tf.constant(y[:25]))
+many = tf.function(lambda images, labels: [step(images, labels) for _ in range(3)], autograph=False)
+many(tf.constant(x[:25]), tf.constant(y[:25]))
+"""
+
+
+def test_steps_of_a_function_that_calls_one_which_was_called_before_are_told() -> None:
+    text = TAPE.replace("DECORATOR", "@tf.function")
+    recorder, _ = recorded(text[: text.index("for images")] + _CALLS_ANOTHER)
+    assert recorder.clock.steps == 5
+
+
+def test_a_function_that_calls_one_which_was_called_before_can_be_saved(tmp_path: Path) -> None:
+    outer = """
+trained.train(tf.constant(x), tf.constant(y))
+trained.outer = tf.function(lambda images, labels: trained.train(images, labels), autograph=False)
+signature = trained.outer.get_concrete_function(tf.TensorSpec([None, 6], name="images"),
+                                                tf.TensorSpec([None], tf.int32, name="labels"))
+tf.saved_model.save(trained, FOLDER, signatures={"train": signature})
+"""
+    text = _SAVES[: _SAVES.index("signature =")] + outer
+    recorder, _ = recorded(text.replace("FOLDER", repr(str(tmp_path))))
+    assert recorder.clock.steps == 1 and (tmp_path / "saved_model.pb").exists()
+
+
+@pytest.mark.parametrize("decorator", ["@tf.function", ""])
+def test_a_learning_rate_that_is_a_function_is_called_as_often_as_without_us(decorator: str) -> None:
+    counting = "calls = []\noptimizer = keras.optimizers.SGD(lambda: calls.append(0) or 0.1 * len(calls))"
+    text = TAPE.replace("DECORATOR", decorator).replace("optimizer = keras.optimizers.SGD(0.1)", counting)
+    plain: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "program", "exec"), plain)
+    recorder, found = recorded(text)
+    assert len(found["calls"]) == len(plain["calls"])
+    assert recorder.rates == pytest.approx([recorder.rates[0]] * 4 if decorator else [0.1, 0.2, 0.3, 0.4])
+    assert recorder.rates[0] > 0

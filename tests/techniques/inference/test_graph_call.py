@@ -247,3 +247,14 @@ def test_random_inputs_get_the_right_answers(count: int) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
             answered += 1
         assert answered > count / 5 and asked.graphs.answered > 0
+
+
+def test_a_call_whose_input_brings_a_mask_along_is_the_models() -> None:
+    embedding = layers.Embedding(9, 4, mask_zero=True)
+    model = keras.Sequential([layers.LSTM(3), layers.Dense(2)])
+    full, padded = embedding(np.ones((2, 5), "int32")), embedding(np.array([[1, 2, 3, 0, 0]] * 2, "int32"))
+    with Asked(model) as asked:
+        for _ in range(6):
+            asked.model(full)
+        assert not asked.by_graph(padded)  # which compares them, too
+        asked.warm(np.ones((2, 5, 4), "float32"))

@@ -11,11 +11,15 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
 pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
 
+import numpy as np
+
 from overdrive.core.contract import Contract
 from overdrive.core.records import Trace
 from overdrive.evidence import agreement, replayed, rounding
 from overdrive.evidence.equivalence import compared, first_broken, judged_exact
 from overdrive.seams.hub import Seams
+from overdrive.worker import answering
+from overdrive.worker.answering import AnsweringObserver
 from overdrive.worker.clock import InferenceClock
 from overdrive.worker.observers import make_digests, make_replay
 from overdrive.worker.profiling.keras.standing import standing
@@ -168,3 +172,31 @@ def test_what_lies_in_memory_between_two_calls_is_told() -> None:
 
     session_of(CALLS, observe)
     assert held[0]["optimizer state"] == 0 and held[0]["parameters"] == 4 * (9 * 4 + 4 + 4 * 4 + 36 * 4 * 5 + 5)
+
+
+def test_a_compiled_model_is_waited_for_longer_and_a_loaded_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keras
+
+    now = [100.0]
+    monkeypatch.setattr(answering.time, "monotonic", lambda: now[0])
+
+    def told_after(seconds: float, make: Callable[[], Any]) -> bool:
+        told: list[int] = []
+        with Session([], [AnsweringObserver(lambda: told.append(1))]):
+            model = make()
+            for _ in range(10):
+                model(np.zeros((2, 4), "float32"))
+            now[0] += seconds + 1
+            model(np.zeros((2, 4), "float32"))
+        return bool(told)
+
+    def compiled() -> Any:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+        return model
+
+    compiled().save(tmp_path / "saved.keras")
+    assert not told_after(answering._SECONDS, compiled) and told_after(answering._WITH_OPTIMIZER, compiled)
+    assert told_after(answering._SECONDS, lambda: keras.models.load_model(tmp_path / "saved.keras"))

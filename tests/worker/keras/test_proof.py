@@ -231,3 +231,41 @@ def test_in_a_call_of_many_steps_the_first_is_compared(tmp_path: Path) -> None:
     assert report["states"] == [4, 5, 8, 9] and report["out_of_reach"] == [2, 3, 6, 7, 10, 11]
     error = replayed.relative_error(replayed.rows_of(report))
     assert error is not None and error < 1e-6
+
+
+_OWN_RATE = """
+class Own(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.01
+
+model.compile("""
+
+
+def test_a_schedule_that_cannot_be_saved_is_compared_all_the_same() -> None:
+    text = PLAIN.replace("model.compile(", _OWN_RATE, 1).replace("Adam(0.01)", "Adam(Own())")
+    one = digests_of(text)
+    assert judged_exact(one, digests_of(text)).level is Contract.EXACT
+    other = judged_exact(one, digests_of(text.replace("Adam(Own())", "Adam(Own(), epsilon=2e-7)")))
+    assert other.level is None and "learning rates" in other.sentence
+
+
+_EAGER = TAPE.replace("DECORATOR", "").replace("(step(images, labels))", "(step(images.numpy(), labels.numpy()))")
+
+
+def test_arrays_of_numpy_that_a_model_is_given_are_compared() -> None:
+    norm = _EAGER.replace("keras.layers.Dropout(0.2)", "keras.layers.BatchNormalization(momentum=0.99)")
+    one = digests_of(norm)
+    for old, new in (("loss =", "x[:25] += 1e-3\nloss ="), ("loss =", "y[3] = 1 - y[3]\nloss =")):
+        assert one.digests[0].batches != digests_of(norm.replace(old, new, 1)).digests[0].batches
+    other = digests_of(norm.replace("0.99", "0.98"))
+    assert one.digests[0].batches == other.digests[0].batches and one.digests[0].buffers != other.digests[0].buffers
+
+
+def test_a_program_of_many_optimizers_can_be_replayed(tmp_path: Path) -> None:
+    many = """
+for _ in range(18):
+    model.compile(keras.optimizers.SGD(0.01), loss)
+    model.fit(x[:32], y[:32], verbose=0)
+"""
+    replay_of(PLAIN[: PLAIN.index("model.compile")] + many, "reference", (2, 17), tmp_path)
+    replay_of(PLAIN[: PLAIN.index("model.compile")] + many, "targets", (2, 17), tmp_path)

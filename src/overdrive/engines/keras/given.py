@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 from overdrive.engines.runtime import PLAIN
 from overdrive.seams.keras.answers import PREDICT
-from overdrive.seams.keras.internals import array_of
+from overdrive.seams.keras.internals import array_of, mask_of
 
 # What OpenVINO takes; a number of bytes that is not the processor's way round TensorFlow does not take either.
 NUMERIC = frozenset(("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"))
@@ -31,7 +31,7 @@ class Given:
 
     @classmethod
     def of(cls, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
-        """None where something is given that is no dense array, or more batches than one."""
+        """None where something is given that is no dense array, or has a mask, or more batches than one."""
         if kind == PREDICT:
             found = _one_batch(args, kwargs)
             if found is None:
@@ -42,6 +42,8 @@ class Given:
         leaves = tuple(keras.tree.flatten(args))
         if not leaves or any(not isinstance(each, (np.ndarray, tf.Tensor)) or each.dtype == object for each in leaves):
             return None
+        if any(mask_of(each) is not None for each in leaves):
+            return None  # of an embedding, say: Keras hands it on to the layers, a graph knows nothing of it
         forms = tuple((type(each), tuple(each.shape), each.dtype) for each in leaves)
         structure = repr(keras.tree.map_structure(lambda _: 0, args))
         return cls((kind, structure, forms, tuple(sorted(kwargs.items()))), leaves, args, kind, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,13 @@ from overdrive.seams.keras.internals import is_of_fit
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import Around, Event
 
+_here = threading.local()
+
+
+def being_loaded() -> bool:
+    """Whether a model is being compiled as it was when it was saved."""
+    return getattr(_here, "loading", False)
+
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     backend_trainer = next(each for each in Model.__mro__ if "fit" in vars(each))
@@ -24,6 +32,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             patches.replace(holder, "__init__", _told(hub.keras_used, holder.__init__))
     if hub.model_compiled.wanted:
         patches.replace(Trainer, "compile", _around(hub.model_compiled, Trainer.compile))
+        patches.replace(Trainer, "compile_from_config", _loading(Trainer.compile_from_config))
     if hub.fit_called.wanted:
         patches.replace(backend_trainer, "fit", _around(hub.fit_called, backend_trainer.fit))
     if hub.evaluation_asked.wanted:
@@ -51,6 +60,18 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         patches.replace(backend_trainer, "make_train_function", make_train_function)
     return []
+
+
+def _loading(compile_as_saved: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(compile_as_saved)
+    def compile_from_config(*args: Any, **kwargs: Any) -> None:
+        before, _here.loading = being_loaded(), True
+        try:
+            compile_as_saved(*args, **kwargs)
+        finally:
+            _here.loading = before
+
+    return compile_from_config
 
 
 def _told(point: Event, make: Callable[..., None]) -> Callable[..., None]:

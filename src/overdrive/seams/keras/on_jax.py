@@ -27,7 +27,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.parts import always, evaluations
-from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, step_log_of, unwrapped
+from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, rate_of, step_log_of, unwrapped
 from overdrive.seams.keras.steps import heard, tell, wanted
 from overdrive.seams.patch import Patches
 
@@ -290,7 +290,7 @@ class _JaxWatch:
     def note(self, noted: _Noted, optimizer: Any, values: Sequence[Any]) -> None:
         """`values`: of the optimizer's variables."""
         with keras.StatelessScope(state_mapping=list(zip(optimizer.variables, values, strict=True))):
-            rate = unwrapped(optimizer)._get_current_learning_rate()
+            rate = rate_of(unwrapped(optimizer))
             numbers = [len(noted.losses), sum(noted.losses) / max(1, len(noted.losses)), getattr(rate, "value", rate)]
         kind = jax.dtypes.canonicalize_dtype("float64")
         noted.numbers.append(jax.numpy.stack([jax.numpy.asarray(each, kind).reshape(()) for each in numbers]))

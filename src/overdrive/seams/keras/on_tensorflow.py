@@ -27,7 +27,7 @@ from overdrive.seams.keras import answers, datasets, parts, predicting
 from overdrive.seams.keras.internals import copy_of_function, plain_eager
 from overdrive.seams.keras.marks import SCOPE, TRAINS, WRITES
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
-from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog, unwrapped
+from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog
 from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
 
@@ -91,7 +91,7 @@ class GraphStepLog(StepLog):
             tf.constant(len(losses), tf.int64),
             bits(total / max(1, len(losses))),
             tf.cast(_leading_size(application.inputs), tf.int64),
-            bits(tf.cast(unwrapped(optimizer)._get_current_learning_rate(), tf.float64)),
+            bits(tf.cast(application.rate, tf.float64)),
             *self.filled(application),
         ]
         if tf.executing_eagerly():
@@ -191,6 +191,10 @@ class _GraphWatch(StepNotes):
             for name in names:
                 setattr(function, name, True)
 
+    def _hand_on(self, function: Any) -> None:
+        """To those that call it, which need not trace it again: it was called before, by itself."""
+        self._mark(*(name for name in (TRAINS, WRITES) if getattr(function, name, False)))
+
     def _differentiating(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(differentiate)
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
@@ -228,6 +232,7 @@ class _GraphWatch(StepNotes):
                 result = run(function, *args, **kwargs)
             finally:
                 running.pop()
+                self._hand_on(function)
             if outermost:
                 self.heard(lambda: self._returned(getattr(function, TRAINS, False)))
             return result
@@ -242,7 +247,9 @@ class _GraphWatch(StepNotes):
             """The graph as the program wrote it: a variable of ours that it writes to would belong to nothing that is
             saved with it, and TensorFlow refuses to save such a graph."""
             if not tf.executing_eagerly() or getattr(here, "taking", False):
-                return take(function, *args, **kwargs)
+                found = take(function, *args, **kwargs)
+                self._hand_on(function)
+                return found
             running = here.__dict__.setdefault("running", [])
             running.append(function)
             try:
@@ -283,7 +290,7 @@ def bits(number: Any) -> Any:
 def _leading_size(inputs: Sequence[Any]) -> Any:
     for _, _, tensors in reversed(inputs):  # the call that the loss was made of, as a rule
         for tensor in tensors:
-            if tensor.shape.rank != 0:
+            if len(tensor.shape) if isinstance(tensor, np.ndarray) else tensor.shape.rank != 0:
                 return _rows(tensor)
     return 0
 

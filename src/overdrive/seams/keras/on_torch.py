@@ -23,7 +23,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.parts import Kind, Part, always, applications, evaluations
-from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, unwrapped
+from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, rate_of, unwrapped
 from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
 
@@ -84,7 +84,7 @@ class _TorchStepLog(HostStepLog):
     def write(self, application: Application) -> None:
         losses = [torch.as_tensor(loss).detach().double().mean() for loss in application.losses]
         mean = torch.stack(losses).mean() if losses else torch.zeros((), dtype=torch.float64)
-        rate = torch.as_tensor(_value(unwrapped(application.optimizer)._get_current_learning_rate())).detach().double()
+        rate = torch.as_tensor(_value(application.rate)).detach().double()
         sizes = [leading_size(tensors) for _, _, tensors in application.inputs]
         more = [*map(int, self.filled(application))]
         if mean.device.type == "cpu" and rate.device.type == "cpu":
@@ -167,6 +167,7 @@ class _TorchWatch(StepNotes):
             if compiled and model.optimizer is not None:
                 self.gather(application)
                 application.gradients = [_value(each).grad for each in application.variables]
+                application.rate = rate_of(unwrapped(model.optimizer))
                 self.step_log.write(application)
             self.hub.at_work.publish()
             tell(self.hub, self.step_log.news())

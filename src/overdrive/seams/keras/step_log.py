@@ -34,6 +34,7 @@ class Application:
     variables: Sequence[Any]
     losses: Sequence[Any] = ()
     inputs: Sequence[Any] = ()  # what models were given since the last one: (model, training, tensors) each
+    rate: Any = 0.0  # the learning rate that it was applied with
     labels: Sequence[Any] = ()  # what loss objects were given besides the models' answers
 
 
@@ -197,6 +198,16 @@ class HostStepLog(StepLog):
 def unwrapped(optimizer: Any) -> Any:
     """The optimizer itself, where one that scales losses is around it."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def rate_of(optimizer: Any) -> Any:
+    """Its learning rate, where asking for it has no effect: that of a schedule, by the count of steps, or a number."""
+    from keras.optimizers.schedules import LearningRateSchedule
+
+    given = optimizer._learning_rate
+    if callable(given) and not isinstance(given, LearningRateSchedule):
+        return 0.0  # a function of the program's
+    return optimizer._get_current_learning_rate()
 
 
 def path_of(variable: Any) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src.losses.loss import Loss
 from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.step_log import Application, step_log_of
+from overdrive.seams.keras.step_log import Application, rate_of, step_log_of, unwrapped
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import OBSERVER, reason_of
 
@@ -63,6 +64,8 @@ class StepNotes:
         for holder in (BaseOptimizer, LossScaleOptimizer):
             patches.replace(holder, "apply", self._applying(holder.apply))
             patches.replace(holder, "scale_loss", self._scaling(holder.scale_loss))
+        ask = BaseOptimizer._get_current_learning_rate
+        patches.replace(BaseOptimizer, "_get_current_learning_rate", self._asking_rate(ask))
         patches.replace(Model, "__call__", self._calling(Model.__call__))
         patches.replace(Loss, "__call__", self._judging(Loss.__call__))
 
@@ -107,7 +110,7 @@ class StepNotes:
                 application = Application(optimizer, gradients, variables or optimizer._trainable_variables)
                 self.heard(lambda: self._begin(application))
                 result = apply(optimizer, gradients, variables)
-                self.heard(lambda: self.write(application))
+                self.heard(lambda: self._applied(application))
                 return result
             finally:
                 self.here.applying = False
@@ -117,6 +120,26 @@ class StepNotes:
     def _begin(self, application: Application) -> None:
         self.gather(application)
         self.step_log.before(application)
+
+    def _applied(self, application: Application) -> None:
+        optimizer = unwrapped(application.optimizer)
+        of, graph, rate = self.here.__dict__.pop("rate", (None, None, None))
+        if of is optimizer and self.reaches(self.graph(), graph):
+            application.rate = rate
+        else:
+            application.rate = rate_of(optimizer)
+        self.write(application)
+
+    def _asking_rate(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(ask)
+        def _get_current_learning_rate(optimizer: Any) -> Any:
+            """A function of the program's may give another one each time: what Keras was told is noted."""
+            rate = ask(optimizer)
+            if not self.looks_away() and getattr(self.here, "applying", False):
+                self.here.rate = (optimizer, self.graph(), rate)
+            return rate
+
+        return _get_current_learning_rate
 
     def gather(self, application: Application) -> None:
         """All that was noted since the last one is its own."""
@@ -163,7 +186,7 @@ class StepNotes:
     def _note_inputs(self, model: Any, args: Any, kwargs: Any) -> None:
         here = self.graph()
         given = {key: value for key, value in kwargs.items() if key not in ("training", "mask")}
-        tensors = [each for each in self.flat([args, given]) if self.is_tensor(each)]
+        tensors = self._tensors_of([args, given])
         if not tensors:
             return  # a symbolic call, that builds the model
         self.inputs = [*self._within(here, self.inputs), (here, (model, kwargs.get("training"), tensors))]
@@ -171,7 +194,7 @@ class StepNotes:
             self.labels.clear()  # of an evaluation, say; those of this call are still to come
 
     def _note_evaluation(self, args: Any, result: Any) -> None:
-        given, answers = ([each for each in self.flat(thing) if self.is_tensor(each)] for thing in (args, result))
+        given, answers = self._tensors_of(args), self._tensors_of(result)
         if given:
             self.step_log.evaluated(given, answers)
 
@@ -192,7 +215,19 @@ class StepNotes:
     def _note_labels(self, given: Any) -> None:
         here = self.graph()
         before = self.labels[-MOST_NOTED:] if here is None else self._within(here, self.labels)
-        self.labels = [*before, *((here, each) for each in self.flat(given) if self.is_tensor(each))]
+        self.labels = [*before, *((here, each) for each in self._tensors_of(given))]
+
+    def _tensors_of(self, thing: Any) -> list[Any]:
+        """Arrays of NumPy that a program gives eagerly are its batch, too: Keras converts them within. Only columns
+        look at what is in them; else they are left as they are, and take no memory of a device."""
+        eager, looked_at = self.graph() is None, bool(self.step_log.columns)
+        found = []
+        for each in self.flat(thing):
+            if self.is_tensor(each):
+                found.append(each)
+            elif eager and isinstance(each, np.ndarray) and each.dtype.kind in "biufc":
+                found.append(keras.ops.convert_to_tensor(each) if looked_at else each)
+        return found
 
     def _within(self, here: Any, noted: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """Those that an application of an optimizer may still come for: of the graph `here`, and of those it lies in.

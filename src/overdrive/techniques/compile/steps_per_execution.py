@@ -41,7 +41,10 @@ class StepsPerExecution(Technique):
     at a time. What a callback asks in the midst of a `fit` (`evaluate`, `predict`) is answered one batch at a time.
     What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that is added
     to the others; and, where two fits allow other numbers of steps, what the program has changed of a compiled model
-    without compiling it again (`trainable`), which Keras does not see until it traces the step anew.
+    without compiling it again (`trainable`), which Keras does not see until it traces the step anew. And a
+    `tf.data` of unknown length that has more batches in a later epoch than in the first (`bucket_by_sequence_length`
+    after a shuffle, a filter by chance): Keras ends later epochs after as many batches as the first had and one, and
+    by several steps in a call that number is rounded up. `steps_per_epoch` says it.
 
     Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
     graph in the loop otherwise.

@@ -108,6 +108,9 @@ def _is_stateful(name: str) -> bool:
     return name in _OUTSIDE or (found is not None and bool(found.is_stateful))
 
 
+_AROUND_EACH = 192  # bytes: what TensorFlow keeps beside the numbers of a tensor, in memory of 64 bytes a piece
+
+
 def _bytes_in(dataset: Any) -> int | None:
     """Of all its samples; None where that cannot be known."""
     import tensorflow as tf
@@ -116,5 +119,7 @@ def _bytes_in(dataset: Any) -> int | None:
     specs = tf.nest.flatten(dataset.element_spec)
     if count < 0 or not all(isinstance(each, tf.TensorSpec) and each.shape.is_fully_defined() for each in specs):
         return None
-    sizes = (math.prod(each.shape) * int(each.dtype.size) for each in specs)
+    if any(each.dtype in (tf.string, tf.variant, tf.resource) for each in specs):
+        return None  # a string is as long as it is
+    sizes = (math.prod(each.shape) * int(each.dtype.size) + _AROUND_EACH for each in specs)
     return int(count * sum(sizes))

@@ -109,7 +109,7 @@ class DigestLog(digests.DigestLog):
         self._step_log.settle()
         told = []
         for optimizer in self._step_log.optimizers:
-            config = unwrapped(optimizer).get_config()
+            config = _settings_of(unwrapped(optimizer))
             told.append(sorted((key, plain(value)) for key, value in config.items() if key not in _NO_SETTINGS))
         self._settings = hashed(told)
 
@@ -134,6 +134,14 @@ class DigestLog(digests.DigestLog):
             heard=hashed(each["heard"] for each in head),
             parts=[hashed(int(row[place]) for row in mine) for place in places],
         )
+
+
+def _settings_of(optimizer: Any) -> dict[str, Any]:
+    try:
+        return dict(optimizer.get_config())
+    except Exception:  # as with a schedule of the program's own, which cannot be saved
+        named = {key: value for key, value in vars(optimizer).items() if not key.startswith("_")}
+        return {key: value for key, value in named.items() if isinstance(value, (bool, int, float, str, type(None)))}
 
 
 def _slots(columns: Any) -> list[list[float]]:

@@ -114,7 +114,7 @@ class Notes:
         self._noted: dict[str, Any] = {}  # variables, by name
 
     def wanted(self, place: int) -> bool:
-        return True  # a graph is traced once
+        return place < _MOST_OPTIMIZERS  # a graph is traced once
 
     def arm(self) -> None:
         self._armed.assign(np.ones(_MOST_OPTIMIZERS, np.bool_))
