@@ -140,7 +140,8 @@ def _resumed(place: Path, counts: Path, kind: str, how: str = "") -> tuple[str, 
     return second.stderr, counts.stat().st_size
 
 
-# From the snapshot after step 25 or 26 on 24 or less are left; three fetches of the past are made, and those ahead.
+# Of 30 steps in all those after the last snapshot are left (how many tells how fast the machine is); three fetches of
+# the past are made, and those ahead.
 @pytest.mark.parametrize("kind", ["", "draws", "own", "opens", "names"])
 @pytest.mark.parametrize("how", ["", "workers"])
 @pytest.mark.fault("killed")
@@ -149,7 +150,8 @@ def test_samples_of_skipped_steps_are_not_fetched(tmp_path: Path, counts: Path, 
         pytest.skip("see below: what workers' data sets hold is not handed over")
     told, fetched = _resumed(tmp_path, counts, kind, how)
     assert "gone on after step" in told and "made again" not in told and "from its start" not in told, told
-    assert fetched <= 4 * (3 + 5), fetched  # of 120
+    after = int(told.split("gone on after step ")[1].split()[0].rstrip(".,:;"))
+    assert after >= 15 and fetched <= 4 * (3 + 30 - after), (after, fetched)
 
 
 @pytest.mark.parametrize(
