@@ -146,4 +146,5 @@ def test_a_step_that_the_program_compiles_is_counted_and_nothing_of_ours_is_comp
             step()
         assert not session.seams.left_out
     assert recorder.clock.steps == 6
-    assert "perf_counter" not in str(counters["unimplemented"]) and counters["frames"]["total"] <= 10
+    assert "perf_counter" not in str(counters["unimplemented"])
+    assert counters["frames"]["total"] <= 16  # 9 without us, 10 to 12 with our hooks left out, 23 with them
