@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from overdrive.datacache.cost.fetching import bytes_in
 from overdrive.seams.batches import leading_size, leaves
+from overdrive.seams.torch.iterators import samples_in
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 from overdrive.worker.torch.checksums import checksum
@@ -129,6 +130,18 @@ def test_steps_on_any_batch_are_watched(kind: str) -> None:
     recorder, probe, _ = watched(loader, lambda batch, weight: weight.sum())
     assert recorder.clock.steps == 3 and recorder.samples == 12
     assert len(set(probe.batch_hashes)) == 3
+
+
+def test_a_batch_of_graphs_has_as_many_samples_as_graphs() -> None:
+    """Its first tensor is of all graphs' nodes, the next of edges, which have two ends."""
+
+    def joined(graphs: list[int]) -> dict[str, torch.Tensor]:
+        return {"nodes": torch.zeros(sum(graphs), 7), "edges": torch.zeros(2, 30), "labels": torch.zeros(len(graphs))}
+
+    batches = iter(DataLoader([3, 5, 4, 6, 2, 7, 3, 5], batch_size=4, collate_fn=joined))  # type: ignore[arg-type]
+    assert [samples_in(batches, batch) for batch in batches] == [4, 4]
+    whole = iter(DataLoader(torch.zeros(6, 3), batch_size=4))  # type: ignore[arg-type]
+    assert [samples_in(whole, batch) for batch in whole] == [4, 2]
 
 
 def test_a_detector_s_batches_are_lists_of_pictures() -> None:

@@ -20,7 +20,7 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
-from overdrive.seams.batches import leading_size
+from overdrive.seams.batches import leading_size, leaves, rows_of
 from overdrive.seams.torch.fetchers import is_map_fetcher
 from overdrive.seams.torch.heard_iterators import is_heard
 from overdrive.seams.torch.loader_warnings import warned_as
@@ -74,13 +74,19 @@ def items_of_batch(iterator: Any, samples: int) -> int:
 
 
 def samples_in(iterator: Any, batch: Any) -> int:
-    """Of detectors, whose pictures are of several sizes, a batch is a list of pictures and one of their boxes, as
-    `zip(*items)` gives them: there the first tensor's rows are one picture's colours."""
+    """The first tensor's rows, unless something else in the batch has as many as the sampler gave.
+
+    Of detectors, whose pictures are of several sizes, a batch is a list of pictures and one of their boxes, as
+    `zip(*items)` gives them: there the first tensor's rows are one picture's colours. Of a batch of graphs they are
+    nodes, or the two ends of edges, and of texts that are put together they are words.
+    """
+    found = leading_size(batch)
     size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
-    if not isinstance(size, int) or not isinstance(batch, (list, tuple)) or not batch:
-        return leading_size(batch)
-    transposed = all(isinstance(part, (list, tuple)) and len(part) == size for part in batch)
-    return size if transposed else leading_size(batch)
+    if not isinstance(size, int) or found == size:
+        return found
+    parts = batch if isinstance(batch, (list, tuple)) else ()
+    transposed = bool(parts) and all(isinstance(part, (list, tuple)) and len(part) == size for part in parts)
+    return size if transposed or size in map(rows_of, leaves(batch)) else found
 
 
 def workers_of(iterator: Any) -> int:
