@@ -335,14 +335,13 @@ def test_each_rank_of_a_host_has_a_gpu_and_a_program_of_its_own_parallelism_all(
 
 
 def test_gpus_that_a_launcher_has_dealt_out_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    second = Membership(1, 2, 1, "127.0.0.1", 1, agents_store=False)
     for given, gpus, seen in (("3", 8, "3"), ("GPU-a,GPU-b", 8, "GPU-b"), (None, 4, "1"), (None, 1, None), ("", 4, "")):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if given is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        second = Membership(1, 2, 1, "127.0.0.1", 1, agents_store=False)
         second.take_gpu(gpus)
         assert os.environ.get("CUDA_VISIBLE_DEVICES") == seen
-        second.own = ""
         second.leave("it asks")
         assert os.environ.get("CUDA_VISIBLE_DEVICES") == given
 

@@ -79,17 +79,17 @@ class ServedModel:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(call(*args, **kwargs), engine.refused)
-        requiring = engine.requiring
-        if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or not requiring.knows(model):
+        requiring = engine.requiring.of(model)
+        if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or requiring is None:
             result = call(*args, **kwargs)
             engine.compare(result, given)
-            requiring.note(model, result)
+            engine.requiring.note(model, result)
             return Answer(result, engine.refused or BY_BOTH)
 
         def again() -> Any:
             return call(*args, **kwargs)
 
-        return Answer(without_graph(model, lambda: engine.answer(given), again, requiring.of(model)))
+        return Answer(without_graph(model, lambda: engine.answer(given), again, requiring))
 
     def _place(self, given: Signature) -> tuple[str, Any, int]:
         return self._digest, given.key, torch.get_num_threads()

@@ -21,17 +21,14 @@ class Requiring:
     def __init__(self) -> None:
         self._known: dict[Hashable, list[bool]] = {}
 
-    def knows(self, model: torch.nn.Module, kind: Hashable = None) -> bool:
-        """Always where no gradients are recorded."""
-        return not torch.is_grad_enabled() or (_frozen(model), kind) in self._known
-
     def note(self, model: torch.nn.Module, result: Any, kind: Hashable = None) -> None:
         """`kind`: of the call, where there are several."""
         if torch.is_grad_enabled() and len(self._known) < _MOST_KINDS:
             self._known[_frozen(model), kind] = [each.requires_grad for each in _tensors(tree_leaves(result))]
 
-    def of(self, model: torch.nn.Module, kind: Hashable = None) -> list[bool]:
-        return self._known.get((_frozen(model), kind), [])
+    def of(self, model: torch.nn.Module, kind: Hashable = None) -> list[bool] | None:
+        """None where that is not known; where no gradients are recorded none do."""
+        return self._known.get((_frozen(model), kind)) if torch.is_grad_enabled() else []
 
 
 def _frozen(model: torch.nn.Module) -> Hashable:

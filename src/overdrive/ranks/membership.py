@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.core.ranks_here import RANKS_HERE
+from overdrive.core.variables import set_variables
 from overdrive.ranks.asking import asked_by_program
 
 SEED = "OVERDRIVE_RANKS_SEED"  # of all hidden entropy, where `overdrive run --ranks` started the ranks
@@ -69,7 +70,6 @@ class Membership:
     own: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
     _hidden: dict[str, str] = field(default_factory=dict)
-    _all_gpus: tuple[str | None] | None = None  # the variable as it was, where one was taken
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Membership | None:
@@ -110,7 +110,8 @@ class Membership:
     def take_gpu(self, gpus: int) -> None:
         """One for each rank of this host, before CUDA looks: to the program, which says "cuda", it is the only one.
 
-        Where a launcher has given each rank GPUs of its own (Ray, `--gpus-per-task`), all of them stay.
+        Where a launcher has given each rank GPUs of its own (Ray, `--gpus-per-task`), all of them stay. A program of
+        its own parallelism, which chooses among them by its rank's number, sees all again: none has been used yet.
 
         Args:
             gpus: how many this host shows.
@@ -118,18 +119,8 @@ class Membership:
         before = os.environ.get(_GPUS)
         names = [str(each) for each in range(gpus)] if before is None else [each.strip() for each in before.split(",")]
         if len(names) > 1 and self.local_rank < len(names):
-            self._all_gpus = (before,)
-            os.environ[_GPUS] = names[self.local_rank]
-
-    def _show_gpus(self) -> None:
-        """A program of its own parallelism chooses among them by its rank's number: none has been used yet."""
-        if self._all_gpus is not None:
-            (before,) = self._all_gpus
-            if before is None:
-                os.environ.pop(_GPUS, None)
-            else:
-                os.environ[_GPUS] = before
-            self._all_gpus = None
+            put_back = set_variables({_GPUS: names[self.local_rank]})
+            self.on_own.append(lambda _: put_back())
 
     def reveal(self, reason: str) -> None:
         """The program brings its own parallelism: all is as if we were not there."""
@@ -141,7 +132,6 @@ class Membership:
         """The program is left to its own parallelism, which asks us who it is: the environment stays hidden."""
         if not self.own:
             self.own = reason
-            self._show_gpus()
             for act in self.on_own:
                 act(reason)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from overdrive.core.variables import set_variables
+
 _HERE = {"WANDB_MODE": "offline", "NEPTUNE_MODE": "offline", "CLEARML_OFFLINE_MODE": "1"}
 SILENT = ("offline", "disabled", "dryrun")  # in which W&B sends nothing; disabled, it starts no process either
 _SERVER = "MLFLOW_TRACKING_URI"  # files without one
@@ -15,14 +17,4 @@ def keep_here() -> Callable[[], None]:
     told = {name: value for name, value in _HERE.items() if os.environ.get(name) not in SILENT}
     if _SERVER in os.environ:
         told[_SERVER] = "file:mlruns"
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
-
-    def put_back() -> None:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-    return put_back
+    return set_variables(told)

@@ -82,17 +82,17 @@ class NoGrad(Technique):
             leaves, spec = tree_flatten((args, kwargs))
             if any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves):
                 return call(*args, **kwargs)
-            requiring = known.setdefault(model, Requiring())
+            seen = known.setdefault(model, Requiring())
             kind = spec, model.training, tuple(map(_kind, leaves))
-            if not requiring.knows(model, kind):
+            if (requiring := seen.of(model, kind)) is None:
                 result = call(*args, **kwargs)
-                requiring.note(model, result, kind)
+                seen.note(model, result, kind)
                 return result
 
             def again() -> Any:
                 return call(*args, **kwargs)
 
-            return without_graph(model, again, again, requiring.of(model, kind))
+            return without_graph(model, again, again, requiring)
 
         def stepped(optimizer: Any) -> None:
             if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice

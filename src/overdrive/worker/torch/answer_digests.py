@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from overdrive.seams.batches import leaves
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches
 from overdrive.worker.digests import SHAKE
 from overdrive.worker.torch.checksums import checksum
-from overdrive.worker.torch.digests import DigestLog, extend, slot
+from overdrive.worker.torch.digests import DigestLog, extend, slots_of
 
 
 class AnswerLog(DigestLog):
@@ -36,8 +35,7 @@ class AnswerLog(DigestLog):
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if fetches.under_way():
             return call(*args, **kwargs)
-        given = leaves(tree_leaves([args, kwargs]))
-        extend(self._inputs, [slot(tensor) for tensor in given if isinstance(tensor, torch.Tensor)])
+        extend(self._inputs, slots_of(args, kwargs))
         self._modes = checksum([each.training for each in module.modules()], self._modes)
         result = call(*args, **kwargs)
         self._calls += 1

@@ -79,8 +79,7 @@ class DigestLog(digests.DigestLog):
         """What the model is truly given: after all techniques. Within a fetch it is a part of the data set."""
         if fetches.under_way():
             return call(*args, **kwargs)
-        given = leaves(tree_leaves([args, kwargs]))
-        slots = [slot(tensor) for tensor in given if isinstance(tensor, torch.Tensor)]
+        slots = slots_of(args, kwargs)
         training, modes = torch.is_grad_enabled(), [each.training for each in module.modules()]
         self._copied = None
         result = call(*args, **kwargs)
@@ -153,6 +152,11 @@ class DigestLog(digests.DigestLog):
 def slot(tensor: torch.Tensor) -> Slot:
     """What is noted of one tensor that a model was given."""
     return [checksum(tensor), *sketch(tensor)[1:]]
+
+
+def slots_of(args: Any, kwargs: Any) -> list[Slot]:
+    """Of all tensors that a call was given."""
+    return [slot(leaf) for leaf in leaves(tree_leaves([args, kwargs])) if isinstance(leaf, torch.Tensor)]
 
 
 def extend(slots: list[Slot], more: list[Slot]) -> None:
