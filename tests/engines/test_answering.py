@@ -581,6 +581,16 @@ def test_one_engine_answers_for_many_sizes_each_of_which_is_proved() -> None:
     assert sum(answered.values()) > 12 and served.answers.left["made by both and compared"] < 60
 
 
+def test_calls_are_counted_that_no_engine_answers_yet() -> None:
+    with Served(Sums().eval()) as served:
+        served.warm(rows(5), calls=3)  # two are made by both
+        assert served.answers.settling == 2
+        served.warm(rows(5), calls=40)  # the 32nd of which is made by both, once more
+        assert served.answers.settling == 2 and served.answers.left["made by both and compared"] == 3
+        served.warm(rows(6), calls=1)
+        assert served.answers.settling == 3
+
+
 def test_up_to_four_sizes_have_an_engine_each() -> None:
     with Served(Sums().eval()) as served:
         for length in (5, 6, 7, 8):

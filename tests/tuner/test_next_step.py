@@ -78,7 +78,25 @@ def test_where_all_was_measured_the_best_is_named(best: float, says: str) -> Non
     all_tried = found()
     all_tried.rejected = [measured("prefetch", 0.9), measured("threads", best)]
     told = next_step(all_tried)
-    assert says in told and "2 candidates were measured" in told and f"threads, {best:.2f}x" in told
+    assert says in told and "2 candidates were measured" in told and f"threads, {best:.2f}x [0.99, 1.10]" in told
+
+
+def test_where_nothing_could_be_seen_it_is_not_said_that_there_is_nothing() -> None:
+    """Of a GPT's engine, 0.97x [0.30, 3.18] on a busy machine: "there is nothing to gain"."""
+    unclear = found()
+    unclear.rejected = [Rejected("openvino", {}, "inconclusive", measured=Interval(0.3, 0.97, 3.18))]
+    assert "1 candidate was measured, and none was established" in next_step(unclear)
+    assert "nothing to gain" not in next_step(unclear)
+
+
+def test_a_busy_machine_is_named_whatever_the_processes_of_other_duels_are_used_to() -> None:
+    shared = found()
+    assert shared.control is not None
+    waits = Pair(0, 1, 1.0, 1.0, True, (0.5, 0.5), (1.0, 1.0))
+    shared.control.pairs = [waits] * 6 + [replace(waits, waited=(0.0, 0.0))] * 3
+    beside = replace(shared.control, pairs=[waits] * 6)  # one that waits all the while is used to it
+    shared.rejected = [Rejected("openvino", {}, "inconclusive", measured=Interval(0.3, 0.97, 3.18), duel=beside)]
+    assert "busy" in next_step(shared)
 
 
 def test_nothing_is_said_where_there_is_nothing_to_say() -> None:

@@ -45,6 +45,7 @@ class Block:
     call_steps: int = 1  # the most steps that were made in one call so far, between which a trial cannot stand still
     left_out: Mapping[str, str] = field(default_factory=dict)  # techniques and observers, by now, with the reason
     calls: tuple[float, ...] = ()  # seconds of each call of the model, in a program that trains nothing
+    settling: int = 0  # calls in which a technique did not act yet as it will (see `Answers.settling`)
     # As shares of its time, lead included; None where the machine does not tell. Noted by the parent.
     waited: float | None = None  # for a core, by all threads together
     others: float | None = None  # cores that other programs used meanwhile

@@ -24,6 +24,7 @@ CHANGES_ALWAYS = "the model changes from call to call"
 class Answer:
     result: Any
     left: str = ""  # why the model itself was called; empty where the engine answered
+    settles: bool = False  # the engine of such calls is not there yet, or not proved
 
 
 class Answers:
@@ -32,11 +33,13 @@ class Answers:
     Attributes:
         answered: calls that an engine answered.
         left: those that it left to the model, by reason.
+        settling: how many of these were before the engine of such calls was there, and proved.
     """
 
     def __init__(self, name: str) -> None:
         self.answered = 0
         self.left: Counter[str] = Counter()
+        self.settling = 0
         self._name = name
 
     def told(self) -> str:
@@ -71,6 +74,7 @@ class Answers:
             if answer.left not in self.left:
                 log.info("%s leaves a call to the model: %s", self._name, answer.left)
             self.left[answer.left] += 1
+            self.settling += answer.settles
         else:
             self.answered += 1
         return answer.result

@@ -81,10 +81,11 @@ class ServedModel:
             return Answer(call(*args, **kwargs), engine.refused)
         requiring = engine.requiring.of(model)
         if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or requiring is None:
+            settles = not engine.established
             result = call(*args, **kwargs)
             engine.compare(result, given)
             engine.requiring.note(model, result)
-            return Answer(result, engine.refused or BY_BOTH)
+            return Answer(result, engine.refused or BY_BOTH, settles)
 
         def again() -> Any:
             return call(*args, **kwargs)
@@ -158,17 +159,17 @@ class ServedModel:
             sizes.note(given)
         result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
         if self._refused or (seen < _BUILT_AT and not first and not wide):
-            return Answer(result, self._refused or NEW)
+            return Answer(result, self._refused or NEW, settles=True)
         if not self._gathered.enough(given.key, [array_of(each) for each in given.tensors]):
-            return Answer(result, GATHERED)
+            return Answer(result, GATHERED, settles=True)
         made = Call(model, given, args, kwargs, result)
         proved = self._builder.reused(wide, made) if wide else self._built(made, sizes)
         if wide and proved.refused:  # what holds for one size need not for the next: each has its own from now on
             self._wide.clear()
             sizes.stiff = True
-            return Answer(result, proved.refused)
+            return Answer(result, proved.refused, settles=True)
         self._engines[self._place(given)] = proved
-        return Answer(result, proved.refused or BY_BOTH)
+        return Answer(result, proved.refused or BY_BOTH, settles=True)
 
     def _fitting(self, given: Signature) -> Wide | None:
         """An engine for several sizes, these among them."""

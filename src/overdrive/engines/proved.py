@@ -42,7 +42,12 @@ class Proved:
 
     def due(self, every: int) -> bool:
         """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
-        return self._compared < COMPARED or self.tally.due(every)
+        return not self.established or self.tally.due(every)
+
+    @property
+    def established(self) -> bool:
+        """Whether enough of its answers were compared for it to answer by itself."""
+        return self._compared >= COMPARED
 
     def answer(self, given: Signature) -> Any:
         if self._bare:
@@ -68,7 +73,7 @@ class Proved:
     def _refuse(self, why: str) -> None:
         """An engine that has answered is believed for no size any more."""
         self._refused = why
-        if self._compared >= COMPARED:
+        if self.established:
             self.tally.refused = why
 
     def _results(self, given: Signature) -> list[torch.Tensor]:

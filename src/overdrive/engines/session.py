@@ -62,6 +62,11 @@ class Answering:
         reasons = [each.in_vain() for each in self._answers.values()]
         return reasons[0] if reasons and all(reasons) else ""
 
+    @property
+    def settling(self) -> int:
+        """Calls so far in which it did not answer yet, and later may."""
+        return sum(each.settling for each in self._answers.values())
+
     def told(self) -> str:
         """How often it answered, for people."""
         said = "; ".join(each.told() for each in self._answers.values())

@@ -15,7 +15,7 @@ from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.trials.duel import block_steps, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import LONGEST_CHUNK, settles_in, warmed_up
+from overdrive.trials.warming import LONGEST_CHUNK, SETTLING_SECONDS, settles, settles_in, warmed_up
 
 
 class SwitchedTrial(Trial):
@@ -81,13 +81,15 @@ class ScreeningTrial:
         steps, seconds, chunk = 0, 0.0, 1
         paces: list[float] = []
         settling = 2 * settles_in(self.trial.spec)  # what is switched is on in half of the rows
-        while steps < settling or not (paces and warmed_up(steps, seconds)):
-            paces = []
+        unsettled = False
+        while steps < settling or not (paces and warmed_up(steps, seconds) and not unsettled):
+            paces, unsettled = [], False
             for row in rows:
                 self._switch(on_in(row, factors))
                 block = self.trial.run(chunk)
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
+                unsettled |= settles(block) and seconds < SETTLING_SECONDS
             chunk = min(steps // len(rows), LONGEST_CHUNK)
         self._size = block_steps(min(paces), max(paces))
         self.start_seconds = time.monotonic() - self._started

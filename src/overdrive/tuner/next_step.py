@@ -21,6 +21,7 @@ STEPS = 200  # that a process should make for its blocks and what goes before th
 _LENGTH_OPTIONS = ("--epochs", "--num-epochs", "--num_epochs", "--max-steps", "--max_steps", "--steps", "--iters")
 _BUDGETS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)  # minutes
 _LITTLE = 1.02  # a speedup: one that reaches no further is none
+_UNSEEN = 1.2  # one that an interval must not hold where there is said to be none; those of nothing reach 1.1 and less
 
 
 def next_step(found: Findings) -> str:
@@ -63,7 +64,11 @@ def _busy(found: Findings, control: Duel, untried: Sequence[str]) -> str:
     duels = [control, *(each.duel for each in found.rejected if each.duel), *(duel for _, duel in found.other_duels)]
     if found.confirmation:
         duels.append(found.confirmation)
-    share = max(share_disturbed([pair for duel in duels for pair in duel.pairs]), found.screened.share_disturbed)
+    # Each duel by itself: what waiting is usual is known by process, and each counts its processes from the first.
+    disturbed = sum(share_disturbed(duel.pairs) * len(duel.pairs) for duel in duels)
+    of_all = disturbed / max(1, sum(len(duel.pairs) for duel in duels))
+    # A candidate's processes may wait all the while, and are used to it: the program against itself tells by itself.
+    share = max(of_all, share_disturbed(control.pairs), found.screened.share_disturbed)
     if not busy(share):
         return ""
     said = f"This machine is busy: others held the cores in {share:.0%} of what was measured."
@@ -92,11 +97,15 @@ def _nothing(found: Findings) -> str:
     best = max(measured, key=_estimate, default=None)
     if best is None:
         return ""
-    if _estimate(best) > _LITTLE or any(each.duel and each.duel.verdict is Verdict.FASTER for each in measured):
-        said = f"{len(measured)} candidates were measured, and none was established at {found.contract}"
+    were = f"{several(len(measured), 'candidate')} {'was' if len(measured) == 1 else 'were'}"
+    unclear = any(each.speedup and each.speedup.high > _UNSEEN for each in measured)
+    faster = any(each.duel and each.duel.verdict is Verdict.FASTER for each in measured)
+    if _estimate(best) > _LITTLE or unclear or faster:
+        said = f"{were} measured, and none was established at {found.contract}"
     else:
-        said = f"There is nothing to gain at {found.contract}: {len(measured)} candidates were measured"
-    return f"{said}; the best was {best.name}, {_estimate(best):.2f}x."
+        said = f"There is nothing to gain at {found.contract}: {were} measured"
+    told = best.speedup.as_speedup() if best.speedup else "whose gain is not known"
+    return f"{said}; the best was {best.name}, {told}."
 
 
 def _estimate(each: Rejected) -> float:

@@ -120,6 +120,10 @@ class Session:
         """The techniques that are in force."""
         return [name for name, _ in self._techniques if name not in self.seams.left_out]
 
+    def settling(self) -> int:
+        """Calls so far in which a technique did not act yet, and later may (see `Block`)."""
+        return sum(getattr(handle.notes, "settling", 0) for handle in self.handles.values())
+
     def _arrived(self, framework: str, module: str) -> None:
         """`module` of `framework` has been imported; the last of its modules brings what the seams patch."""
         try:

@@ -48,6 +48,7 @@ class Worker:
         self._block_began = time.perf_counter()
         self._block_steps = 0
         self._block_samples = 0
+        self._block_settling = 0
         self._steps_seen = 0
         self._call_steps = 1  # the most that were made in one call, between which it cannot stand still
         self._last_beat = 0.0
@@ -210,6 +211,7 @@ class Worker:
                 self._call_steps,
                 dict(self.session.seams.left_out) if self.session else {},
                 calls,
+                self._settling() - self._block_settling,
             )
         )
         self._begin_block(steps)
@@ -217,10 +219,13 @@ class Worker:
             pass
 
     def _begin_block(self, steps: int) -> None:
-        self._block_steps, self._block_samples = steps, self.recorder.samples
+        self._block_steps, self._block_samples, self._block_settling = steps, self.recorder.samples, self._settling()
         if self._calls:
             self._calls.taken()  # of before
         self._block_began = time.perf_counter()
+
+    def _settling(self) -> int:
+        return self.session.settling() if self.session else 0
 
     def _obey(self) -> bool:
         """Carry out one command; False where the program is to go on."""

@@ -79,7 +79,11 @@ class _Signature:
 
     def due(self) -> bool:
         """Whether the model is to make the next call too."""
-        return self.compared < COMPARED or self._tally.due()
+        return not self.established or self._tally.due()
+
+    @property
+    def established(self) -> bool:
+        return self.compared >= COMPARED
 
     def agreed(self, result: Any) -> None:
         self.compared += 1
@@ -115,14 +119,15 @@ class AnsweredModel:
         if signature is None:
             if len(self._signatures) >= _MOST_SIGNATURES:
                 return Answer(call(*args, **kwargs), f"more than {_MOST_SIGNATURES} shapes of inputs")
-            return Answer(self._first(given.key, call, args, kwargs), self.refused or NEW)
+            return Answer(self._first(given.key, call, args, kwargs), self.refused or NEW, settles=True)
         if not signature.due():
             return Answer(signature.answer(given))
+        settles = not signature.established
         result = call(*args, **kwargs)
         if signature.made is None and self._maker.calibrating and not self._gathering.enough(given.key, given.arrays()):
-            return Answer(result, GATHERED)
+            return Answer(result, GATHERED, settles)
         self._compare(signature, result, given)
-        return Answer(result, self.refused or BY_BOTH)
+        return Answer(result, self.refused or BY_BOTH, settles)
 
     def _holds(self, signature: _Signature | None) -> bool:
         """Whether model and weights are what they were; else what was made of them is gone."""

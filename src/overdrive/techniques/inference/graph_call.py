@@ -92,6 +92,11 @@ class _Graphs:
             self.answers = KerasAnswers(Graphs(self._xla), GraphCall.name)
         return self.answers.called(subject, call, *args, **kwargs)
 
+    @property
+    def settling(self) -> int:
+        """Calls so far that no graph answered yet, and later one may."""
+        return self.answers.settling if self.answers else 0
+
     def told(self) -> str:
         """How often a graph answered, for people."""
         return self.answers.told() if self.answers else f"{GraphCall.name} was not asked: no model was called"
