@@ -17,8 +17,10 @@ def transformed() -> bool:
 
 
 def compiled(module: Any) -> bool:
-    """Whether this module itself is compiled, in place or as a wrapper."""
-    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+    """Whether this module itself is compiled: in place, as a wrapper, or by its `forward`."""
+    if module._compiled_call_impl is not None or "_orig_mod" in module._modules:
+        return True
+    return getattr(module.forward, "_is_torch_compile", False) is True
 
 
 _COMPILER = ("torch._inductor.", "torch._functorch.", "torch._dynamo.")
