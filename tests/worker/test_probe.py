@@ -12,7 +12,6 @@ import torch
 
 from overdrive.worker.torch.probe import Probe
 
-
 _NO_STEPS: Any = SimpleNamespace(samples=0, clock=SimpleNamespace(steps=3), optimizers=[])
 
 

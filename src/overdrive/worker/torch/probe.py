@@ -178,7 +178,7 @@ class Probe:
         }
         shares["other"] = max(0.0, 1.0 - sum(shares.values()))
         parameters = [parameter for optimizer in recorder.optimizers for parameter in parameters_of(optimizer)]
-        modules = [module for model in self._models.values() for module in Module.modules(model)]
+        modules: list[Any] = [each for model in self._models.values() for each in Module.modules(model)]
         device = parameters[0].device.type if parameters else "cpu"
         loaders = _by_kind(self._loaders.values())
         waited = sorted(loaders, key=lambda known: known["seconds"], reverse=True)
