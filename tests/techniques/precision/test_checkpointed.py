@@ -1,4 +1,4 @@
-"""Programs that have activations computed again (`torch.utils.checkpoint`) while their model is called in another type."""
+"""Programs with `torch.utils.checkpoint`, while their model is called in another type."""
 
 from __future__ import annotations
 

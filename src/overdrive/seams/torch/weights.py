@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
+
 
 def cast(thing: Any, old: torch.dtype, new: torch.dtype) -> Any:
     """All tensors of type `old` in a structure as `new`, within the graph of their gradients."""
@@ -134,14 +136,12 @@ class _Exchange:
     def _copied(self, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
         """Apart: those that need no gradient, of which none must be made; and those whose hooks would be called, with
         no gradient, where a call does not use them."""
-        together = [each for each in parameters if each.requires_grad and not _hooked(each)]
+        together = [
+            each for each in parameters if each.requires_grad and not (gradient_hooks(each) or accumulation_hooks(each))
+        ]
         cast_ones = iter(_Cast.apply(self._new, *together) if together else ())  # type: ignore[no-untyped-call]
         known = {id(each): next(cast_ones) for each in together}
         return [known[id(each)] if id(each) in known else each.to(self._new) for each in parameters]
-
-
-def _hooked(parameter: torch.Tensor) -> bool:
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 @contextmanager
