@@ -274,7 +274,7 @@ def test_an_optimizer_that_is_given_divided_parameters_later_is_known_at_the_nex
 
 @pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
 def test_a_model_whose_gradients_the_program_watches_is_not_divided(kind: str) -> None:
-    model = small()
+    model = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5))  # of which there is no other one
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     handle = getattr(model[2].weight, kind)(lambda given: None)
     assert refusal(model, [optimizer]) == "the program has hooks on the gradient of 2.weight"

@@ -157,13 +157,9 @@ def shared_bytes(size: int) -> Bytes:
 
 def bytes_of(tensor: torch.Tensor) -> Bytes:
     """A view of a contiguous tensor (a copy of any other), samples × bytes."""
-    import torch
+    from overdrive.seams.torch.layouts import as_bytes
 
-    from overdrive.seams.torch.layouts import as_array
-
-    count = len(tensor)
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    found: Bytes = as_array(plain.contiguous().reshape(-1).view(torch.uint8).view(count, -1))
+    found: Bytes = as_bytes(tensor).reshape(len(tensor), -1)
     return found
 
 

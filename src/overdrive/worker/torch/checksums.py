@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from overdrive.seams.batches import leaves
-from overdrive.seams.torch.layouts import as_array, is_plain, kind_of, strided_parts
+from overdrive.seams.torch.layouts import as_bytes, is_plain, kind_of, strided_parts
 from overdrive.worker.digests import spacing
 
 _MOST_BYTES_HASHED = 16 << 20  # of each tensor: 16 MiB take about 10 ms
@@ -35,9 +35,8 @@ def _checksum(tensor: torch.Tensor, crc: int) -> int:
     crc = zlib.crc32(kind_of(tensor).encode(), crc)
     if not is_plain(tensor):
         return checksum(strided_parts(tensor), crc)
-    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
-    some = _some(plain.contiguous().reshape(-1), tensor.element_size())
-    return zlib.crc32(as_array(some.cpu().contiguous().view(torch.uint8)), crc)
+    some = _some(tensor.detach().contiguous().reshape(-1), tensor.element_size())
+    return zlib.crc32(as_bytes(some.cpu()), crc)
 
 
 def _some(flat: Any, element_size: int) -> Any:

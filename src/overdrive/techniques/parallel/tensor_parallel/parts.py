@@ -229,7 +229,8 @@ def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotK
     made = function(*args, **kwargs)
     if part is None or part.cut is None:
         return part if part is not None and name in _WRITES else made
+    whole = next(iter((*args, *kwargs.values())))
     if name in _WRITES:
-        part.held.copy_(_own(args[0], part))
+        part.held.copy_(_own(whole, part))
         return part
-    return windows_in(made, args[0], part.held, lambda whole: _own(whole, part))
+    return windows_in(made, whole, part.held, lambda whole: _own(whole, part))
