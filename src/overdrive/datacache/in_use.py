@@ -18,6 +18,7 @@ from pathlib import Path
 from overdrive.datacache.disk import this_machine
 
 _ENTRY = "used-"
+ENTRIES = f"{_ENTRY}*"  # their names, for who copies a table
 _RENEWED = 600.0  # seconds between two renewals
 _FRESH = 24 * 3600.0  # so long nobody deletes: a program may evaluate for hours, and clocks differ
 
@@ -26,7 +27,7 @@ def used_elsewhere(place: Path) -> bool:
     """Whether another machine uses the table in this folder, or has used it not long ago and did not say that it has
     ended."""
     with contextlib.suppress(OSError):
-        for each in place.glob(_ENTRY + "*"):
+        for each in place.glob(ENTRIES):
             if not each.name.startswith(_own()):
                 with contextlib.suppress(OSError):
                     if time.time() - each.stat().st_mtime < _FRESH:
@@ -45,7 +46,7 @@ class InUse:
         with contextlib.suppress(OSError):
             # Held open: it is renewed wherever the folder is moved to.
             self._file = os.open(self._path[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            for each in place.glob(_ENTRY + "*"):
+            for each in place.glob(ENTRIES):
                 if time.time() - each.stat().st_mtime > 2 * _FRESH:
                     each.unlink(missing_ok=True)
         weakref.finalize(self, _end, os.getpid(), self._file, self._path)
