@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,9 +134,9 @@ def test_a_packing_that_was_killed_goes_on_after_the_last_whole_table(
     monkeypatch.chdir(project)
     real, copied = shutil.copytree, []
 
-    def killed(source: Path, target: Path) -> None:
+    def killed(source: Path, target: Path, **how: Any) -> None:
         """In the midst of the second table."""
-        real(source, target)
+        real(source, target, **how)
         copied.append(target)
         if len(copied) == 2:
             rows = next(target.glob("*.raw"))

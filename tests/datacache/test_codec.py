@@ -15,7 +15,9 @@ from overdrive.datacache.decoding import decode  # noqa: E402
 from overdrive.datacache.encoding import encode  # noqa: E402
 from overdrive.datacache.forms import Ragged  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
-from overdrive.forks.layout import Unfit  # noqa: E402
+from overdrive.datacache.table import Table, bytes_of, same_bits  # noqa: E402
+from overdrive.forks.layout import Unfit, layout_of  # noqa: E402
+from overdrive.worker.torch.checksums import checksum  # noqa: E402
 
 NUMBERS = np.random.default_rng(0)
 PIXELS = NUMBERS.integers(0, 255, (7, 9, 3), dtype=np.uint8)
@@ -165,3 +167,31 @@ def test_what_comes_back_can_be_resized() -> None:
     array.resize(9, refcheck=False)
     tensor.resize_(9)
     assert array[:5].tolist() == tensor[:5].tolist() == list(range(5))
+    for each in (values[1], torch.arange(3, dtype=torch.bfloat16)):
+        encode((each,))
+        each.resize_(9)  # what was encoded goes on to the program
+
+
+def test_a_batch_that_was_looked_at_can_be_resized() -> None:
+    batch, layout = torch.zeros(4, 3), layout_of(torch.zeros(4, 3))
+    table = Table.in_memory(layout, 4)
+    assert table.write(np.arange(4), batch) and same_bits(batch, batch.clone(), layout)
+    before = checksum(batch)
+    gathered = table.gather(np.arange(4))
+    assert before == checksum(gathered)
+    for each in (batch, gathered):
+        each.resize_(8, 3)
+
+
+def test_what_is_special_about_a_tensor_is_no_error() -> None:
+    class Own(torch.Tensor):
+        pass
+
+    kinds = [torch.ones(2, 2, requires_grad=True), torch._neg_view(torch.ones(2, 2)), torch.ones(2, 2).as_subclass(Own)]
+    kinds.append(torch.ones(2, 2, dtype=torch.complex64).conj())
+    for each in kinds:
+        plain = each.detach().clone().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+        assert bytes_of(each).tobytes() == plain.contiguous().numpy().tobytes()
+        assert checksum(each) == checksum(plain)
+        with pytest.raises(Unfit):
+            encode((each,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from overdrive.core.places import samples_folder  # noqa: E402
+from overdrive.datacache import in_use as in_use_module  # noqa: E402
 from overdrive.datacache import partial_table as partial_module  # noqa: E402
 from overdrive.datacache import store as store_module  # noqa: E402
 from overdrive.datacache.partial_table import PartialTable  # noqa: E402
@@ -173,7 +175,8 @@ def test_one_begins_and_others_join(store: Store) -> None:
     table.count_present()
     assert table.complete and same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), layout)
     assert [each.name for each in store.folder.iterdir()] == ["key"]
-    assert sorted(each.name for each in (store.folder / "key").iterdir())[-1] == "manifest.json"
+    names = [each.name for each in (store.folder / "key").iterdir() if not each.name.startswith("used-")]
+    assert sorted(names)[-1] == "manifest.json"
     assert other.join("key") is None and other.open("key") is not None
 
 
@@ -339,6 +342,88 @@ def test_what_was_left_goes_for_what_needs_the_room(
     assert [each.name for each in store.folder.iterdir()] == ["c"]
 
 
+def _on_another(patch: pytest.MonkeyPatch, act: Any) -> Any:
+    """`act` on another machine that has this folder mounted, and that meets no locks of this one."""
+    with patch.context() as other:
+        for module in (in_use_module, partial_module):
+            other.setattr(module, "this_machine", lambda: "another")
+        return act()
+
+
+def _used_at(place: Path, when: float) -> None:
+    for each in place.glob("used-*"):
+        os.utime(each, (when, when))
+
+
+def _stored_and_used_elsewhere(store: Store, patch: pytest.MonkeyPatch) -> Table:
+    assert partial_of(store).finish([], 1.0)
+    gc.collect()
+    table: Table | None = _on_another(patch, lambda: Store(store.folder).open("key"))
+    assert table is not None
+    return table
+
+
+def test_a_table_that_another_machine_has_mapped_is_moved_away_and_deleted_when_that_has_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file server its next page would be gone, which ends that machine's program with SIGBUS."""
+    table = _stored_and_used_elsewhere(store, monkeypatch)
+    store.remove("key")
+    assert store.open("key") is None
+    (moved,) = store.folder.iterdir()
+    os.utime(moved, (1, 1))
+    Store(store.folder)
+    assert (moved / "0.raw").exists()
+    table.in_use._next = 0.0  # type: ignore[union-attr]
+    _used_at(moved, 1)
+    assert same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), table.layout)  # which says that it is used
+    os.utime(moved, (1, 1))
+    Store(store.folder)
+    assert (moved / "0.raw").exists()
+    _used_at(moved, 1)  # as if it had been killed long ago
+    os.utime(moved, (1, 1))
+    Store(store.folder)
+    assert not list(store.folder.iterdir())
+
+
+def test_a_table_that_was_let_go_on_another_machine_is_deleted_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _stored_and_used_elsewhere(store, monkeypatch)
+    assert in_use_module.used_elsewhere(store.folder / "key")
+    del table
+    gc.collect()
+    assert not in_use_module.used_elsewhere(store.folder / "key")
+    store.remove("key")
+    assert not list(store.folder.iterdir())
+
+
+def test_what_another_machine_uses_does_not_go_for_what_needs_the_room(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _stored_and_used_elsewhere(store, monkeypatch)
+    size = store_module.size_of(store.folder / "key")
+    monkeypatch.setattr(Store, "_allowed", lambda self: 1.5 * size)
+    assert store.partial("new", layout_of(batch_of(COUNT)), COUNT) is None
+    _used_at(store.folder / "key", 1)
+    assert partial_of(store, "new").finish([], 1.0) and table.complete
+    assert [each.name for each in store.folder.iterdir()] == ["new"]
+
+
+def test_what_another_machine_is_filling_stays_there_though_its_lock_is_not_met_here(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = _on_another(monkeypatch, lambda: partial_of(store))
+    die(filled)  # its lock is free, as far as this machine can tell
+    Store(store.folder)
+    assert filled.place.exists()
+    assert not store.busy("key")
+    mine = partial_of(store)
+    (moved,) = [each for each in store.folder.iterdir() if each != mine.place]
+    assert (moved / "0.raw").exists() and same_bits(filled.table.gather(np.arange(2)), _first(2), filled.table.layout)
+    assert mine.finish([], 1.0) and store.open("key") is not None
+
+
 def test_a_table_takes_in_what_fits_only() -> None:
     layout = layout_of(batch_of(COUNT))
     table = Table.in_memory(layout, COUNT)
@@ -431,7 +516,7 @@ def test_every_flipped_bit_and_missing_byte_among_ragged_rows_is_noticed(store: 
     partial = ragged_partial(store)
     assert partial.table.write(np.arange(COUNT), padded(list(range(COUNT)))) and partial.finish([], 1.0)
     place = store.folder / "key"
-    whole = {file.name: file.read_bytes() for file in place.iterdir()}
+    whole = {file.name: file.read_bytes() for file in place.iterdir() if not file.name.startswith("used-")}
     assert sorted(whole) == ["index.raw", "manifest.json", "rows.raw"]
     for name, data in whole.items():
         for damaged in (data[:-1], data[:5] + bytes([data[5] ^ 1]) + data[6:], b""):

@@ -135,6 +135,36 @@ def test_code_that_looks_at_values_is_refused_by_layer(answers: Answers) -> None
     assert told == {"reason": "one: its code looks at values that its layers make (`__bool__`)"}
 
 
+class Keeping(nn.Module):
+    """`how`: where it keeps what its first layer makes, `behind` the call or for its length alone."""
+
+    def __init__(self, how: str, behind: bool) -> None:
+        super().__init__()
+        self.one, self.two, self.how, self.behind = nn.Linear(6, 8), nn.Linear(8, 3), how, behind
+        self.register_buffer("state", torch.zeros(8))
+        self.kept: Any = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.one(x)
+        if self.how == "buffer":
+            self.state = x.detach().mean(0)
+        else:
+            self.kept = {"last": [x]} if self.how == "dict" else x
+        made = self.two(x + self.kept if self.how == "attribute" else x)
+        if not self.behind:
+            self.kept = []
+        return made
+
+
+@pytest.mark.parametrize(("how", "name"), [("attribute", "kept"), ("dict", "kept"), ("buffer", "state")])
+def test_what_a_stage_makes_and_a_module_keeps_is_refused(how: str, name: str, answers: Answers) -> None:
+    """The script may read it, or the next call; where the stage is not, it has no numbers."""
+    told = found(answers, nn.Sequential(Keeping(how, behind=True)), (torch.randn(5, 6),))
+    assert told["reason"].startswith(f"it keeps what one stage has made (0.{name})")
+    if how != "buffer":
+        assert "reason" not in found(answers, nn.Sequential(Keeping(how, behind=False)), (torch.randn(5, 6),))
+
+
 def test_what_stays_whole_is_told(answers: Answers) -> None:
     assert "fewer layers" in found(answers, nn.Linear(6, 3), (torch.randn(5, 6),))["reason"]
     hooked, graded, shared = mlp(), mlp(), mlp()

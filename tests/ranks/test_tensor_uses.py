@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from overdrive.techniques.parallel.tensor_parallel import dividing, layers, roles, shards  # noqa: E402
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut  # noqa: E402
 from overdrive.techniques.parallel.tensor_parallel.parts import whole_of  # noqa: E402
+from overdrive.techniques.parallel.tensor_parallel.weights import refusal  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
 from tests.ranks.test_tensor_parallel import ROUNDING, Live, Matrices  # noqa: E402
@@ -101,7 +102,35 @@ def frozen(weight: Any) -> None:
     weight.requires_grad_(False)
 
 
+def a_row_zeroed(weight: Any) -> None:
+    weight.data[0].zero_()
+    weight.data.select(1, 1).fill_(0.5)
+    weight.grad[1].zero_()
+
+
+def rows_scaled(weight: Any) -> None:
+    for row in weight.data:
+        row /= row.norm()
+    weight.data.t()[2][:2].clamp_(-0.1, 0.1)
+
+
+def begun_anew(weight: Any) -> None:
+    torch.manual_seed(3)
+    nn.init.normal_(weight, std=0.3)
+    nn.init.constant_(weight.data[1], 0.2)
+
+
+def a_corner_written(weight: Any) -> None:
+    corner = weight.data[:2][:, :2]
+    corner[0, 0] = 3.0
+    nn.init.constant_(corner[1], 2.0)
+    torch.mul(weight.data[2], 2.0, out=weight.data[0])
+    with torch.no_grad():
+        weight[2].add_(weight[:2][:, :2].sum())
+
+
 USES = (
+    *(a_row_zeroed, rows_scaled, a_corner_written, begun_anew),
     *(some_set, rows_set, set_under_no_grad, divided_in_place, a_mask_written, data_set),
     *(gradient_written, gradient_set, gradient_clipped, gradient_deleted, frozen),
 )
@@ -129,6 +158,21 @@ def test_what_programs_do_with_a_weight_is_done_to_all_of_it(use: Callable[[Any]
             assert one is other is None or torch.allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+def test_a_view_of_what_a_layer_gives_can_be_written_to_within_a_call() -> None:
+    model, x = small(), torch.randn(5, 6, dtype=torch.float64)
+
+    def work(own: Any) -> list[Any]:
+        hidden = own[0](x) * 2
+        hidden[:, 2].mul_(3.0)
+        hidden[1].add_(own[0](x)[2])
+        whole_of(own[2](hidden)).square().sum().backward()
+        return [whole_of(own[place].weight.grad).clone() for place in (0, 2)]
+
+    expected = work(copy.deepcopy(model))
+    for made in on_both(model, work):
+        assert all(torch.allclose(one, other, rtol=1e-12) for one, other in zip(made, expected, strict=True))
+
+
 def test_what_is_written_within_a_call_has_its_gradient() -> None:
     model, x = small(), torch.randn(5, 6, dtype=torch.float64)
 
@@ -148,6 +192,12 @@ def test_what_cannot_be_done_with_a_part_is_an_error() -> None:
     def work(own: Any) -> None:
         with pytest.raises(RuntimeError, match="`register_hook` cannot watch what ranks have parts of"):
             own[0].weight.register_hook(lambda gradient: gradient)
+        row = own[0].weight.data[0]
+        row.zero_()
+        own[0].weight.data.mul_(2.0)
+        own[0].weight.data[1] = 3.0
+        with pytest.raises(RuntimeError, match="`zero_` cannot write to a layer's weight by a view of what it was"):
+            row.zero_()
         with pytest.raises(RuntimeError, match="`data` of a layer's weight cannot be set"):
             own[0].weight.data = torch.ones(4, 6)
 
@@ -201,6 +251,35 @@ def test_an_optimizer_that_is_made_later_has_a_whole_state_for_who_asks(divided:
     assert [list(each["exp_avg"].shape) for each in told["state"].values()] == [[8, 6], [8], [3, 8], [3]]
     optimizer.load_state_dict(told)
     assert [list(optimizer.state[each]["exp_avg"].shape) for each in model.parameters()] == [[4, 6], [4], [3, 4], [3]]
+
+
+def test_an_optimizer_that_is_given_divided_parameters_later_is_known_at_the_next_call(divided: Known) -> None:
+    known, model, said = divided
+    optimizer = torch.optim.AdamW(small().parameters())
+    matrices = Matrices(small().parameters(), lr=0.1)
+    for each in (optimizer, matrices):
+        known.made(each, [])
+    optimizer.add_param_group({"params": list(model.parameters())})
+    known._seen.add(model)
+    known.called(model, lambda: None)
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    optimizer.step()
+    assert next(list(each["exp_avg"].shape) for each in optimizer.state_dict()["state"].values()) == [8, 6]
+    assert not said
+    matrices.add_param_group({"params": list(model.parameters())})
+    with pytest.raises(SystemExit):
+        known.called(model, lambda: None)
+
+
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_model_whose_gradients_the_program_watches_is_not_divided(kind: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5))  # of which there is no other one
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = getattr(model[2].weight, kind)(lambda given: None)
+    assert refusal(model, [optimizer]) == "the program has hooks on the gradient of 2.weight"
+    handle.remove()
+    assert not refusal(model, [optimizer])
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, Matrices])

@@ -12,13 +12,14 @@ import torch
 
 from overdrive.worker.torch.probe import Probe
 
+_NO_STEPS: Any = SimpleNamespace(samples=0, clock=SimpleNamespace(steps=3), optimizers=[])
+
 
 def samples(*called: tuple[torch.nn.Module, Any]) -> float:
     probe = Probe(hashed_steps=3)
     for module, given in called:
         probe._called(module, module, *given)
-    recorder: Any = SimpleNamespace(samples=0, clock=SimpleNamespace(steps=3), optimizers=[])
-    return probe.facts(recorder).samples_per_step
+    return probe.facts(_NO_STEPS).samples_per_step
 
 
 @pytest.mark.parametrize(("with_model", "seen"), [(True, 4), (False, 12)])
@@ -27,6 +28,52 @@ def test_a_model_s_batch_counts_and_a_loss_s_rows_only_where_there_is_no_model(w
     rows = (loss, (torch.zeros(4 * 3, 7), torch.zeros(4 * 3, dtype=torch.long)))
     model = (sequence, (torch.zeros(4, 3, 5),))
     assert samples(*((model, rows) if with_model else (rows,))) == seen
+
+
+class _Compiled(torch.nn.Linear):
+    forward = torch.compile(torch.nn.Linear.forward, backend="eager")
+
+
+def _in_place(model: torch.nn.Module) -> torch.nn.Module:
+    model.compile(backend="eager")
+    return model
+
+
+def _a_part(model: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.Sequential(_in_place(model))
+
+
+def _its_forward(model: torch.nn.Module) -> torch.nn.Module:
+    model.forward = torch.compile(model.forward, backend="eager")  # type: ignore[method-assign]
+    return model
+
+
+_WAYS: dict[str, Any] = {
+    "a wrapper": lambda model: torch.compile(model, backend="eager"),
+    "in place": _in_place,
+    "a part in place": _a_part,
+    "its forward": _its_forward,
+    "the class's forward": lambda model: _Compiled(2, 2),
+}
+
+
+@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_model_that_the_program_compiles_is_known_however_it_does_that(way: str, trains: bool) -> None:
+    probe, plain = Probe(hashed_steps=3), torch.nn.Linear(2, 2)
+    if trains:
+        probe._made(None, [plain])  # before it is compiled
+    model = _WAYS[way](plain)
+    probe._called(model, lambda given: given, torch.zeros(4, 2))
+    assert probe.facts(_NO_STEPS).own_compile
+
+
+def test_a_compiled_loss_is_no_compiled_model_and_a_function_that_is_left_out_of_it_neither() -> None:
+    probe, model, loss = Probe(hashed_steps=3), torch.nn.Linear(2, 2), torch.compile(torch.nn.MSELoss())
+    model.forward = torch._dynamo.disable(model.forward)  # type: ignore[method-assign]
+    for each in (model, loss):
+        probe._called(each, lambda given: given, torch.zeros(4, 2))
+    assert not probe.facts(_NO_STEPS).own_compile
 
 
 _WITHOUT = """

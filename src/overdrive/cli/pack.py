@@ -33,6 +33,7 @@ from overdrive.core.plan import Plan, PlannedTechnique
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.datacache.in_use import ENTRIES
 from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
@@ -163,7 +164,7 @@ def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
     for key in wanting:
         partial = folder / f"{_partials_here()}{os.getpid()}-{key}"
         try:
-            shutil.copytree(samples_folder() / key, partial)
+            shutil.copytree(samples_folder() / key, partial, ignore=shutil.ignore_patterns(ENTRIES))
             os.rename(partial, folder / key)
         finally:
             shutil.rmtree(partial, ignore_errors=True)

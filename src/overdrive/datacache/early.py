@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.datacache.disk import mapped, read_note, sums, used_at
+from overdrive.datacache.in_use import InUse
 from overdrive.datacache.table import Bytes
 
 NOTE = "programs"  # beside a table: which programs have used it
@@ -53,7 +54,7 @@ class EarlyCheck:
         self._process = os.getpid()
         self._given_up = False
         self._noted: list[Path] = []  # what the program used last time, and nobody has taken yet
-        self._found: dict[Path, tuple[str, dict[str, Summed]]] = {}
+        self._found: dict[Path, tuple[str, dict[str, Summed], InUse]] = {}
         self._thread = threading.Thread(target=self._check, name="overdrive-early-check", daemon=True)
         self._thread.start()
 
@@ -65,7 +66,7 @@ class EarlyCheck:
             self._thread.join(_WAIT)
         if place in self._noted:
             self._noted.remove(place)
-        of, found = self._found.pop(place, ("", {}))
+        of, found, _ = self._found.pop(place, ("", {}, None))
         return found if of == manifest else {}
 
     def end(self) -> None:
@@ -90,6 +91,7 @@ class EarlyCheck:
                     self._sum_up(place)
 
     def _sum_up(self, place: Path) -> None:
+        in_use = InUse(place)
         manifest = (place / "manifest.json").read_text()
         found: dict[str, Summed] = {}
         for entry in json.loads(manifest)["files"]:
@@ -97,4 +99,4 @@ class EarlyCheck:
             threads = max(1, (os.cpu_count() or 1) - 1)
             found[entry["name"]] = Summed(data, sums(data, threads, lambda: self._given_up))
         if not self._given_up:
-            self._found[place] = manifest, found
+            self._found[place] = manifest, found, in_use

@@ -119,11 +119,11 @@ class _Writer:
         return ("array", array.dtype.str, tuple(array.shape), order, bool(array.flags.writeable))
 
     def _tensor(self, tensor: Any, torch: Any) -> Form:
-        if tensor.is_inference():
+        if tensor.is_inference() or tensor.is_neg():
             raise Unfit("it holds a special tensor")
-        try:  # numpy refuses what is special about a tensor, in a quarter of the time that it takes to ask for each
-            array = tensor.numpy()
-        except (RuntimeError, TypeError):
+        try:  # this refuses what else may be special about a tensor, sooner than one could ask for each
+            array = np.from_dlpack(tensor)  # not numpy(), after which nobody may resize it
+        except (BufferError, RuntimeError, TypeError):
             array = self._special(tensor, torch)
         shape, strides = tuple(tensor.shape), tensor.stride()
         order = _order_of(shape, strides) if array.size else _order_of_none(shape, strides, torch.empty(shape).stride())
@@ -135,11 +135,11 @@ class _Writer:
 
     def _special(self, tensor: Any, torch: Any) -> Any:
         """The values of a tensor of which numpy can make no array, as whole numbers of their size."""
-        special = tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.requires_grad
+        special = tensor.layout is not torch.strided or tensor.is_conj() or tensor.requires_grad
         if special or tensor.device.type != "cpu" or tensor.is_quantized:
             raise Unfit("it holds a special tensor")
         whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-        return tensor.view(whole[tensor.element_size()]).numpy()
+        return np.from_dlpack(tensor.view(whole[tensor.element_size()]))
 
     def _picture(self, picture: Any) -> Form:
         own = picture.palette is not None or getattr(picture, "_exif", None)

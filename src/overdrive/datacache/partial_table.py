@@ -22,6 +22,7 @@ import numpy as np
 
 from overdrive.changes.files import stats_of
 from overdrive.datacache.disk import PARTIAL, locked, mapped, new_file, new_place, sums, this_machine
+from overdrive.datacache.in_use import InUse
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Table
 from overdrive.forks.layout import Layout
@@ -76,6 +77,7 @@ class PartialTable:
         """
         place = new_place(folder)
         place.mkdir(mode=0o700)
+        in_use = InUse(place)
         lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         partial = cls(folder, key, place, lock, joined=False)
         try:
@@ -93,7 +95,9 @@ class PartialTable:
             description = {"layout": layout.to_json(), "count": count, "limit": limit if filled is not None else None}
             (place / "layout.json").write_text(json.dumps({**description, "machine": this_machine()}))
             partial.place = folder / f"{PARTIAL}{key}"
+            partial.table.in_use = in_use
             os.rename(place, partial.place)  # only one can take this name: the others' folder is not empty
+            in_use.moved(partial.place)
             _taking_part[partial.place] += 1
         except OSError:
             partial.place = place
@@ -118,7 +122,9 @@ class PartialTable:
             if description["machine"] != this_machine():
                 raise ValueError(f"{place} is filled on another machine")
             partial._say_that_it_writes()  # before the first write
+            in_use = InUse(place)
             partial.table = _joined(place, description, filled)
+            partial.table.in_use = in_use
         except BaseException:  # nothing has been written yet
             (place / (_WRITES + partial._name)).unlink(missing_ok=True)
             partial._let_go()
@@ -196,6 +202,8 @@ class PartialTable:
             for path in (self.place / "present", self.place / "finishing", *vouched):
                 path.unlink()
             os.rename(self.place, final)
+            if self.table.in_use is not None:
+                self.table.in_use.moved(final)
             (final / "lock").unlink()
         except OSError:  # another process was first, or the disk is full: our own table stays mapped
             shutil.rmtree(self.place, ignore_errors=True)

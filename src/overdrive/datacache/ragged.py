@@ -127,6 +127,7 @@ class FiledTable(RaggedTable):
         return table
 
     def row(self, number: int) -> Bytes:
+        self.renew()
         begin, length = self._index[number].tolist()
         if self.complete:
             return self._mapped()[begin : begin + length]
@@ -136,6 +137,7 @@ class FiledTable(RaggedTable):
         """Append a row; where the disk is full or has had its share, it is left out."""
         if not self.writable or self.present[row]:  # its index is not to change any more
             return
+        self.renew()
         with contextlib.suppress(OSError):
             file, lock = self._to_append()
             with lock:

@@ -30,6 +30,7 @@ from overdrive.datacache.disk import (
     used_at,
 )
 from overdrive.datacache.early import NOTE, EarlyCheck, with_program, without_program
+from overdrive.datacache.in_use import InUse, used_elsewhere
 from overdrive.datacache.partial_table import FORMAT, PartialTable, is_left, takes_part
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Bytes, Table
@@ -74,7 +75,7 @@ class Store:
         if not place.exists():
             return None
         try:
-            table = _opened(place, self._early)
+            table = _opened(place, self._early, self.packed)
         except Exception:  # whatever stands there, it is not one of ours any more
             table = None
         if table is None:
@@ -85,13 +86,10 @@ class Store:
         return table
 
     def remove(self, key: str) -> None:
-        """Take it away at once, so that nobody opens it half removed."""
-        if self.packed:
-            return
-        gone = new_place(self.folder)
-        with contextlib.suppress(OSError):
-            os.rename(self.folder / key, gone)
-            shutil.rmtree(gone, ignore_errors=True)
+        """Take it away at once, so that nobody opens it half removed. What another machine uses stays for it under
+        another name; it goes when a store is opened after that has ended."""
+        if not self.packed:
+            _take_away(self.folder / key)
 
     def note(self, key: str, name: str, content: Any) -> bool:
         """Write something short (JSON) beside a table; it goes when the table goes. False where there is no table."""
@@ -185,24 +183,24 @@ class Store:
         return []
 
     def _evict(self, needed: int, besides: str) -> None:
-        """Make room: what was left unfinished goes first, then the longest unused. What is in use stays readable until
-        it is let go."""
+        """Make room: what was left unfinished goes first, then the longest unused. What is in use here stays readable
+        until it is let go; what is in use on another machine stays."""
         for place in self.folder.glob(PARTIAL + "*"):
             if needed <= self._allowed() - self._used():
                 return
-            if place.name != PARTIAL + besides and is_left(place):
+            if place.name != PARTIAL + besides and is_left(place) and not used_elsewhere(place):
                 _remove_partial(place, left_too=True)
         for place in self._tables():
             if needed <= self._allowed() - self._used():
                 return
-            if place.name != besides:
+            if place.name != besides and not used_elsewhere(place):
                 self.remove(place.name)
 
     def _clean(self) -> None:
         """Remove the partial tables of processes that are gone: those whose lock is free, and that nobody may go on
         with."""
         for place in self.folder.glob(PARTIAL + "*"):
-            if not takes_part(place):
+            if not takes_part(place) and not used_elsewhere(place):
                 _remove_partial(place)
 
 
@@ -215,7 +213,7 @@ def _remove_partial(place: Path, left_too: bool = False) -> bool:
     try:
         with locked(place / "lock"):
             if left_too or not is_left(place):
-                shutil.rmtree(place, ignore_errors=True)
+                _take_away(place)
     except BlockingIOError:
         return True
     except OSError:
@@ -223,7 +221,16 @@ def _remove_partial(place: Path, left_too: bool = False) -> bool:
     return False
 
 
-def _opened(place: Path, early: EarlyCheck | None) -> Table | None:
+def _take_away(place: Path) -> None:
+    gone = new_place(place.parent)
+    with contextlib.suppress(OSError):
+        os.rename(place, gone)
+        if not used_elsewhere(gone):  # asked now that nobody can come upon it any more
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _opened(place: Path, early: EarlyCheck | None, packed: bool) -> Table | None:
+    in_use = None if packed else InUse(place)
     text = (place / "manifest.json").read_text()
     manifest: dict[str, Any] = json.loads(text)
     if manifest["format"] != FORMAT:
@@ -248,6 +255,7 @@ def _opened(place: Path, early: EarlyCheck | None) -> Table | None:
             return None
         if (known[name].sums if name in known else sums(held)) != entry["sums"]:
             return None
+    table.in_use = in_use
     table.made_from = [path for path, _, _ in depends]
     return table
 

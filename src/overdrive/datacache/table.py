@@ -16,6 +16,8 @@ from overdrive.forks.layout import Layout, tensors_of
 if TYPE_CHECKING:
     import torch
 
+    from overdrive.datacache.in_use import InUse
+
 Rows = NDArray[np.intp]
 Bytes = NDArray[np.uint8]
 
@@ -30,6 +32,7 @@ class Table:
         self.present = present  # shared with forked children, like the leaves
         self.writable = all(held.flags.writeable for held in self.leaves)  # else another process fills it
         self.missing = count - int(present.sum())
+        self.in_use: InUse | None = None  # where it lies on disk
         self.made_from: list[str] = []  # files that its samples were read from, besides those that the key knows
 
     @classmethod
@@ -69,6 +72,7 @@ class Table:
             return False
         if not self.writable:
             return True
+        self.renew()
         for leaf, held, tensor in zip(self.layout.leaves, self.leaves, tensors, strict=True):
             held[rows] = bytes_of(tensor if leaf.plain else tensor.permute(leaf.order))
         fence()
@@ -78,6 +82,7 @@ class Table:
 
     def put(self, row: int, data: Bytes) -> None:
         """Fill the first leaf of one row, or its beginning, unless another process does that."""
+        self.renew()
         if self.writable:
             self.leaves[0][row][: len(data)] = data
             fence()
@@ -85,8 +90,14 @@ class Table:
 
     def row(self, number: int) -> Bytes:
         """The first leaf of one row."""
+        self.renew()
         row: Bytes = self.leaves[0][number]
         return row
+
+    def renew(self) -> None:
+        """It is being used; see `InUse`."""
+        if self.in_use is not None:
+            self.in_use.renew()
 
     def contents(self) -> dict[str, Bytes]:
         """All bytes, by the names of the files that they lie in when they lie on disk."""
@@ -107,6 +118,7 @@ class Table:
         """
         import torch
 
+        self.renew()
         tensors = []
         for leaf, held in zip(self.layout.leaves, self.leaves, strict=True):
             sizes, dtype = (len(rows), *leaf.sizes_in_memory), getattr(torch, leaf.dtype)
@@ -145,10 +157,10 @@ def shared_bytes(size: int) -> Bytes:
 
 def bytes_of(tensor: torch.Tensor) -> Bytes:
     """A view of a contiguous tensor (a copy of any other), samples × bytes."""
-    import torch
+    from overdrive.seams.torch.layouts import as_bytes
 
-    count = len(tensor)
-    return tensor.contiguous().reshape(-1).view(torch.uint8).view(count, -1).numpy()
+    found: Bytes = as_bytes(tensor).reshape(len(tensor), -1)
+    return found
 
 
 def same_bits(one: Any, other: Any, layout: Layout) -> bool:

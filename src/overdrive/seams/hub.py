@@ -111,6 +111,7 @@ class Seams:
         self.batch_awaited = Around(self)  # (iterator) call() waits for the next batch and gives it, or ends the epoch
         self.batch_fetched = Event(self)  # (iterator, batch, seconds waited)
         self.tensor_moved = Around(self)  # (tensor) its plain copy to another device; call(device) makes it
+        self.call_checkpointed = Transform(self)  # function -> what a checkpoint is to call again in its place
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
         self.loss_scaled = Event(self)  # (loss, scaled) by a scaler of the program's; the loss without its graph
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it

@@ -12,6 +12,7 @@ from overdrive.seams.torch import (
     attributes,
     autocasts,
     backward,
+    checkpoints,
     draws,
     functions,
     late_compiler,
@@ -53,6 +54,17 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore, late_compiler.stand_in()]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, scaling, draws, norms, ports)
-    for seam in (*rooms, operators, optimizer_state, scalars, functions, whole_calls, asked, losses, attributes):
+    for seam in (
+        *rooms,
+        operators,
+        optimizer_state,
+        scalars,
+        functions,
+        whole_calls,
+        asked,
+        losses,
+        attributes,
+        checkpoints,
+    ):
         removers += seam.enter(hub, patches)
     return last_first(removers)

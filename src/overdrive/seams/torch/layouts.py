@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 
 _BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
@@ -33,6 +36,23 @@ def kind_of(tensor: torch.Tensor) -> str:
     if is_plain(tensor):
         return f"{tensor.dtype}{tuple(tensor.shape)}"
     return f"{tensor.dtype}{tensor.layout}{'' if tensor.is_nested else tuple(tensor.shape)}"
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """NumPy's view of a tensor of the CPU: of its memory if the elements lie in a row, else of a copy.
+
+    By `numpy()` alone PyTorch would let nobody resize the tensor from then on. So it must not be kept: whoever resizes
+    the tensor takes the memory away.
+    """
+    plain = tensor.detach().contiguous()
+    array = np.from_dlpack(plain)
+    return array if array.flags.writeable else plain.numpy()  # NumPy before 2.1 gives it to be read only
+
+
+def as_bytes(tensor: torch.Tensor) -> Any:
+    """The bytes of a plain tensor's elements in logical order, as `as_array` gives them, whatever else it is."""
+    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    return as_array(plain.contiguous().reshape(-1).view(torch.uint8))
 
 
 def bytes_of(tensor: torch.Tensor) -> int:

@@ -16,7 +16,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.fingerprints import fingerprint
 from overdrive.seams.torch.iterators import samples_in
-from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
+from overdrive.seams.torch.layouts import as_bytes, is_plain, kind_of, strided_parts
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8
@@ -188,7 +188,7 @@ def update(digest: Any, value: Any) -> None:
         elif value.device.type == "cuda":
             digest.update(fingerprint(value))
         else:
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            digest.update(as_bytes(value.detach().cpu()))
     elif isinstance(value, (list, tuple)):
         for each in value:
             update(digest, each)

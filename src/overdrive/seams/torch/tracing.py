@@ -10,6 +10,8 @@ from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
+from overdrive.seams.torch.internals import is_compiled
+
 
 def transformed() -> bool:
     """Whether this runs within a function transform (vmap, grad, jvp)."""
@@ -17,8 +19,10 @@ def transformed() -> bool:
 
 
 def compiled(module: Any) -> bool:
-    """Whether this module itself is compiled, in place or as a wrapper."""
-    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+    """Whether this module itself is compiled: in place, as a wrapper, or by its `forward`."""
+    if module._compiled_call_impl is not None or "_orig_mod" in module._modules:
+        return True
+    return is_compiled(getattr(module.forward, "__func__", module.forward))
 
 
 _COMPILER = ("torch._inductor.", "torch._functorch.", "torch._dynamo.")

@@ -7,6 +7,7 @@ call: a program may write into `parameter.data`, of which nothing tells.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
+
+from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 
 
 def cast(thing: Any, old: torch.dtype, new: torch.dtype) -> Any:
@@ -40,28 +43,67 @@ class Copies:
         self._new = new
         self._keep = keep
         self._compared: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._here = threading.local()  # what is exchanged now, in this thread
 
     def call(self, model: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's result in the program's own type."""
-        with self._exchanged(model):
+        exchange = _Exchange(model, self._old, self._new, self._keep)
+        with self._in_place(exchange):
             result = call(*cast(args, self._old, self._new), **cast(kwargs, self._old, self._new))
+        compare = model not in self._compared  # once: a write into `weight.data` leaves no other trace
+        self._compared.add(model)
+        if exchange.written_to(compare):
+            self.written = "the model changes its weights while it is called"
         return cast(result, self._new, self._old)
 
+    def again(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, which has the copies that are in place now where it is called later: by a checkpoint."""
+        exchange = getattr(self._here, "exchange", None)
+        if exchange is None:
+            return function
+
+        def with_copies(*args: Any, **kwargs: Any) -> Any:
+            if getattr(self._here, "exchange", None) is exchange:
+                return function(*args, **kwargs)
+            with self._in_place(exchange):
+                return function(*args, **kwargs)
+
+        return with_copies
+
     @contextmanager
-    def _exchanged(self, model: Any) -> Iterator[None]:
-        holders = [module for module in model.modules() if not self._keep(module)]
-        kept = {id(each) for module in model.modules() if self._keep(module) for each in module._parameters.values()}
-        parameters = self._distinct(each for module in holders for each in module._parameters.values())
-        parameters = [each for each in parameters if id(each) not in kept]  # tied to one that must stay
-        copies = {id(each): copy for each, copy in zip(parameters, self._copied(parameters), strict=True)}
-        versions = {id(each): copies[id(each)]._version for each in parameters}
-        buffers = self._distinct(each for module in holders for each in module._buffers.values())
+    def _in_place(self, exchange: _Exchange) -> Iterator[None]:
+        before = getattr(self._here, "exchange", None)
+        self._here.exchange = exchange
+        try:
+            with exchange.in_place():
+                yield
+        finally:
+            self._here.exchange = before
+
+
+class _Exchange:
+    """The copies of one call's parameters; buffers are copied whenever it is put in place."""
+
+    def __init__(self, model: Any, old: torch.dtype, new: torch.dtype, keep: Callable[[Any], bool]) -> None:
+        self._old = old
+        self._new = new
+        self._holders = [module for module in model.modules() if not keep(module)]
+        kept = {id(each) for module in model.modules() if keep(module) for each in module._parameters.values()}
+        parameters = self._distinct(each for module in self._holders for each in module._parameters.values())
+        self._parameters = [each for each in parameters if id(each) not in kept]  # tied to one that must stay
+        copies = self._copied(self._parameters)
+        self._copies = {id(each): copy for each, copy in zip(self._parameters, copies, strict=True)}
+        self._versions = {id(each): self._copies[id(each)]._version for each in self._parameters}
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        buffers = self._distinct(each for module in self._holders for each in module._buffers.values())
         values = {id(each): each.to(self._new) for each in buffers}
         counts = {id(each): values[id(each)]._version for each in buffers}
         places = [
             (table, name, each, new)
-            for module in holders
-            for table, found in ((module._parameters, copies), (module._buffers, values))
+            for module in self._holders
+            for table, found in ((module._parameters, self._copies), (module._buffers, values))
             for name, each in table.items()
             if each is not None and (new := found.get(id(each))) is not None
         ]
@@ -79,20 +121,40 @@ class Copies:
                 for each in buffers:
                     if values[id(each)]._version != counts[id(each)]:
                         each.copy_(values[id(each)])
-        compare = model not in self._compared  # once: a write into `weight.data` leaves no other trace
-        self._compared.add(model)
-        for each in parameters:
-            copy = copies[id(each)]
-            if copy._version != versions[id(each)] or (compare and not torch.equal(copy, each.to(self._new))):
-                self.written = "the model changes its weights while it is called"
+
+    def written_to(self, compare: bool) -> bool:
+        """Whether the model has written to a copy. `compare`: also by its values."""
+        for each in self._parameters:
+            copy = self._copies[id(each)]
+            if copy._version != self._versions[id(each)] or (compare and not torch.equal(copy, each.to(self._new))):
+                return True
+        return False
 
     def _distinct(self, tensors: Iterable[Any]) -> list[torch.Tensor]:
         return list({id(each): each for each in tensors if each is not None and each.dtype == self._old}.values())
 
     def _copied(self, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-        trained = [each for each in parameters if each.requires_grad]  # of the others no gradient must be made
-        cast_ones = iter(_Cast.apply(self._new, *trained) if trained else ())  # type: ignore[no-untyped-call]
-        return [next(cast_ones) if each.requires_grad else each.to(self._new) for each in parameters]
+        """Apart: those that need no gradient, of which none must be made; and those whose hooks would be called, with
+        no gradient, where a call does not use them."""
+        together = [
+            each for each in parameters if each.requires_grad and not (gradient_hooks(each) or accumulation_hooks(each))
+        ]
+        cast_ones = iter(_Cast.apply(self._new, *together) if together else ())  # type: ignore[no-untyped-call]
+        known = {id(each): next(cast_ones) for each in together}
+        return [known[id(each)] if id(each) in known else each.to(self._new) for each in parameters]
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    if before == dtype:
+        yield
+        return
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class _Cast(torch.autograd.Function):

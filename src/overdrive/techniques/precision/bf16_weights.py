@@ -21,7 +21,8 @@ class Bf16Weights(Technique):
     buffers and inputs, so that every operation of it, not only products, moves and computes half the bytes.
     Its result is handed back in 32 bits. Batch normalisation keeps 32-bit weights and statistics. The program
     itself sees 32-bit parameters, gradients and checkpoints, and the optimizer steps the 32-bit weights: a
-    small update is not lost in rounding. Evaluation is computed as before.
+    small update is not lost in rounding. Evaluation is computed as before. What `torch.utils.checkpoint` computes
+    again within the model finds the same copies; where the program has the whole model computed again, that fails.
 
     When it helps: large networks on hardware with bf16 arithmetic whose time goes into reading and writing
     activations, where `autocast` leaves normalisations, softmax and additions in 32 bits. What is kept for the
@@ -82,5 +83,6 @@ class Bf16Weights(Technique):
             return copies[0].call(model, call, args, kwargs)
 
         seams.autocast_entered.subscribe(own.append, always=True)
+        seams.call_checkpointed.subscribe(lambda function: copies[0].again(function) if copies else function)
         seams.model_called.subscribe(call_in_bf16)
         return seams.handle()

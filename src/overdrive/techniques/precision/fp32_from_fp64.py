@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -71,35 +71,55 @@ class Fp32FromFp64(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         if settings["weights"] == "copied":
-            seams.model_called.subscribe(_call_with_copies())
+            copied = _Copied()
+            seams.model_called.subscribe(copied.call)
+            seams.call_checkpointed.subscribe(copied.again)
             return seams.handle()
         narrowed = _Narrowed()
+        seams.call_checkpointed.subscribe(_with_its_default_type)
         seams.optimizer_made.subscribe(narrowed.watch)
         seams.model_called.subscribe(narrowed.call)
         seams.on_undo(narrowed.off)
         return seams.handle(narrowed.on, narrowed.off)
 
 
-def _call_with_copies() -> Callable[..., Any]:
-    copies: list[Any] = []
+class _Copied:
+    def __init__(self) -> None:
+        self._copies: Any = None  # made when PyTorch is there
 
-    def call_in_32_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
         from overdrive.seams.torch.modules import first_parameter
         from overdrive.seams.torch.weights import Copies
 
-        if not copies:
-            copies.append(Copies(torch.float64, torch.float32))
-        if copies[0].written:
-            raise CannotInstall(copies[0].written)
+        if self._copies is None:
+            self._copies = Copies(torch.float64, torch.float32)
+        if self._copies.written:
+            raise CannotInstall(self._copies.written)
         first = first_parameter(model)
         if first is None or first.dtype != torch.float64 or not torch.is_grad_enabled():
             return call(*args, **kwargs)
         with _default_type():
-            return copies[0].call(model, call, args, kwargs)
+            return self._copies.call(model, call, args, kwargs)
 
-    return call_in_32_bits
+    def again(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return _with_its_default_type(self._copies.again(function)) if self._copies is not None else function
+
+
+def _with_its_default_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a checkpoint, which calls it again when the model's call is over."""
+    import torch
+
+    from overdrive.seams.torch.weights import default_dtype
+
+    dtype = torch.get_default_dtype()
+
+    def again(*args: Any, **kwargs: Any) -> Any:
+        with default_dtype(dtype):
+            return function(*args, **kwargs)
+
+    return again
 
 
 class _Narrowed:
@@ -187,17 +207,11 @@ def _retype(tensor: Any, dtype: Any) -> None:
     tensor.grad = None if gradient is None else gradient.to(dtype)
 
 
-@contextmanager
-def _default_type() -> Iterator[None]:
+def _default_type() -> AbstractContextManager[None]:
     """What the model makes itself, a first hidden state say, is of the default type, which may be 64-bit."""
     import torch
 
+    from overdrive.seams.torch.weights import default_dtype
+
     before = torch.get_default_dtype()
-    if before != torch.float64:
-        yield
-        return
-    torch.set_default_dtype(torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    return default_dtype(torch.float32 if before == torch.float64 else before)

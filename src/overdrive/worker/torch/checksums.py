@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from overdrive.seams.batches import leaves
-from overdrive.seams.torch.layouts import is_plain, kind_of, strided_parts
+from overdrive.seams.torch.layouts import as_bytes, is_plain, kind_of, strided_parts
 from overdrive.worker.digests import spacing
 
 _MOST_BYTES_HASHED = 16 << 20  # of each tensor: 16 MiB take about 10 ms
@@ -36,7 +36,7 @@ def _checksum(tensor: torch.Tensor, crc: int) -> int:
     if not is_plain(tensor):
         return checksum(strided_parts(tensor), crc)
     some = _some(tensor.detach().contiguous().reshape(-1), tensor.element_size())
-    return zlib.crc32(some.cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return zlib.crc32(as_bytes(some.cpu()), crc)
 
 
 def _some(flat: Any, element_size: int) -> Any:

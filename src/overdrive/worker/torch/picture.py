@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.layouts import as_array, as_bytes
 from overdrive.seams.torch.optimizers import models_of
 from overdrive.worker.digests import spacing
 
@@ -110,7 +111,8 @@ def _elements(tensor: torch.Tensor) -> Values:
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
         return np.zeros(0)
     flat = tensor.detach().reshape(-1)[:: spacing(tensor.numel(), _MOST_ELEMENTS)]
-    return flat.double().numpy()
+    found: Values = as_array(flat.double())
+    return found
 
 
 def _hash(tensor: torch.Tensor) -> str:
@@ -120,10 +122,11 @@ def _hash(tensor: torch.Tensor) -> str:
     if flat.numel() * flat.element_size() <= _WHOLE:
         return f"{zlib.crc32(_bytes(flat), crc):08x}"
     crc = zlib.crc32(_bytes(flat[:: spacing(flat.numel(), _WHOLE // flat.element_size())].contiguous()), crc)
-    data = flat.view(torch.uint8).numpy()
+    data = as_bytes(flat)
     words = data[: len(data) // 8 * 8].view(np.uint64)
     return f"{zlib.crc32(data[len(words) * 8 :].tobytes(), crc):08x} {int(np.add.reduce(words)):x}"
 
 
 def _bytes(flat: torch.Tensor) -> bytes:
-    return flat.view(torch.uint8).numpy().tobytes()
+    found: bytes = as_bytes(flat).tobytes()
+    return found

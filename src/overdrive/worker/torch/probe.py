@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,6 +45,7 @@ class Probe:
         self._steps_seen = 0
         self._loaders: dict[int, dict[str, Any]] = {}
         self._models: dict[int, Any] = {}
+        self._called_models: dict[int, weakref.ref[Any]] = {}
         self._optimizers_made = 0
         self._own_autocast = False
         self._call_samples = {"model": 0.0, "loss": 0.0}
@@ -144,6 +146,8 @@ class Probe:
             self._own_autocast |= torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
             # A loss function's rows are no samples: a sequence model hands it one for each element.
             kind = "model" if first_parameter(module) is not None else "loss"
+            if kind == "model":  # what wraps one that is compiled, too
+                self._called_models[id(module)] = weakref.ref(module)
             self._call_samples[kind] = max(self._call_samples[kind], leading_size([*args, *kwargs.values()]))
         if not self._profiling or not (torch.is_grad_enabled() or (self._seams and self._seams.inference)):
             return call(*args, **kwargs)
@@ -152,9 +156,20 @@ class Probe:
         self._add("forward")
         return result
 
+    def _own_compile(self) -> bool:
+        """Whether any part of the models that were trained, or called, is compiled by now."""
+        from torch.nn import Module
+
+        from overdrive.seams.torch.tracing import compiled
+
+        called = (each() for each in self._called_models.values())
+        models = [*self._models.values(), *(each for each in called if each is not None)]
+        return any(compiled(module) for model in models for module in Module.modules(model))
+
     def facts(self, recorder: Recorder, costs: bool = False) -> Facts:
         """`costs`: also find out what the loaders' items cost, which takes seconds."""
         import torch
+        from torch.nn import Module
 
         step = self._profile_seconds / max(1, self._profile_steps)
         shares = {
@@ -163,7 +178,7 @@ class Probe:
         }
         shares["other"] = max(0.0, 1.0 - sum(shares.values()))
         parameters = [parameter for optimizer in recorder.optimizers for parameter in parameters_of(optimizer)]
-        modules = [module for model in self._models.values() for module in model.modules()]
+        modules: list[Any] = [each for model in self._models.values() for each in Module.modules(model)]
         device = parameters[0].device.type if parameters else "cpu"
         loaders = _by_kind(self._loaders.values())
         waited = sorted(loaders, key=lambda known: known["seconds"], reverse=True)
@@ -188,7 +203,7 @@ class Probe:
             ),
             modules=bool(self._models),
             own_autocast=self._own_autocast,
-            own_compile=any(type(module).__name__ == "OptimizedModule" for module in modules),
+            own_compile=self._own_compile(),
             bf16_fast=_bf16_fast(device),
             inference=bool(self._seams and self._seams.inference),
             compute_capability=_compute_capability(device),

@@ -272,6 +272,11 @@ def running() -> Stages | None:
     return getattr(_of_thread, "stages", None)
 
 
+def of_a_stage(thing: Any) -> bool:
+    """Whether it is a tensor that a stage has made, in whatever call: other ranks have no more than its shape."""
+    return isinstance(thing, torch.Tensor) and _KEY in vars(thing)
+
+
 def _both(leaves: Sequence[Any], known: Sequence[Placed | None]) -> Any:
     return zip(leaves, known, strict=True)
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from overdrive.core.rng import States
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.exact_call import Exact, equal_in_fp64, exact, noise_of, weighted_sums, without_zeros
+from overdrive.seams.torch.modules import buffers_in
 from overdrive.techniques.parallel.pipeline_parallel.calling import Batches, StagedCall
 from overdrive.techniques.parallel.pipeline_parallel.mailboxes import Mailboxes
-from overdrive.techniques.parallel.pipeline_parallel.stages import Unstaged
+from overdrive.techniques.parallel.pipeline_parallel.stages import Unstaged, of_a_stage
 from overdrive.techniques.parallel.pipeline_parallel.uses import Uses, stages_of
 
 _FEW = "it has fewer layers with weights than ranks"
@@ -122,7 +124,17 @@ class PipelineTrial:
             return f"{self._where}{error}"
         except Exception as error:
             return f"{self._where}it fails in stages ({_first_line(error)})"
-        return self._compared(made, self._rows(batches))
+        return self._kept() or self._compared(made, self._rows(batches))
+
+    def _kept(self) -> str:
+        """What modules still hold of a stage when the call is over; empty where that is nothing."""
+        known = {id(each) for each, _ in self._buffers.values()} | {id(each) for each in self._parameters.values()}
+        for path, module in self._model.named_modules():
+            for name, value in {**buffers_in(module), **vars(module)}.items():
+                if any(of_a_stage(each) and id(each) not in known for each in pytree.tree_leaves(value)):
+                    full = f"{path}.{name}" if path else name
+                    return f"it keeps what one stage has made ({full}), and other ranks would read it without numbers"
+        return ""
 
     def _compared(self, made: Any, rows: int) -> str:
         results, gradients, chance = self._whole

@@ -60,6 +60,8 @@ class Dividing:
         self._rank = rank
         self._optimizers: list[Any] = []
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._groups: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of optimizers
+        self._in_parts: weakref.WeakSet[Any] = weakref.WeakSet()  # those that train parts
         self._cuts: dict[torch.Tensor, Cut] = {}  # of parameters that are divided
         self._whole: dict[torch.Tensor, torch.Size] = {}  # and what they were
         self._live: Live | None = None
@@ -67,17 +69,25 @@ class Dividing:
 
     def made(self, optimizer: Any, models: Any) -> None:
         self._optimizers.append(optimizer)
-        if not any(each in self._cuts for each in parameters_of(optimizer)):
+        self._look_at(optimizer)
+
+    def _look_at(self, optimizer: Any) -> None:
+        """When it was made, or was given another group of parameters."""
+        self._groups[optimizer] = len(optimizer.param_groups)
+        if optimizer in self._in_parts or not any(each in self._cuts for each in parameters_of(optimizer)):
             return
         if name := looks_at_more(optimizer):
             self._rank.say(
                 f"{name} may look at more of a parameter than one element, and of some that it trains each rank has a "
-                "part: make it before the model's first call in training, and the model stays whole"
+                "part: have it train them before the model's first call in training, and the model stays whole"
             )
             raise SystemExit(1)
         self._state_in_parts(optimizer)
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for each in self._optimizers if self._cuts else ():
+            if self._groups[each] != len(each.param_groups):
+                self._look_at(each)
         new = model not in self._seen and model.training and torch.is_grad_enabled() and self._rank.group.mine()
         optimizers = trained_by(model, self._optimizers) if new and not traced() else []
         if optimizers:
@@ -141,11 +151,15 @@ class Dividing:
 
     def _state_in_parts(self, optimizer: Any) -> None:
         """Its state, where it has some already, and its `state_dict`, which has the whole."""
+        again = optimizer in self._in_parts
+        self._in_parts.add(optimizer)
         for parameter in parameters_of(optimizer):
             state = optimizer.state.get(parameter, {})
             for name, value in state.items() if parameter in self._cuts else ():
                 if isinstance(value, torch.Tensor) and value.shape == self._whole[parameter]:
                     state[name] = part_of(value, self._cuts[parameter])
+        if again:
+            return
         optimizer.register_state_dict_post_hook(self._gathered)
         optimizer.register_load_state_dict_pre_hook(self._taken_apart)
 

@@ -17,6 +17,7 @@ from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import as_plain_tensors
 from overdrive.techniques.parallel.tensor_parallel.cuts import Cut
 from overdrive.techniques.parallel.tensor_parallel.shards import Gathered, entered, shards
+from overdrive.techniques.parallel.tensor_parallel.windows import windows_in
 
 
 class Part(torch.Tensor):
@@ -190,6 +191,18 @@ def _own(value: torch.Tensor, part: Part) -> torch.Tensor:
     return own.clone(memory_format=torch.contiguous_format)  # a view would keep the whole
 
 
+def _begun_anew(function: Any, args: Any, kwargs: Any, part: Any) -> Any:
+    """`nn.init` draws for the whole, on every rank alike."""
+    with torch.no_grad():
+        whole = whole_of(part)
+        args, kwargs = pytree.tree_map_only(
+            Part, lambda each: whole if each is part else whole_of(each), (args, kwargs)
+        )
+        function(*args, **kwargs)
+        part.held.copy_(_own(whole, part))
+    return part
+
+
 _DECIDING: set[str] = set()  # functions that use weights as a layer does: these say how weights may be divided
 
 
@@ -200,7 +213,9 @@ def deciding(*names: str) -> Callable[[Rule], Rule]:
 
 
 def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotKeep) -> Any:
-    part = args[0] if args and isinstance(args[0], Part) else None
+    part = first if isinstance(first := next(iter((*args, *kwargs.values())), None), Part) else None
+    if decided(part) and getattr(function, "__module__", "") == "torch.nn.init":
+        return _begun_anew(function, args, kwargs, part)
     if part is not None and name.endswith("_") and not name.endswith("__"):
         shards().gathered(part.makers, f"`{name}` writes to it", ())
         raise RuntimeError(f"`{name}` cannot write to what ranks have parts of")
@@ -212,8 +227,10 @@ def _with_wholes(name: str, function: Any, args: Any, kwargs: Any, left: CannotK
         shards().gathered(makers, str(left), left.segments)
     args, kwargs = pytree.tree_map_only(Part, lambda each: whole_of(each), (args, kwargs))
     made = function(*args, **kwargs)
-    if part is None or name not in _WRITES:
-        return made
-    if part.cut is not None:
-        part.held.copy_(_own(args[0], part))
-    return part
+    if part is None or part.cut is None:
+        return part if part is not None and name in _WRITES else made
+    whole = next(iter((*args, *kwargs.values())))
+    if name in _WRITES:
+        part.held.copy_(_own(whole, part))
+        return part
+    return windows_in(made, whole, part.held, lambda whole: _own(whole, part))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from overdrive.seams.parameters import looks_at_more, parameters_of
-from overdrive.seams.torch.hooks import own_hooks
+from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks, own_hooks
 from overdrive.seams.torch.modules import parameters_in
 from overdrive.seams.torch.tracing import compiled
 
@@ -43,6 +43,9 @@ def refusal(model: nn.Module, optimizers: Sequence[Any]) -> str:
         return f"{others[0]} may look at more of a parameter than one element"
     if own_hooks(model):
         return "the program has hooks on it"
+    for name, each in model.named_parameters():
+        if gradient_hooks(each) or accumulation_hooks(each):  # they would be called with parts
+            return f"the program has hooks on the gradient of {name}"
     if any(compiled(each) for each in model.modules()):
         return "it is compiled"
     if any(each.grad is not None for each in model.parameters()):
