@@ -46,12 +46,13 @@ class States:
     @classmethod
     def mark_of_host(cls) -> tuple[Any, ...]:
         """What `same_mark` compares, in a quarter of the time: for who mostly needs no more than whether they drew."""
+        inst: Any = random._inst
         if _marked:
             python, part, rand, generator, part_of_numpy = _marked[0]
             numpys = part_of_numpy.raw
             known = _seen and _seen[0][0] is generator and _seen[0][1] == numpys  # so no number is left over
-            if known and random._inst is python and rand._bit_generator is generator:
-                return part.raw, python.gauss_next, numpys
+            if known and inst is python and rand._bit_generator is generator:
+                return part.raw, inst.gauss_next, numpys
         return _first_mark()
 
     def restore(self) -> None:
@@ -254,15 +255,16 @@ def _first_mark() -> tuple[Any, ...]:
     """Of states where memory does not tell all: of another generator, or where NumPy has a number left over."""
     states = States.of_host()  # by which the memories are known
     _marked.clear()
+    inst: Any = random._inst
     numpy = sys.modules.get("numpy")
     if numpy is None or not (_looked_at and _looked_at_of_numpy and _seen):
         return states
     rand = numpy.random.mtrand._rand
     (python, part), (generator, part_of_numpy) = _looked_at[0], _looked_at_of_numpy[0]
-    if python is not random._inst or generator is not rand._bit_generator:
+    if inst is not python or generator is not rand._bit_generator:
         return states
     _marked[:] = [(python, part, rand, generator, part_of_numpy)]
-    return part.raw, python.gauss_next, part_of_numpy.raw
+    return part.raw, inst.gauss_next, part_of_numpy.raw
 
 
 def same_mark(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
