@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from overdrive.core import rng  # noqa: E402
-from overdrive.core.rng import Glimpse, States  # noqa: E402
+from overdrive.core.rng import Glimpse, States, same_mark  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +129,37 @@ def test_a_glimpse_puts_back_what_was_drawn_since() -> None:
     glimpse.restore()
     found = [random.gauss(0, 1), random.random(), np.random.rand(), torch.rand(1).item(), States.now().digest()]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        random.random,
+        lambda: random.gauss(0, 1),
+        np.random.rand,
+        np.random.randn,
+        lambda: np.random.seed(3),
+        lambda: random.seed(3),
+    ],
+)
+def test_a_mark_is_another_one_after_each_draw(draw: Callable[[], object]) -> None:
+    random.seed(1), np.random.seed(1)
+    for _ in range(4):  # every other normal number is left over from the one before
+        before = States.mark_of_host()
+        assert same_mark(before, States.mark_of_host())
+        states = States.now()
+        draw()
+        assert same_mark(before, States.mark_of_host()) == states.same(States.now())
+
+
+def test_a_mark_is_of_the_generator_that_is_there() -> None:
+    before, others = States.mark_of_host(), np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(1))
+        other = States.mark_of_host()
+        assert not same_mark(before, other)
+        assert same_mark(other, States.mark_of_host())
+        np.random.rand()
+        assert not same_mark(other, States.mark_of_host())
+    finally:
+        np.random.set_bit_generator(others)

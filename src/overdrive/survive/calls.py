@@ -6,9 +6,9 @@ import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any
 
-from overdrive.core.rng import same_numpy
+from overdrive.core.rng import States, same_mark
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
@@ -19,55 +19,11 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.seams.points import Point
     from overdrive.survive.gradients import Gradients
-    from overdrive.survive.journal import Journal
+    from overdrive.survive.journaled_run import JournaledRun
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.results import Results
 
 _TIMES_OF_A_LINE = 4  # that are noted of a library's
-
-
-class JournaledRun(Protocol):
-    """What is asked of the run that they belong to.
-
-    Attributes:
-        steps: made so far.
-        keeps_samples: its plan does.
-        inside: a call that is skipped as a whole: what is asked in it is not told.
-    """
-
-    journal: Journal
-    steps: int
-    inside: bool
-    keeps_samples: bool
-
-    @property
-    def skips_fetches(self) -> bool:
-        """Whether they may be left out when it is made again."""
-
-    @property
-    def replaying(self) -> bool: ...
-
-    @property
-    def warming(self) -> bool:
-        """Whether it is made again with its calls, since the plan's techniques settle in these."""
-
-    def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
-
-    def aside(self) -> bool:
-        """Whether what is called now is not the program's, or not to be noted."""
-
-    def by_thread(self) -> None:
-        """It is aside; in a thread of the program's it computes what counts."""
-
-    def beside(self) -> bool:
-        """Whether it is not the program's, or within a call that is skipped as a whole."""
-
-    def elsewhere(self) -> bool:
-        """Whether it is in a thread or a process of the program's."""
-
-    def begin_anew(self, reason: str) -> NoReturn: ...
-
-    def cannot_skip(self, reason: str) -> None: ...
 
 
 class Calls:
@@ -87,7 +43,6 @@ class Calls:
         self.gradients: Gradients
         self.states: OptimizerStates
         self._results: Results
-        self._host_state: Callable[[], Any]
         self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
@@ -96,9 +51,8 @@ class Calls:
         from overdrive.survive.gradients import Gradients
         from overdrive.survive.optimizer_states import OptimizerStates
         from overdrive.survive.results import Results
-        from overdrive.survive.state import host_state
 
-        self._host_state, self._results = host_state, Results()
+        self._results = Results()
         self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
         self.gradients, self.states = Gradients(), OptimizerStates()
@@ -244,12 +198,12 @@ class Calls:
         self._wake()
         if self._run.replaying:
             return self._again(kind, told, given, call, model)
-        before = self._host_state()
+        before = States.mark_of_host()
         if model is not None:
             self._results.set.begin()
         result = self._made(call)
         self._note_result(kind, told, result, given, model)
-        if not _same(self._host_state(), before):
+        if not same_mark(before, States.mark_of_host()):
             from overdrive.survive import state
 
             self._run.journal.add("host", state.host_told())
@@ -293,7 +247,10 @@ class Calls:
     def _set_inside(self, inside: bool) -> None:
         self._run.inside = inside
         for point in self._restful:
-            point.rest(inside)
+            if inside:
+                point.rest(True)
+            else:
+                point.rests = False
 
     def passed_through(self) -> None:
         self._run.begin_anew("a loss goes back through a step before the snapshot")
@@ -358,7 +315,3 @@ class Calls:
                 self._set_inside(True)
 
         return self._skipped("step", "an optimizer's step", losses, lambda: call(counted))
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (one[0] == other[0] and same_numpy(one[1], other[1]))

@@ -32,6 +32,7 @@ State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
 _OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves would be applied to the database put back
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
+_HEARD = frozenset(("open", "sqlite3.connect", *WRITES, *_STARTS))
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 
 
@@ -149,7 +150,7 @@ class Files:
             file.write(json.dumps([place, state]) + "\n")
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self.noting:
+        if event not in _HEARD or not self.noting:  # some thirty times a step it is another: each `id` of a thing
             return
         try:
             if event == "open" and isinstance(args[2], int) and args[0] is not None:

@@ -31,8 +31,7 @@ class Gradients:
 
     def note(self, optimizers: Sequence[Any], journal: Journal) -> None:
         """After a backward pass."""
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        lacking = [each.grad is None for group in groups for each in group["params"]]
+        lacking = [each.grad is None for one in optimizers for group in one.param_groups for each in group["params"]]
         if lacking != self._lacking:
             self._lacking = lacking
             there = "".join("10"[each] for each in lacking)

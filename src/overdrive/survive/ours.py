@@ -63,13 +63,14 @@ def _is_seam(file: str) -> bool:
 def asked_by_technique() -> bool:
     """Whether a question comes from a technique, or a seam that serves one; not from the program or a library."""
     frame: Any = sys._getframe(1)
-    while _is_way(frame.f_code.co_filename):
+    while _is_way(file := frame.f_code.co_filename):  # read once: each audit hook of the process is told of it
         frame = frame.f_back
-    if not _is_seam(frame.f_code.co_filename):
-        return bool(frame.f_code.co_filename.startswith(_TECHNIQUES))
-    while _is_seam(frame.f_code.co_filename):
+    if not _is_seam(file):
+        return bool(file.startswith(_TECHNIQUES))
+    while _is_seam(file):
         frame = frame.f_back
-    return not frame.f_code.co_filename.startswith(_WATCHING)
+        file = frame.f_code.co_filename
+    return not file.startswith(_WATCHING)
 
 
 def by_technique() -> bool:

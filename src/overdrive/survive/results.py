@@ -65,35 +65,36 @@ def _form_alone(result: Any, given: Any) -> Any:
     """Of tensors each of which has a memory of its own, which nothing that was given shares; None of anything else."""
     tensors: list[torch.Tensor] = []
     others: list[torch.Tensor] = []
-    if not _flatten(result, tensors, ()) or not _flatten(given, others, _PLAIN):
+    skeleton = _skeleton(result, tensors, ())
+    if skeleton is None or _skeleton(given, others, _PLAIN) is None:
         return None
-    if any(each.layout is not torch.strided for each in (*tensors, *others)):
-        return None
-    abouts = []
+    form, memories = [skeleton], set()
     try:
         for each in tensors:
-            if each.untyped_storage().nbytes() != each.nbytes:
+            memory = each.untyped_storage()
+            if each.layout is not torch.strided or memory.nbytes() != each.nbytes:
                 return None
+            memories.add(memory._cdata)
             place = each.shape, each.stride(), each.storage_offset()
-            abouts.append((place, each.dtype, each.device, each.requires_grad, type(each)))
+            form.append((place, each.dtype, each.device, each.requires_grad))
     except (RuntimeError, NotImplementedError):  # one has no memory of its own
         return None
-    memories = {storage_id(each) for each in tensors}
-    shared = len(memories) < len(tensors) or any(storage_id(each) in memories for each in others)
-    return None if shared else (_skeleton(result), *abouts)
+    if len(memories) < len(tensors):
+        return None
+    for each in others:
+        if each.layout is not torch.strided or storage_id(each) in memories:
+            return None
+    return tuple(form)
 
 
-def _flatten(thing: Any, tensors: list[torch.Tensor], plain: tuple[type, ...]) -> bool:
-    """Whether there is nothing but tensors, None and what is `plain` in tuples, lists and dicts; fills `tensors`."""
+def _skeleton(thing: Any, tensors: list[torch.Tensor], plain: tuple[type, ...]) -> Any:
+    """Equal for what is built alike of tensors, None and what is `plain` in tuples, lists and dicts (these in what was
+    given alone); None where there is anything else. Fills `tensors`."""
+    kind = type(thing)
+    if kind in (tuple, list) or (plain and kind is dict):
+        parts = [_skeleton(each, tensors, plain) for each in (thing.values() if kind is dict else thing)]
+        return None if None in parts else (kind, *parts)
     if isinstance(thing, torch.Tensor):
         tensors.append(thing)
-        return True
-    if type(thing) in (tuple, list):
-        return all(_flatten(each, tensors, plain) for each in thing)
-    if type(thing) is dict:
-        return bool(plain) and all(_flatten(each, tensors, plain) for each in thing.values())
-    return thing is None or type(thing) in plain
-
-
-def _skeleton(result: Any) -> Any:
-    return (type(result), *map(_skeleton, result)) if type(result) in (tuple, list) else result is None
+        return kind
+    return kind if thing is None or kind in plain else None

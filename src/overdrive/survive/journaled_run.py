@@ -1,0 +1,53 @@
+"""What calls and questions, noted or answered, ask of the run that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from overdrive.survive.journal import Journal
+
+
+class JournaledRun(Protocol):
+    """What is asked of the run that they belong to.
+
+    Attributes:
+        steps: made so far.
+        keeps_samples: its plan does.
+        inside: a call that is skipped as a whole: what is asked in it is not told.
+    """
+
+    journal: Journal
+    steps: int
+    inside: bool
+    keeps_samples: bool
+
+    @property
+    def skips_fetches(self) -> bool:
+        """Whether they may be left out when it is made again."""
+
+    @property
+    def replaying(self) -> bool: ...
+
+    @property
+    def warming(self) -> bool:
+        """Whether it is made again with its calls, since the plan's techniques settle in these."""
+
+    def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
+
+    def aside(self) -> bool:
+        """Whether what is called now is not the program's, or not to be noted."""
+
+    def by_thread(self) -> None:
+        """It is aside; in a thread of the program's it computes what counts."""
+
+    def beside(self) -> bool:
+        """Whether it is not the program's, or within a call that is skipped as a whole."""
+
+    def elsewhere(self) -> bool:
+        """Whether it is in a thread or a process of the program's."""
+
+    def begin_anew(self, reason: str) -> NoReturn: ...
+
+    def cannot_skip(self, reason: str) -> None: ...
