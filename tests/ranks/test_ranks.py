@@ -348,7 +348,10 @@ def test_gpus_that_a_launcher_has_dealt_out_stay(monkeypatch: pytest.MonkeyPatch
 
 HIDDEN = """
 import os, random, uuid, time
-import numpy as np, torch
+import numpy as np
+random.seed(time.time())
+np.random.seed(time.time_ns() % 100_003)
+import torch
 print(torch.distributed.is_initialized(), [each for each in os.environ if each in ("RANK", "WORLD_SIZE")])
 numbers = [random.random(), np.random.rand(), torch.rand(1).item(), np.random.default_rng().random()]
 numbers.append(uuid.uuid4().int % 997)
@@ -356,6 +359,8 @@ torch.manual_seed(time.time_ns() % 100_003)
 random.seed(time.time())
 np.random.seed(np.int64(time.time_ns() % 100_003))
 numbers += [random.random(), np.random.rand()]
+torch.cuda.manual_seed_all(time.time_ns() % 100_003)
+torch.random.manual_seed(time.time_ns() % 100_003)
 numbers += [torch.rand(1).item(), torch.seed() % 997, len(str({"a", "b", "c"}))]
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=sum(numbers) * 1e-4)
