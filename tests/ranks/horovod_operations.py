@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import horovod.torch as hvd
 import pytest
 import torch
@@ -115,6 +117,19 @@ before = table.weight.detach().clone()
 table(torch.tensor([1, 1 + rank])).sum().backward()
 optimizer.step()
 assert torch.allclose(before - table.weight.detach(), torch.tensor([[0.0], [1.5], [0.5], [0.0], [0.0]]).expand(5, 2))
+
+table = nn.Embedding(5, 2, sparse=True)
+hvd.broadcast_parameters(table.state_dict(), root_rank=0)
+optimizer = torch.optim.SparseAdam(table.parameters(), lr=1.0)
+optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=True)
+table(torch.tensor([1, 1 + rank])).sum().backward()
+optimizer.step()
+assert torch.equal(table.weight.grad.to_dense()[:, 0], torch.tensor([0.0, 1.5, 0.5, 0.0, 0.0]))
+
+# Functions, which pickle alone refuses.
+if find_spec("cloudpickle"):
+    assert hvd.broadcast_object(lambda: 3 + rank if rank else 3, root_rank=0)() == 3
+    assert [each() for each in hvd.allgather_object((lambda own: lambda: own)(rank))] == [0, 1]
 
 # What goes wrong is said on all ranks.
 with pytest.raises(HorovodInternalError, match="another shape"):

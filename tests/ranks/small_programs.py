@@ -824,6 +824,89 @@ def fills_a_list_that_it_is_given():
     return fit(model, data(), loss), size(model)
 
 
+class Noting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, x, notes):
+        notes.features = self.body(x).tanh()
+        notes.calls += 1
+        return self.head(notes.features)
+
+
+class Notes:
+    calls = 0
+
+
+@program
+def stores_on_an_object_that_it_is_given():
+    notes = Notes()
+
+    def loss(model, x, y):
+        return F.cross_entropy(model(x, notes), y) + notes.features.square().mean()
+
+    model = Noting()
+    return fit(model, data(), loss), size(model), notes.calls
+
+
+class Generator(nn.Module):
+    """Gives what its result is computed from, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())
+        self.outer = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 6))
+
+    def forward(self, x):
+        styles = self.inner(x)
+        return self.outer(styles), styles
+
+
+@program
+def gradients_between_results():
+    def loss(model, x, _):
+        made, styles = model(x[:, :4])
+        noise = torch.randn_like(made)
+        (slope,) = torch.autograd.grad((made * noise).sum() + styles.sum(), styles, create_graph=True)
+        alone = torch.autograd.grad(made.square().sum(), {"styles": styles}, retain_graph=True)["styles"]
+        return ((slope.norm(dim=1) - 1) ** 2).mean() + made.square().mean() + (alone * slope).mean()
+
+    model = Generator()
+    return fit(model, data(), loss), size(model)
+
+
+class OfChosen(nn.Module):
+    """Batch norm of masked words, of points, of regions."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        chosen, inner = x[:, 0] > 0, self.body(x)
+        made = torch.zeros_like(inner)
+        made[chosen] = self.norm(inner[chosen])
+        return self.head(made)
+
+
+class OfNone(OfChosen):
+    pass
+
+
+@program
+def normalises_the_samples_that_it_chooses():
+    numbers = []
+    for kind, later in ((OfChosen, "--+-"), (OfNone, "----")):
+        model, batches = kind(), []
+        for signs in ("++-++-++", "+-++" + later, "+++-+++-"):
+            x = torch.randn(8, 6)
+            x[:, 0] = x[:, 0].abs() * torch.tensor([1.0 if each == "+" else -1.0 for each in signs])
+            batches.append((x, torch.randint(3, (8,))))
+        numbers += [fit(model, batches), size(model), model.norm.running_var.sum().item()]
+    return numbers
+
+
 def main(names):
     warnings.simplefilter("ignore")
     torch.set_default_dtype(torch.float64)

@@ -94,12 +94,48 @@ def test_more_small_programs_do(python: Run, overdrive: Run) -> None:
 @cluster
 def test_what_is_not_divided_is_said_with_its_reason(overdrive: Run) -> None:
     names = ("loss_inside_of_the_model", "decides_by_its_batch", "looks_at_its_batch", "lstm_with_dropout", "dropout")
+    names += ("normalises_the_samples_that_it_chooses", "stores_on_an_object_that_it_is_given")
+    names += ("gradients_between_results",)
     told = overdrive("run", "--ranks", "2", "small_programs.py", *names, cwd=HERE).stderr
     assert "Loses is called whole on every rank: it makes one value of the whole batch" in told
     assert "ByValue is called whole on every rank: it looks at values of its batch" in told
     assert "OfBatch is called whole on every rank: what it makes of a sample depends on the rest" in told
     assert "Dropping is called whole on every rank: it draws random numbers inside of" in told
-    assert "Sequential is called whole" not in told
+    assert told.count("OfChosen is called whole on every rank: Expected more than 1 value") == 1
+    assert "Noting is called whole on every rank: it keeps something of the batch: 'features' of a Notes" in told
+    assert (
+        "Generator is called whole" not in told
+        and "OfNone is called whole" not in told
+        and "Sequential is called whole" not in told
+    )
+
+
+@cluster
+def test_a_part_that_fails_on_one_rank_alone_is_undone_on_all(python: Run, overdrive: Run) -> None:
+    names = ("normalises_the_samples_that_it_chooses", "stores_on_an_object_that_it_is_given")
+    compare((*names, "gradients_between_results"), python, overdrive)
+
+
+# As on a GPU, where the trial of a call is made in the rank's own process.
+WITHOUT_FORKS = """
+import sys, torch
+from overdrive.ranks.rank import current
+if current():
+    from overdrive.model_state.division import trial
+    sys.modules[trial.tried.__module__].may_fork_with = trial.may_fork_with = lambda model: False
+sys.path.insert(0, {folder!r})
+import small_programs
+small_programs.main(["batch_norm_of_other_kinds", "decides_by_its_batch"])
+"""
+
+
+@cluster
+def test_what_a_model_reads_in_its_trial_is_asked_of_no_other_rank(script: Write, python: Run, overdrive: Run) -> None:
+    path = script(WITHOUT_FORKS.format(folder=str(HERE)))
+    one, many = python("train.py", cwd=path.parent), overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert one.returncode == many.returncode == 0, many.stderr
+    assert "ByValue is called whole on every rank: it looks at values" in many.stderr
+    assert "Error" not in one.stdout and not difference(one.stdout, many.stdout, ROUNDING)
 
 
 @cluster
@@ -321,6 +357,57 @@ def test_inside_a_slurm_step(script: Write, python: Run) -> None:
 
 
 @cluster
+@pytest.mark.parametrize("asks", [False, True])
+def test_inside_mpirun(asks: bool, script: Write, python: Run) -> None:
+    """As Open MPI's sets the variables. `asks`: the program brings a parallelism of MPI's, and sees them again."""
+    path = script(acting("import mpi4py; print(os.environ['OMPI_COMM_WORLD_RANK'])" if asks else "pass"))
+    (path.parent / "mpi4py.py").write_text("")
+    told = {"PMIX_NAMESPACE": f"of {os.getpid()}", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "overdrive", "run", "train.py"],
+            cwd=path.parent,
+            env={**os.environ, **told, **dict.fromkeys(names, str(rank))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [each.communicate(timeout=120) for each in ranks]
+    assert [each.returncode for each in ranks] == [0, 0], outputs
+    if asks:
+        assert "own parallelism (it uses mpi4py)" in outputs[0][1] and "\n0\n" in outputs[0][0]
+    else:
+        assert not difference(python("train.py", cwd=path.parent).stdout, outputs[0][0], 1e-5) and not outputs[1][0]
+
+
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+HYDRA = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "127.0.0.1"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "gpu03"}, "gpu03"),
+        (HYDRA, "127.0.0.1"),
+        ({**HYDRA, "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, "127.0.0.1"),  # of the step that started mpirun
+        (
+            {**HYDRA, "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
+            | {"SLURM_STEP_NODELIST": "gpu[05-06]"},
+            "gpu05",
+        ),  # srun with a PMI
+    ],
+)
+def test_mpirun_says_who_a_rank_is(variables: dict[str, str], address: str) -> None:
+    found = Membership.of(variables)
+    assert found and (found.rank, found.size, found.local_rank, found.address) == (3, 4, 1, address)
+    assert 20_000 <= found.port < 40_000 and Membership.of({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}) is None
+
+
+@cluster
 @pytest.mark.parametrize("asks", ["", "torch.distributed.init_process_group('gloo')\n"])
 def test_each_rank_of_a_host_has_a_gpu_and_a_program_of_its_own_parallelism_all(
     script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch, asks: str
@@ -348,7 +435,10 @@ def test_gpus_that_a_launcher_has_dealt_out_stay(monkeypatch: pytest.MonkeyPatch
 
 HIDDEN = """
 import os, random, uuid, time
-import numpy as np, torch
+import numpy as np
+random.seed(time.time())
+np.random.seed(time.time_ns() % 100_003)
+import torch
 print(torch.distributed.is_initialized(), [each for each in os.environ if each in ("RANK", "WORLD_SIZE")])
 numbers = [random.random(), np.random.rand(), torch.rand(1).item(), np.random.default_rng().random()]
 numbers.append(uuid.uuid4().int % 997)
@@ -356,6 +446,8 @@ torch.manual_seed(time.time_ns() % 100_003)
 random.seed(time.time())
 np.random.seed(np.int64(time.time_ns() % 100_003))
 numbers += [random.random(), np.random.rand()]
+torch.cuda.manual_seed_all(time.time_ns() % 100_003)
+torch.random.manual_seed(time.time_ns() % 100_003)
 numbers += [torch.rand(1).item(), torch.seed() % 997, len(str({"a", "b", "c"}))]
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=sum(numbers) * 1e-4)
@@ -461,6 +553,7 @@ def test_that_they_have_not_is_said(script: Write, overdrive: Run, monkeypatch: 
             marks=pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="it is"),
         ),
         ({"RANK": "2", "WORLD_SIZE": "2"}, [], "The launcher says that this is rank 2 of 2."),
+        (OPEN_MPI, [], "mpirun does not say which host has rank 0: name it in MASTER_ADDR"),
         ({"RANK": "x", "WORLD_SIZE": "2"}, [], "The variables of the launcher cannot be understood"),
     ],
 )

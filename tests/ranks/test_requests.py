@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.ranks.requests import Differing, Requests
+from overdrive.ranks.requests import Differing, PartFailed, Requests
 from overdrive.ranks.slots import MessageSlots
 
 
@@ -78,3 +78,20 @@ def test_sizes_may_differ_where_one_rank_alone_has_something_to_tell() -> None:
     asked = (7, 3, "words", "how a call is divided", 3), (7, 3, "words", "how a call is divided", 0)
     assert both(*asked, sizes_differ=True)[0][0] == [3, 0]
     assert "rank 1 for how a call" in both(*asked)[0]
+
+
+def test_a_rank_whose_part_fails_tells_the_others_why() -> None:
+    board = Board()
+
+    def one(rank: int) -> Any:
+        requests = Requests(MessageSlots(board.seat(rank), 2), 2)
+        told = []
+        for failing in ((1,), (0, 1)):
+            try:
+                told.append(requests.fail(7, 3, "too few") if rank in failing else requests.meet(7, 3, "sum", "a", 8))
+            except PartFailed as failed:
+                told.append(str(failed))
+        return told
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(one, range(2))] == [["too few", True], [False, True]]

@@ -126,6 +126,29 @@ group.of_all([0], "numbers")
     assert "another rank is gone, without a word" in said and "its process has ended" in said
 
 
+def test_an_error_within_an_exchange_is_no_lost_rank_where_all_live(tmp_path: Path) -> None:
+    program = (
+        RANK
+        + """
+group = Group(Membership(rank, size, rank, "127.0.0.1", port, agents_store=False), end)
+if rank == 0:
+    for own in (torch.OutOfMemoryError("none left"), NotImplementedError("no kernel"), RuntimeError("CUDA error: x")):
+        try:
+            with group._waiting("a result"):
+                raise own
+        except RuntimeError as error:
+            assert error is own
+    with group._waiting("a result"):
+        raise RuntimeError("Invalid scalar type")
+time.sleep(30)
+"""
+    )
+    first, second = ranks(tmp_path, program, 2)
+    said, errors = first.communicate(timeout=60)
+    second.kill()
+    assert "failed on rank 0, and no other one is gone (Invalid scalar type)" in said, errors
+
+
 def test_nothing_is_left_of_it(tmp_path: Path) -> None:
     before = set(Path("/dev/shm").glob("overdrive-ranks-*"))
     told_by(ranks(tmp_path, ALL, 2))

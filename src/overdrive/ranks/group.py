@@ -20,9 +20,10 @@ import torch
 
 from overdrive.machine.pool.shared_memory import SharedSlots, SharedSum, SharedSums
 from overdrive.ranks.hosts import CannotMeet, compare
+from overdrive.ranks.lost import is_own, words_of
 from overdrive.ranks.membership import Membership
-from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
-from overdrive.ranks.requests import Differing, Requests
+from overdrive.ranks.monitor import DIFFERS, Monitor
+from overdrive.ranks.requests import Differing, PartFailed, Requests
 from overdrive.ranks.slots import MessageSlots
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
@@ -30,7 +31,6 @@ from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
 _START = timedelta(seconds=60)
 _MOST_TO_ADD = 4  # ranks of which each reads all that is summed; with more gloo divides it among them
-_NOTES = 5.0  # seconds in which a rank that fails says so
 
 
 class Group:
@@ -39,6 +39,7 @@ class Group:
     Attributes:
         waited: seconds, for other ranks and for what they send.
         tells: whether this rank finds out what is told to all.
+        may_undo: whether what this rank does now can be undone, should another rank's part of it fail.
 
     Raises:
         CannotMeet: ranks do not, or this one's host has other versions than rank 0's.
@@ -47,6 +48,7 @@ class Group:
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
         self.rank, self.size = membership.rank, membership.size
         self.waited = 0.0
+        self.may_undo = False
         self._process = os.getpid()
         self._end = end
         self.tells = self.rank == 0
@@ -178,8 +180,10 @@ class Group:
         with self._waiting(what):
             if own.device.type == "cpu" and (self._shares_memory or len(own) <= self._requests.room):
                 return self._requests.gathered(own, self._members, lambda: self._meet("gather", what, len(own)))
+            whole = own.new_empty(
+                self.size * len(own)
+            )  # for which memory may be short: the others go on from a meeting
             self._meet("gather", what, len(own))
-            whole = own.new_empty(self.size * len(own))
             gather(self._on(own, self._calls), whole, own).wait()
         return whole
 
@@ -228,6 +232,17 @@ class Group:
         except Differing as differing:
             self.end(f"{differing}: {DIFFERS}")
             raise
+        except PartFailed as failed:
+            if not self._run.may_undo:
+                self.end(
+                    f"a part of a call failed on another rank ({failed}), where this one asks for {what}: {DIFFERS}"
+                )
+            raise
+
+    def part_failed(self, reason: str) -> bool:
+        """This rank's part of a call failed, which all undo then. Returns whether those of all ranks did."""
+        with self._waiting("what the others make of a part that failed"):
+            return self._requests.fail(self.monitor.number, self.monitor.step, reason)
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
         """Of gradients, beside the backward pass; `finish` waits for it."""
@@ -279,18 +294,15 @@ class Group:
             self._run.waited += time.monotonic() - began
 
     def lost(self, error: RuntimeError) -> None:
-        """A rank is gone: it has said why, or does so in a moment."""
-        until = time.monotonic() + _NOTES
-        while time.monotonic() < until:
-            try:
-                notes = any(self.note_of(other) for other in range(self.size) if other != self.rank)
-                if notes or self.store.check([TOLD]):
-                    self.end("")
-            except RuntimeError:  # of the store: rank 0 had it, or the agent
-                break
-            time.sleep(0.1)
-        first = str(error).strip().split("\n", 1)[0]
-        self.end(f"another rank is gone, without a word; it was killed, perhaps for want of memory ({first})")
+        """A rank is gone, which has said why, or does so in a moment.
+
+        Raises:
+            RuntimeError: this one, where it has nothing to do with other ranks.
+        """
+        if is_own(error):
+            raise error
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        self.end(words_of(error, self.rank, others, self.store, self.note_of))
 
     # -- the end --------------------------------------------------------------------------------
 

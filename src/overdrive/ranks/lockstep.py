@@ -80,6 +80,16 @@ class Lockstep:
         """Ranks meet when PyTorch arrives; before that, and without it, nothing is compared."""
         return not self._stopped and "torch" in sys.modules and self._group_of().mine()
 
+    def agree_on_chance(self) -> None:
+        """Python's and NumPy's generators become rank 0's: what seeded them before PyTorch came, a clock, say, was
+        asked of nobody."""
+        own = States.now(with_cuda=False).plain()
+        held = [own["python"], own["numpy"] if isinstance(own["numpy"], list) else None]  # NumPy's usual one
+        group, found = self._group_of(), zlib.crc32(repr(held).encode())
+        if any(told != [found] for told in group.of_all([found], "random numbers")):
+            python, numpy = group.told_by_first(held, "random numbers")
+            States.of_plain({"python": python, "numpy": numpy, "torch": None, "cuda": []}).restore()
+
     def _seed(self, seed: Any) -> Any:
         """One that is made of the clock, say."""
         self.seeded = True

@@ -1,10 +1,11 @@
-"""Which rank of how many this process is, from the environment of whoever started it: us, torchrun or Slurm."""
+"""Which rank of how many this process is, from the environment of whoever started it: us, torchrun, Slurm or mpirun."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from overdrive.core.ranks_here import RANKS_HERE
 from overdrive.core.variables import set_variables
 from overdrive.ranks.asking import asked_by_program
+from overdrive.seams.arrival import Arrival
 
 SEED = "OVERDRIVE_RANKS_SEED"  # of all hidden entropy, where `overdrive run --ranks` started the ranks
 LOGS = "OVERDRIVE_RANKS_LOGS"  # the folder for what ranks above 0 print, likewise
@@ -25,10 +27,16 @@ _NAMES = frozenset(
         *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"),
     )
 )
-_BEGINNINGS = ("TORCHELASTIC_",)
+_BEGINNINGS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_RANK", "PMI_SIZE", "MPI_LOCAL")
 _ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is read
 _GPUS = "CUDA_VISIBLE_DEVICES"
-_FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, whose ranks have no port told
+_FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, or of mpirun, whose ranks have no port told
+# How mpirun names a rank, all, the rank among those of its host, and these: Open MPI's, and that of MPICH and Intel.
+_MPI = (
+    tuple(f"OMPI_COMM_WORLD_{each}" for each in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+_MPI_JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "PMI_JOBID")  # of one start
 
 
 def launched_by(rank: int, size: int, local_rank: int, address: str, port: int) -> dict[str, str]:
@@ -76,11 +84,13 @@ class Membership:
         """None for a process that is alone.
 
         Raises:
-            NotARank: variables contradict each other, or are no numbers.
+            NotARank: variables contradict each other, are no numbers, or do not say where rank 0 is.
         """
         try:
             if "RANK" in environment and "WORLD_SIZE" in environment:
                 found = _of_torchrun(environment)
+            elif (names := _names_of_mpi(environment)) is not None:
+                found = _of_mpirun(environment, *names)
             elif int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
                 found = _of_slurm(environment)
             else:
@@ -95,8 +105,11 @@ class Membership:
         """From here on the program does not see that it is one of many; but where its own code asks, it is told."""
         names = [each for each in os.environ if each in _NAMES or each.startswith(_BEGINNINGS)]
         self._hidden = {name: os.environ.pop(name) for name in names}
-        if "LOCAL_WORLD_SIZE" in self._hidden:
-            os.environ[RANKS_HERE] = self._hidden["LOCAL_WORLD_SIZE"]
+        for name in ("LOCAL_WORLD_SIZE", *(names[3] for names in _MPI)):
+            if name in self._hidden:
+                os.environ[RANKS_HERE] = self._hidden[name]
+        if any(names[0] in self._hidden for names in _MPI):
+            Arrival("mpi4py", lambda: self.reveal("it uses mpi4py")).watch()
         kind: Any = type(os.environ)
         plain = kind.__getitem__
 
@@ -160,6 +173,30 @@ def _of_slurm(environment: Mapping[str, str]) -> Membership:
         int(environment.get("MASTER_PORT") or _FIRST_PORT + step % _PORTS),
         agents_store=False,
     )
+
+
+def _names_of_mpi(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Those of the mpirun that started this process. In a step of Slurm's as many of PMI's are Slurm's own."""
+    for names in _MPI:
+        size = environment.get(names[1], "1")
+        if names[0] in environment and int(size) > 1:
+            return None if names is _MPI[1] and environment.get("SLURM_STEP_NUM_TASKS") == size else names
+    return None
+
+
+def _of_mpirun(environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str) -> Membership:
+    ranks = int(environment[size])
+    address = environment.get("MASTER_ADDR")
+    if not address and int(environment.get(local_size, "0")) != ranks:
+        raise NotARank(
+            "mpirun does not say which host has rank 0: name it in MASTER_ADDR, for all ranks "
+            "(mpirun -x MASTER_ADDR=HOST)."
+        )
+    job = next((environment[each] for each in _MPI_JOBS if environment.get(each)), "")
+    port = environment.get("MASTER_PORT") or _FIRST_PORT + zlib.crc32(job.encode()) % _PORTS
+    number = int(environment[rank])
+    own = int(environment.get(local_rank, number))
+    return Membership(number, ranks, own, address or "127.0.0.1", int(port), agents_store=False)
 
 
 def first_node(nodes: str) -> str:

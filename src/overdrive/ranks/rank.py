@@ -200,7 +200,7 @@ class Rank:
             from overdrive.seams.torch import late_compiler
 
             late_compiler.load()  # makes folders on one rank and not on another: before changes are counted (files.py)
-            _ = self.group
+            self.lockstep.agree_on_chance()
         if self._files is not None:
             self._files.follow(sys.modules["torch"])
 

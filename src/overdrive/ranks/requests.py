@@ -17,10 +17,16 @@ import torch
 from overdrive.ranks.slots import Slots
 
 _HEAD = struct.Struct("<qqq16s88s")  # 128 bytes: what follows lies where a tensor of any kind may
+_FAILED = "failure"  # the kind of request by which a rank tells that its part of a call failed
 
 
 class Differing(Exception):
     """Ranks ask for different things; the message names two of them, the step of each, and what it asks for."""
+
+
+class PartFailed(BaseException):
+    """Another rank's part of a call failed: this one's is to be undone, too. The message is the other's reason. No
+    `Exception`, so that nobody takes it for the program's own."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +68,39 @@ class Requests:
 
         Raises:
             Differing: another rank asks for something else.
+            PartFailed: another one has failed (see `fail`).
             RuntimeError: a rank is gone.
         """
-        own = _HEAD.pack(number, step, size, kind.encode()[:16], what.encode()[:88])
-        self._slots.own[: _HEAD.size] = own
-        self._slots.exchange()
-        heads = [bytes(self._slots.of(rank)[: _HEAD.size]) for rank in range(self._size)]
-        if all(each == own for each in heads):
+        marks = self._exchanged(number, step, kind, what, size)
+        if marks is None:
             return [size] * self._size
-        marks = [_Mark.read(each) for each in heads]
+        for rank, mark in enumerate(marks):
+            if (mark.kind, mark.number) == (_FAILED, number):
+                raise PartFailed(self.taken(rank, mark.size).decode(errors="replace"))
         asked = [(each.number, each.kind, each.what, 0 if sizes_differ else each.size) for each in marks]
         for rank, each in enumerate(asked):
             if each != asked[0]:
                 first, other = marks[0].words(marks[rank]), marks[rank].words(marks[0])
                 raise Differing(f"rank 0 asks for {first}, and rank {rank} for {other}")
         return [each.size for each in marks]
+
+    def fail(self, number: int, step: int, reason: str) -> bool:
+        """Tell the others, who wait for something in the same call, that this rank's part of it failed.
+
+        Returns: whether those of all ranks did.
+        """
+        data = reason.encode()[: self.room]
+        self.put(data)
+        marks = self._exchanged(number, step, _FAILED, "what the others make of a part that failed", len(data))
+        return marks is None or all(each.kind == _FAILED for each in marks)
+
+    def _exchanged(self, number: int, step: int, kind: str, what: str, size: int) -> list[_Mark] | None:
+        """The marks of all ranks; None where they are the same."""
+        own = _HEAD.pack(number, step, size, kind.encode()[:16], what.encode()[:88])
+        self._slots.own[: _HEAD.size] = own
+        self._slots.exchange()
+        heads = [bytes(self._slots.of(rank)[: _HEAD.size]) for rank in range(self._size)]
+        return None if all(each == own for each in heads) else [_Mark.read(each) for each in heads]
 
     def put(self, data: bytes | torch.Tensor) -> None:
         """Of at most `room` bytes; a tensor of uint8 on the CPU."""

@@ -29,6 +29,9 @@ PATCHED = [
     (DataLoader, "__iter__"),
     (_BaseDataLoaderIter, "__next__"),
     (torch, "manual_seed"),
+    (torch.random, "manual_seed"),
+    (torch.cuda, "manual_seed"),
+    (torch.cuda, "manual_seed_all"),
 ]
 
 

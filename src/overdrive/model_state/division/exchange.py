@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from overdrive.ranks.group import Group
 
@@ -29,6 +30,25 @@ class Gathered(torch.autograd.Function):
         group: Group = ctx.group
         part = Part.apply(gradient, group, ctx.dim, ctx.sizes, group.size * ctx.scale)  # type: ignore[no-untyped-call]
         return part, None, None, None, None
+
+
+def edge_of_part(result: Any) -> GradientEdge | None:
+    """Where in the graph this rank's part of a gathered result is; None for any other tensor.
+
+    Other results of the call may be computed from that part. The gradient that comes to the gathered one is not all.
+    """
+    made = result.grad_fn if isinstance(result, torch.Tensor) else None
+    if made is None or made.name() != "GatheredBackward":
+        return None
+    node, place = made.next_functions[0]
+    return None if node is None or hasattr(node, "variable") else GradientEdge(node, place)
+
+
+def of_result(result: Any, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of a gathered result, of the one that has come to this rank's part of it."""
+    made = result.grad_fn
+    scale = 1 / (made.group.size * made.scale)
+    return Gathered.apply(gradient, made.group, made.dim, made.sizes, scale)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class Part(torch.autograd.Function):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.exchange import Total
 from overdrive.ranks.group import Group
 
@@ -109,8 +110,10 @@ def _along(x: torch.Tensor, channels: torch.Tensor) -> torch.Tensor:
 
 def _of_all(group: Group, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Mean, variance and count over ranks, by Chan's formula in fp64: no square of a sum is taken from another."""
-    mean, variance = (each.double() for each in _moments(x))
     count = x.numel() // x.shape[1]
+    # Of rows that are chosen by their values, one rank may have none.
+    of_none = x.new_zeros((2, x.shape[1]), dtype=torch.float64)
+    mean, variance = (each.double() for each in _moments(x)) if count else of_none
     own = torch.cat((mean, variance * count, mean.new_tensor([count])))
     told = group.gather(own, 0, [len(own)] * group.size, "a batch's statistics").view(group.size, -1)
     means, squares = told[:, :-1].chunk(2, 1)
@@ -119,6 +122,8 @@ def _of_all(group: Group, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
     mean = (means * counts).sum(0) / total
     squares = squares.sum(0) + (counts * (means - mean) ** 2).sum(0)
     [count] = total.view(1).tolist()  # `int` of a tensor is the program's way to read: it asks rank 0
+    if not count:
+        raise Deviation("it normalises no sample at all")
     return mean, squares / total, int(count)
 
 
@@ -149,7 +154,8 @@ class _Normalised(torch.autograd.Function):
             return (*_differentiable(ctx, x, weight, bias, gradient), *(None,) * 5)
         kind, inverse = mean.dtype, torch.rsqrt(variance + ctx.eps)
         scale = inverse if weight is None else inverse * weight.to(kind)
-        with_fixed = _backward_of_fixed if _plain(x) else _backward_by_hand
+        # Of no numbers torch's own divides by their count, in C, and ends the process.
+        with_fixed = _backward_of_fixed if _plain(x) and x.numel() else _backward_by_hand
         of_x, of_weight, of_bias = with_fixed(gradient.to(kind), x, weight, mean, variance, ctx.eps)
         sums = ctx.group.sum_(torch.cat((of_bias, of_weight)), "a batch's statistics").div_(ctx.count)
         first, second = sums.chunk(2)

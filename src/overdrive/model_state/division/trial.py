@@ -45,7 +45,9 @@ def find_way(asked: CallToDivide) -> dict[str, Any]:
     # PyTorch's modes import it, 1.5 s, and look for a folder to write to: in forked processes there is none.
     late_compiler.load()
     model = asked.model
-    state = State([model])
+    # Of what it is given only what can be seen is compared; but in this very process all is to be put back.
+    given = [] if may_fork_with(model) else [each for each in asked.leaves if not isinstance(each, torch.Tensor)]
+    state = State([model, *given])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}
     reason = ""
@@ -79,7 +81,9 @@ class _CallTrial:
         self._asked, self._exact = asked, exact
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._circumstances = Circumstances()
-        self._state = State([model])
+        # What it is given, and is no tensor, may be an object that it writes to: all ranks have one, and not a copy.
+        self._roots = [model, *(each for each in leaves if not isinstance(each, torch.Tensor))]
+        self._state = State(self._roots)
         self._buffers = [(each, each.detach().clone()) for each in buffers_of(model)]
         self._chance_before = States.now()
         self._said: list[str] = []
@@ -123,7 +127,7 @@ class _CallTrial:
         self._drawn = chance.noted
         self._after = self._now()
         self._effects = self._state.changed()
-        self._changed = State([self._model])
+        self._changed = State(self._roots)
         self._restore()
         self._look_for_unseen()
 
@@ -174,7 +178,7 @@ class _CallTrial:
 
     def _compare_gradients(self, whole: list[Any], parts: list[list[Any]], way: Way) -> None:
         given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
-        state = State([self._model])
+        state = State(self._roots)
         with without_gradient_hooks(given):  # of what is trained: they will be given what one process gives them
             same = gradients_alike(whole, parts, way.joined, given)
         if not same:

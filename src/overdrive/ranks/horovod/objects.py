@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -93,9 +92,12 @@ def _on_cpu(thing: Any) -> Any:
 
 
 def _pickled(thing: Any) -> torch.Tensor:
-    kept = io.BytesIO()
-    pickle.dump(thing, kept)
-    return torch.frombuffer(bytearray(kept.getvalue()), dtype=torch.uint8)
+    """By cloudpickle where it is installed, as Horovod does, which brings it along: a function of the program's too."""
+    try:
+        import cloudpickle as pickling
+    except ImportError:
+        pickling = pickle
+    return torch.frombuffer(bytearray(pickling.dumps(thing)), dtype=torch.uint8)
 
 
 def _unpickled(data: torch.Tensor) -> Any:

@@ -179,12 +179,13 @@ class _Gradients:
     def _send(self, parameter: Any) -> None:
         if parameter.grad is None:  # other ranks may have one
             parameter.grad = torch.zeros_like(parameter)
-        if parameter.grad.is_sparse and self._dense:
-            parameter.grad = parameter.grad.to_dense()
-        if parameter.grad.is_sparse:
+        gradient = parameter.grad
+        if gradient.is_sparse and self._dense:
+            gradient = gradient.to_dense()
+        if gradient.is_sparse:
             self.handles[parameter] = None
             return
-        sent, context = self._compression.compress(parameter.grad)
+        sent, context = self._compression.compress(gradient)
         before, after = (1 / self.before, self.before) if self._op == Average else (1.0, 1.0)
         handle = allreduce_async_(sent, None, f"gradient.{self.name(parameter)}", self._op, before, after)
         self.handles[parameter] = handle, sent, context
@@ -203,7 +204,9 @@ class _Gradients:
             handle, tensor, context = sent
             synchronize(handle)
             made = self._compression.decompress(tensor, context)
-            if made is not parameter.grad:
+            if parameter.grad.is_sparse:  # as it is given to the optimizer, which may take no other
+                parameter.grad = made.to_sparse(parameter.grad.sparse_dim())
+            elif made is not parameter.grad:
                 parameter.grad.copy_(made)
         self.handles.clear()
         self.made.clear()

@@ -20,9 +20,10 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         ask = torch.autograd.grad
 
         @functools.wraps(ask)
-        def grad(*args: Any, **kwargs: Any) -> Any:
-            found = ask(*args, **kwargs)
-            return found if in_backward() else hub.gradients_asked.apply(found)  # a function's own backward asks so
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if in_backward():  # a function's own backward asks so
+                return ask(outputs, inputs, *args, **kwargs)
+            return hub.gradients_asked.run(outputs, functools.partial(ask, outputs), inputs, *args, **kwargs)
 
         patches.replace(torch.autograd, "grad", grad)
     if not hub.loss_backward.wanted and not hub.backward_done.wanted:

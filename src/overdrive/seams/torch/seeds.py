@@ -19,7 +19,8 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    functions: list[tuple[Any, str]] = [(torch, "manual_seed"), (random, "seed")]
+    functions: list[tuple[Any, str]] = [(torch, "manual_seed"), (torch.random, "manual_seed"), (random, "seed")]
+    functions += [(torch.cuda, "manual_seed"), (torch.cuda, "manual_seed_all")]
     if "numpy" in sys.modules:
         functions.append((sys.modules["numpy"].random, "seed"))
     seeding.enter(hub, patches, functions)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
-from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared, part_of, shares
+from overdrive.model_state.division.exchange import (
+    Gathered,
+    Mean,
+    Part,
+    Shared,
+    edge_of_part,
+    of_result,
+    part_of,
+    shares,
+)
 from overdrive.model_state.division.norms import Norms
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.state import State
 from overdrive.ranks.group import Group
-from overdrive.seams.points import Again
+from overdrive.ranks.requests import PartFailed
+from overdrive.seams.points import Again, Failing
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import compiled, traced
@@ -36,6 +47,7 @@ class Divided:
 
     Args:
         say: tells the user a sentence, on rank 0.
+        aside: within it, what is read of tensors is read by this rank alone.
         sharding: of the models whose parameters are divided; None where none are.
         sparing: see `Gradients`.
     """
@@ -44,10 +56,12 @@ class Divided:
         self,
         group: Callable[[], Group],
         say: Callable[[str], None],
+        aside: Callable[[], AbstractContextManager[None]],
         sharding: Sharding | None = None,
         sparing: bool = False,
     ) -> None:
-        self._group_of, self._say, self._sharding, self._sparing = group, say, sharding, sparing
+        self._group_of, self._say, self._aside = group, say, aside
+        self._sharding, self._sparing = sharding, sparing
         self.chance, self.norms = Chance(), Norms(None)
         self._gradients: Gradients | None = None
         self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
@@ -67,14 +81,26 @@ class Divided:
         if self._gradients is not None:
             self._gradients.forget()
 
-    def asked(self, gradients: Any) -> Any:
+    def asked(self, outputs: Any, call: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """What `torch.autograd.grad` gives, with the parts of all ranks."""
         if self._within or not self.divided or not self.group.mine():
-            return gradients
-        return tuple(
-            each if each is None or each.layout is not torch.strided else Mean.apply(each, self.group)  # type: ignore[no-untyped-call]
-            for each in gradients
+            return call(inputs, *args, **kwargs)
+        named = isinstance(inputs, Mapping)
+        alone = isinstance(inputs, (torch.Tensor, GradientEdge))
+        asked = [*inputs.values()] if named else [inputs] if alone else [*inputs]
+        # Where a call is asked for many gradients at once, or for zeros, it is asked for those of tensors.
+        plain = kwargs.get("is_grads_batched") or kwargs.get("materialize_grads")
+        edges = [None if plain else edge_of_part(each) for each in asked]
+        found = call([edge or each for edge, each in zip(edges, asked, strict=True)], *args, **kwargs)
+        made = tuple(
+            each
+            if each is None or each.layout is not torch.strided
+            else Mean.apply(each, self.group)  # type: ignore[no-untyped-call]
+            if edge is None
+            else of_result(tensor, each)
+            for tensor, edge, each in zip(asked, edges, found, strict=True)
         )
+        return dict(zip(inputs, made, strict=True)) if named else made
 
     def trained_by(self, model: Any) -> None:
         """Keras has made what it trains that model by."""
@@ -93,16 +119,25 @@ class Divided:
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
             return self._whole(model, known, call, *args, **kwargs)
+        self.group.may_undo = True
         try:
             result = self._divide(known, way, asked, rows)
-        except Again:
-            raise
-        except (Exception, Deviation) as error:
-            known.by_kind[_kind(model, leaves)].way = None
-            known.untold = str(error).strip().split("\n", 1)[0]
-            raise Again from None
-        self.divided += 1
-        return result
+        except PartFailed as failed:
+            reason = str(failed)
+        except (Exception, Deviation, Failing) as error:
+            reason = error.reason if isinstance(error, Failing) else str(error).strip().split("\n", 1)[0]
+            # Where a technique inside of this one is to go, on all ranks alike, the call is divided again.
+            if self.group.part_failed(reason) and isinstance(error, (Again, Failing)):
+                raise
+        else:
+            self.divided += 1
+            return result
+        finally:
+            self.group.may_undo = False
+        known.by_kind[_kind(model, leaves)].way, known.untold = None, reason
+        if self._sharding is not None:
+            self._sharding.kept.give_back()  # ranks have come to different places: what is gathered is the same again
+        raise Again
 
     def _whole(self, model: Any, known: _Known, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Where the call failed in parts, and fails whole too, the error is the program's, which tells it itself."""
@@ -194,7 +229,8 @@ class Divided:
                 with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
                     if self.group.tells:
                         began = time.monotonic()
-                        told = find_way(asked)
+                        with self._aside():  # where it is made in this very process, what the model reads in it
+                            told = find_way(asked)
                         self.group.waited += time.monotonic() - began  # no part of its steps: it is not slow for that
             finally:
                 self._within = False

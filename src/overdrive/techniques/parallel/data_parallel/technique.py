@@ -74,7 +74,7 @@ class DataParallel(Technique):
 
             sparing = settings["shards"] != "nothing"
             sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
-            divided = Divided(lambda: rank.group, rank.say, sharding, sparing)
+            divided = Divided(lambda: rank.group, rank.say, rank.lockstep.aside, sharding, sparing)
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             divided.chance.others = partial(seams.random_drawn.ask_others, self.name)

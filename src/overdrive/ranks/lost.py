@@ -1,0 +1,59 @@
+"""What an error within an exchange means: that another rank is gone, or something of this rank's own."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from overdrive.ranks.monitor import TOLD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_NOTES = 5.0  # seconds in which a rank that fails says so, and one that lives tells so several times
+_OWN: tuple[type[RuntimeError], ...] = (
+    *(torch.OutOfMemoryError, NotImplementedError, RecursionError),
+    *([torch.AcceleratorError] if hasattr(torch, "AcceleratorError") else []),
+)
+_OWN_WORDS = (
+    "CUDA error",
+    "can't allocate memory",
+)  # of errors without a class of their own; the first in old versions
+
+
+def is_own(error: RuntimeError) -> bool:
+    """Whether it would have come without other ranks: memory is short, or a kernel of the program's failed before."""
+    return isinstance(error, _OWN) or any(words in str(error) for words in _OWN_WORDS)
+
+
+def words_of(error: RuntimeError, rank: int, others: Sequence[int], store: Any, noted: Callable[[int], object]) -> str:
+    """Why all end; empty where a rank that failed has said why, or does so in these seconds.
+
+    Args:
+        rank: this one, whose exchange failed.
+        store: that all ranks have.
+        noted: what a rank has said of its end, if it has.
+    """
+    first = str(error).strip().split("\n", 1)[0]
+    until = time.monotonic() + _NOTES
+    try:
+        before = [_beat(store, other) for other in others]
+        while time.monotonic() < until:
+            if any(noted(other) for other in others) or store.check([TOLD]):
+                return ""
+            time.sleep(0.1)
+        alive = all(_beat(store, other) > beat >= 0 for other, beat in zip(others, before, strict=True))
+    except RuntimeError:  # of the store: rank 0 had it, or the agent
+        alive = False
+    if alive:
+        return f"the exchange between ranks failed on rank {rank}, and no other one is gone ({first})"
+    return f"another rank is gone, without a word; it was killed, perhaps for want of memory ({first})"
+
+
+def _beat(store: Any, rank: int) -> int:
+    """How often that rank has told that it lives; -1 where it never did."""
+    key = f"beat/{rank}"
+    return int(json.loads(store.get(key))["count"]) if store.check([key]) else -1
