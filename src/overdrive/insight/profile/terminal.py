@@ -47,7 +47,10 @@ def table(profile: Profile, console: Console) -> None:
         paper.rows(wording.operator_head(result)[:_COLUMNS], [row[:_COLUMNS] for row in rows])
     if rows := wording.module_rows(result, _ROWS):
         names = shortened([row[0] for row in rows], _NAME)
-        paper.rows(wording.module_head(result)[:_COLUMNS], [(name, *row[1:_COLUMNS]) for name, row in zip(names, rows)])
+        paper.rows(
+            wording.module_head(result)[:_COLUMNS],
+            [(name, *row[1:_COLUMNS]) for name, row in zip(names, rows, strict=True)],
+        )
     if rows := wording.read_rows(result, _ROWS):
         paper.rows(("reads a tensor back", "by", f"times a {result.unit}", f"cost a {result.unit}"), rows)
     if rows := wording.memory_rows(result):
