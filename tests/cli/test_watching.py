@@ -117,6 +117,7 @@ def test_the_stacks_are_there_though_a_library_holds_pythons_lock(script: Write)
         "pid = os.fork()\n        if not pid: sys.exit(7)\n        print(os.waitpid(pid, 0)[1])",
         "os.system(f'(sleep 4; kill -CONT {os.getpid()}) &'); os.kill(os.getpid(), 19)",
         "os.closerange(3, 64)",
+        "[(model(torch.randn(8, 4)), time.sleep(0.1)) for _ in range(60)]",
         "import faulthandler; faulthandler.enable(); faulthandler.dump_traceback_later(60); "
         "faulthandler.cancel_dump_traceback_later()",
     ],

@@ -315,3 +315,25 @@ def test_closures_and_evaluation() -> None:
         model.eval()
         with torch.no_grad():
             assert model(x).grad_fn is None
+
+
+def test_beside_another_technique_that_makes_trial_calls_it_is_in_force_too() -> None:
+    """Each tries the model in a forked process, and the one's trial calls the model through the other."""
+
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64), nn.Tanh())
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(8, 64), block(), block(), block(), nn.Linear(64, 4))
+
+    plain = one_step(make, None, batch=120)
+    torch.manual_seed(0)
+    x, y = torch.randn(120, 8), torch.randint(4, (120,))
+    with Session([("activation_checkpointing", {"budget": 0.0}), (technique, {"parts": 3})]) as session:
+        model = make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert not session.seams.left_out
+    assert_alike(plain, {"gradients": [each.grad for each in model.parameters()]})

@@ -182,6 +182,31 @@ def test_steps_that_take_as_long_as_the_first_one_did_are_no_hang(trial: Make, m
     assert one.run(2).steps == 2
 
 
+EVALUATES = """
+    if step == 5:
+        began = time.monotonic()
+        while time.monotonic() - began < 6:  # it fetches no batch
+            with torch.no_grad():
+                model(torch.randn(8, 4))
+            time.sleep(0.01)
+"""
+
+
+def test_an_evaluation_by_hand_that_takes_long_is_no_hang(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of meta-learning, reinforcement learning or of what generates."""
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
+    one = trial(EVALUATES)
+    one.first_step()
+    assert one.run(20).steps == 20
+
+
+def test_one_whose_calls_are_not_looked_at_is_waited_for_longer(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
+    one = trial(EVALUATES, profiling="plain")
+    one.first_step()
+    assert one.run(20).steps == 20
+
+
 HOLDS_THE_LOCK = (  # a lock of C, taken twice, by calls that do not let go of Python's
     "import ctypes; libc, lock = ctypes.PyDLL(None), (ctypes.c_byte * 64)(); "
     "step == 5 and [libc.pthread_mutex_lock(lock) for _ in range(2)]"

@@ -6,9 +6,10 @@ can be none: there they are made here, and all that they can reach is put back; 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.keras.layers_on_torch import buffers_of
 
+_outer: SideEffects | None = None  # of the trial call that this process was forked for
 _PATIENCE = 600.0  # seconds for a call on one core
 
 
@@ -46,7 +48,8 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResult:
         return _in_place(model, work)
 
     def in_child(tick: Any) -> Any:
-        effects = SideEffects()
+        global _outer
+        effects = _outer = SideEffects()
         effects.stop()
         try:
             outcome = _observed(model, work, State([model]))
@@ -55,12 +58,27 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResult:
         return {"made": outcome.made, "effect": effects.tried or outcome.effect, "buffers": outcome.buffers}
 
     try:
-        told = in_children([in_child], patience=_PATIENCE)[0]
+        with _ours():
+            told = in_children([in_child], patience=_PATIENCE)[0]
     except Unfit:
         raise NoTrial("the process in which its call was tried ended, or hung") from None
     if "error" in told:
         raise NoTrial(told["error"])
     return TrialCallResult(told["made"], told["effect"], tuple(told["buffers"]))
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """A technique's trial call may come to another technique, whose own trial is nothing that the model does."""
+    outer = _outer
+    before = outer.paused if outer else False
+    try:
+        if outer:
+            outer.paused = True
+        yield
+    finally:
+        if outer:
+            outer.paused = before
 
 
 def may_fork_with(model: torch.nn.Module) -> bool:

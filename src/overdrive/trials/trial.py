@@ -31,6 +31,7 @@ from overdrive.trials.pool import TrialPool
 MANY_FILES = 1000
 _GRACE_SECONDS = 3.0  # between TERM and KILL
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
+_PLAIN_PATIENCE = 600.0  # ... of one in which calls of models are not looked at: it may evaluate for as long
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
 
 Answer = TypeVar("Answer")
@@ -92,7 +93,8 @@ class Trial:
             TrialOver: it ended, failed, hung or crashed before, or was late.
         """
         began = time.monotonic()
-        patience = max(_LEAST_PATIENCE, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
+        least = _PLAIN_PATIENCE if self.spec.profiling == "plain" else _LEAST_PATIENCE
+        patience = max(least, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
         before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
         load = self._watch.since(before)

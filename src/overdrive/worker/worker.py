@@ -52,6 +52,7 @@ class Worker:
         self._steps_seen = 0
         self._call_steps = 1  # the most that were made in one call, between which it cannot stand still
         self._last_beat = 0.0
+        self._process = os.getpid()
         self.clock = CLOCKS[self.spec.clock]()
         # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
         losses = self.spec.losses and self.spec.profiling not in ("plain", "times")
@@ -101,6 +102,8 @@ class Worker:
             self._own_facts(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
+        if not (self.clock.inference or spec.profiling == "plain"):  # which is to have nothing looked at
+            seams.model_begins.subscribe(self.beat)  # one that makes its batches by hand lives, too
         if spec.hyperparameters:
             with seams.owned_by(hyperparameter_watch.NAME):
                 self.hyperparameters = hyperparameter_watch.HyperparameterWatch(spec.hyperparameters, self._over)
@@ -161,8 +164,10 @@ class Worker:
         return Failed(ExitReason("trains", f"an optimizer stepped after {self.clock.steps} calls of the model"))
 
     def beat(self, *_: object) -> None:
-        """Tell the watchdog that there is progress, at most twice a second."""
-        self.filling(0, 0)
+        """Tell the watchdog that there is progress, at most twice a second. In a forked copy, nothing: what it writes
+        would count as its program's."""
+        if os.getpid() == self._process:
+            self.filling(0, 0)
 
     def filling(self, done: int, total: int) -> None:
         if time.monotonic() - self._last_beat > _BEAT_SECONDS:

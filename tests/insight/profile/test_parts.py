@@ -15,8 +15,9 @@ from overdrive.insight.profile.edits import edits
 from overdrive.insight.profile.measure import _sum_up, enough
 from overdrive.insight.profile.measured import Measured
 from overdrive.insight.profile.operators import OperatorRow, Roof, by_module, by_operator, cells, library_of
-from overdrive.insight.profile.record import Profile
+from overdrive.insight.profile.record import Overhead, Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
+from overdrive.insight.profile.terminal import shortened
 from overdrive.insight.profile.wording import notes
 from overdrive.techniques.catalogue import catalogue
 
@@ -347,3 +348,18 @@ def test_a_roof_that_cannot_be_one_is_said_to_be_too_low(busy: float, share: flo
     result = Profile(roof=Roof(busy_share=busy), operators=(OperatorRow(of_roof=share, bound=bound),))
     text = " ".join(notes(result))
     assert ("measured too low" in text) is bool(said) and said in text
+
+
+def test_long_names_of_modules_lose_their_first_parts_as_far_as_they_stay_apart() -> None:
+    inside = "Wrapped.base_model.model.transformer.h"
+    names = [f"{inside}.1.mlp.act", f"{inside}.3.mlp.act", f"{inside}.1", "Sequential.0"]
+    assert shortened(names, 20) == ["…h.1.mlp.act", "…h.3.mlp.act", "…transformer.h.1", "Sequential.0"]
+    assert shortened(["Some.long.name.of.one.act", "Other.long.name.of.one.act"], 8) == [
+        "Some.long.name.of.one.act",
+        "Other.long.name.of.one.act",
+    ]
+
+
+def test_recorded_steps_are_not_called_slower_where_they_were_not() -> None:
+    told = [notes(Profile(overhead=Overhead(recorded={"operators": 0.3, "lines": each})))[1] for each in (0.2, -0.7)]
+    assert "were slower" in told[0] and "slower" not in told[1] and "-70%" in told[1]

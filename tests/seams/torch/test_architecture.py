@@ -176,3 +176,14 @@ def test_none_at_all_is_refused(kind: str) -> None:
     model, _ = decoder()
     with pytest.raises(ValueError, match="or more"):
         changed(model, adam(model), {4 if kind == DEPTH else 24: 0}, kind)
+
+
+def test_a_model_whose_parameters_take_no_argument_is_looked_at_as_any_other() -> None:
+    """As functional code has it (`Learner.parameters()` of MAML)."""
+
+    class Learner(nn.Sequential):
+        def parameters(self) -> Any:  # type: ignore[override]
+            return list(super().parameters())
+
+    model = Learner(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
+    assert found(model) == found(nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2)))

@@ -148,3 +148,17 @@ def test_a_step_that_the_program_compiles_is_counted_and_nothing_of_ours_is_comp
     assert recorder.clock.steps == 6
     assert "perf_counter" not in str(counters["unimplemented"])
     assert counters["frames"]["total"] <= 16  # 9 without us, 10 to 12 with our hooks left out, 23 with them
+
+
+def test_the_begin_of_a_step_that_the_program_compiles_is_told() -> None:
+    """PyTorch keeps what it made of a hook on that function, which a method cannot have: the step ended in an error."""
+    model, begun = torch.nn.Linear(2, 1), list[torch.optim.Optimizer]()
+    with Session([], [lambda seams: seams.step_begins.subscribe(begun.append)]) as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch._dynamo.reset()
+        step = torch.compile(lambda: optimizer.step(), backend="eager")
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            step()
+        assert not session.seams.left_out
+    assert begun == [optimizer] * 3

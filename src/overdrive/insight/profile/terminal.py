@@ -15,6 +15,22 @@ from overdrive.report.reading import harmless
 
 _ROWS = 8
 _COLUMNS = 7  # of the tables of operators and modules; the page has the others too
+_NAME = 24  # columns of a module's name: wrappers make them long, and the end tells which it is
+
+
+def shortened(names: Sequence[str], most: int) -> list[str]:
+    """Names of modules without their first parts, as far as that leaves them apart; the page has them whole."""
+    found = []
+    for name in names:
+        parts = name.split(".")
+        shown = name
+        for start in range(1, len(parts)):
+            end = "." + ".".join(parts[start:])
+            if len(shown) <= most or any(other.endswith(end) for other in names if other != name):
+                break
+            shown = "…" + end[1:]
+        found.append(shown)
+    return found
 
 
 def table(profile: Profile, console: Console) -> None:
@@ -30,7 +46,11 @@ def table(profile: Profile, console: Console) -> None:
     if rows := wording.operator_rows(result, _ROWS):
         paper.rows(wording.operator_head(result)[:_COLUMNS], [row[:_COLUMNS] for row in rows])
     if rows := wording.module_rows(result, _ROWS):
-        paper.rows(wording.module_head(result)[:_COLUMNS], [row[:_COLUMNS] for row in rows])
+        names = shortened([row[0] for row in rows], _NAME)
+        paper.rows(
+            wording.module_head(result)[:_COLUMNS],
+            [(name, *row[1:_COLUMNS]) for name, row in zip(names, rows, strict=True)],
+        )
     if rows := wording.read_rows(result, _ROWS):
         paper.rows(("reads a tensor back", "by", f"times a {result.unit}", f"cost a {result.unit}"), rows)
     if rows := wording.memory_rows(result):

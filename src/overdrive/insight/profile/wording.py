@@ -25,6 +25,7 @@ PART_NAMES = {
 }
 _BEYOND = 1.1  # of the peak; less is within what measuring it again gives
 _BUSY = 0.1
+_RECORDED = {"operators": "operators", "lines": "lines", "trace": "trace and memory"}
 _WITHIN = {"graph": "in the train function", "between": "outside the model"}
 
 
@@ -149,11 +150,14 @@ def notes(profile: Profile) -> list[str]:
     ]
     lines = [
         f"{name} {overhead.recorded[what]:+.0%} ({several(round(overhead.steps.get(what, 0)), unit)})"
-        for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
+        for what, name in _RECORDED.items()
         if what in overhead.recorded and what not in profile.left_out
     ]
     if lines:
-        found.append(f"Recorded in {unit}s of their own, which were slower: {', '.join(lines)}.")
+        slower = all(overhead.recorded[what] >= 0 for what in _RECORDED if what in overhead.recorded)
+        # On a busy machine the steps that it is compared with may have been the slower ones.
+        which = "were slower" if slower else "took another time"
+        found.append(f"Recorded in {unit}s of their own, which {which}: {', '.join(lines)}.")
     if profile.workers > 0 and profile.data:
         found.append("Data workers make items ahead: the wait is shared out as the making of an item is.")
     found += [f"A loader was not taken apart: {each}." for each in profile.loaders_not_split]

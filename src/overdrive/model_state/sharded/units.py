@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from overdrive.seams.torch.modules import own_parameters
+
 
 def units(model: nn.Module) -> list[list[nn.Parameter]]:
     """Each parameter once, with those that are used next to it.
@@ -25,7 +27,7 @@ def units(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def _used_together(module: nn.Module) -> Iterator[Iterator[nn.Parameter]]:
-    yield module.parameters(recurse=False)
+    yield iter(own_parameters(module))
     children = list(module.children())
     repeated = Counter(map(_shapes, children))
     for child in children:

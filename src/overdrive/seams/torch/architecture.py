@@ -19,7 +19,7 @@ from torch import nn
 from overdrive.core.hyperparameters import DEPTH, WIDTH, ValuePlace
 from overdrive.core.settings import Value
 from overdrive.seams.torch.internals import is_batch_norm
-from overdrive.seams.torch.modules import first_parameter
+from overdrive.seams.torch.modules import first_parameter, own_parameters
 
 _NAMED = 3  # layers of one size that are told by name
 _LONGEST_BLOCK = 8  # modules in a row that are repeated together: convolution, normalisation, activation, ...
@@ -179,7 +179,7 @@ def _named(layers: Sequence[_Hidden]) -> str:
 
 def _hidden_layers(model: nn.Module) -> Iterator[_Hidden]:
     """Of each module, its layers in the order in which it has them; what has weights of another kind ends a chain."""
-    shared = Counter(id(each) for module in model.modules() for each in module.parameters(recurse=False))
+    shared = Counter(id(each) for module in model.modules() for each in own_parameters(module))
     names = {id(module): name for name, module in model.named_modules()}
     seen: set[int] = set()
     for parent in model.modules():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from overdrive.seams.torch.modules import own_parameters
+
 _LEAST_PARTS = 2  # modules with weights within a block; a list of single layers is no list of blocks
 
 
@@ -34,4 +36,4 @@ def _in_lists(model: nn.Module) -> set[nn.Module]:
 
 
 def _parts(module: nn.Module) -> int:
-    return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
+    return sum(bool(own_parameters(part)) for part in module.modules())

@@ -61,17 +61,27 @@ _USUAL = (
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     answers = answers_of(hub)
-    if not (answers or hub.model_called.wanted or any(point.wanted for point in hub.operators.values())):
+    wanted = hub.model_called.wanted or hub.model_begins.wanted
+    if not (answers or wanted or any(point.wanted for point in hub.operators.values())):
         return []
     plain = torch.nn.Module.__call__
     inside = threading.local()
     calls = _Calls(hub)
 
+    def alone(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """A call of which it was told that it begins: those within it are not."""
+        inside.model = True
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            inside.model = False
+
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(inside, "model", False):
             return plain(self, *args, **kwargs)
-        if hub.model_begins.subscribers:  # before who acts is known: it may be others when they are told
+        told = bool(hub.model_begins.subscribers)
+        if told:  # before who acts is known: it may be others when they are told
             hub.model_begins.publish(self)
         if fetches.under_way() and _is_plain_leaf(self):  # as most transforms are: known in a tenth of the time
             return plain(self, *args, **kwargs)
@@ -79,7 +89,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         operators = [point for point in hub.operators.values() if point.techniques]
         others = hub.model_called.subscribers or hub.function_called.techniques
         if not (operators or others or step) or in_backward():
-            return plain(self, *args, **kwargs)
+            return alone(self, *args, **kwargs) if told else plain(self, *args, **kwargs)
         if _shapes_only(args) or _is_transform(self):
             return plain(self, *args, **kwargs)
         inside.model = True

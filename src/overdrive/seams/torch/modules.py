@@ -29,6 +29,11 @@ def parameters_in(module: torch.nn.Module) -> dict[str, Any]:
     return module._parameters
 
 
+def own_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Without those of modules in it, each once; asked of PyTorch's class, as programs override `parameters()`."""
+    return [each for _, each in torch.nn.Module.named_parameters(module, recurse=False)]
+
+
 def buffers_in(module: torch.nn.Module) -> dict[str, Any]:
     """The same of its buffers."""
     return module._buffers

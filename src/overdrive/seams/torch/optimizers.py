@@ -48,7 +48,11 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _hook(act: Callable[[Any], None]) -> Callable[..., None]:
     """A hook that PyTorch's compiler calls and does not compile, where the program compiles its step: it would compile
     ours with it, again and again as our numbers change, and warn of what it does not know."""
-    apart = torch._compile._disable_dynamo(act)  # takes 1.3 us
+
+    def told(optimizer: Any) -> None:  # on a function PyTorch keeps what it made of it; on a method it cannot
+        act(optimizer)
+
+    apart = torch._compile._disable_dynamo(told)  # takes 1.3 us
 
     def hook(optimizer: Any, *_: Any) -> None:
         if is_compiling() or get_eval_frame_callback() is not None:

@@ -55,6 +55,7 @@ class HangWatch:
         with seams.owned_by(f"{OBSERVER} of hangs"):
             seams.batch_fetched.subscribe(self._lives)  # an evaluation makes no step, and lives
             seams.at_work.subscribe(self._lives)
+            seams.model_begins.subscribe(self._lives)  # so does one that makes its batches by hand
             seams.on_undo(self._end)
         # Not a `threading.Thread`: the program may count those.
         _thread.start_new_thread(self._watch, ())

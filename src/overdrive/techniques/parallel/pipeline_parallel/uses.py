@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from overdrive.core.runs import equal_runs
 from overdrive.seams.torch.blocks import repeated_blocks
+from overdrive.seams.torch.modules import own_parameters
 
 
 class Uses(TorchFunctionMode):
@@ -60,6 +61,6 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
         for each in block.parameters():
             layers.setdefault(id(each), block)
     for module in model.modules():
-        for each in module.parameters(recurse=False):
+        for each in own_parameters(module):
             layers.setdefault(id(each), module)
     return {name: layers[id(each)] for name, each in model.named_parameters()}
