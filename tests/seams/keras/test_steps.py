@@ -185,6 +185,15 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
     assert recorder.losses() == other.losses()[:4] != own.losses()[:4]
 
 
+def test_a_step_that_finds_no_more_data_is_none() -> None:
+    """Keras runs its function once more where the length of the data is not known, and TensorFlow begins with it."""
+    data = "tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(32)"
+    text = FIT.replace("STEPS", "1").replace("x, y, batch_size=32", data)
+    recorder, _ = recorded(text)
+    assert recorder.clock.steps == 12 and recorder.samples == 300
+    assert [len(step) for step in recorder.losses()] == [1] * 12
+
+
 def test_arrays_of_numpy_that_a_program_gives_eagerly_are_its_samples() -> None:
     text = TAPE.replace("DECORATOR", "").replace("(step(images, labels))", "(step(images.numpy(), labels.numpy()))")
     recorder, found = recorded(text)

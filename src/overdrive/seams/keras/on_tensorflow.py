@@ -100,8 +100,11 @@ class GraphStepLog(StepLog):
             self._eager.append(tf.stack(row))
             return
         self._make()
-        self._variable.scatter_update(tf.IndexedSlices(tf.stack(row)[tf.newaxis], (self._count % CAPACITY)[tf.newaxis]))
-        self._count.assign_add(1)
+        slices = tf.IndexedSlices(tf.stack(row)[tf.newaxis], (self._count % CAPACITY)[tf.newaxis])
+        written = self._variable.scatter_update(slices)
+        # Where data are out a step begins all the same, and what needs no batch is done: to count must not be of that.
+        with tf.control_dependencies([written]):
+            self._count.assign_add(1)
 
     def news(self) -> list[Any]:
         """The optimizers of the rows that graphs have written since the last time; waits for them."""
