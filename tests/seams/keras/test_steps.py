@@ -161,17 +161,13 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
             seen.append("compiled")
             return call(*args, **{**kwargs, "steps_per_execution": 2})
 
-        def passed(data: Any, call: Any) -> Any:
-            seen.append("passed")
-            return call()
-
         def fit(model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
             seen.append("fit")
             return call(*args, **{**kwargs, "epochs": 1})
 
         seams.model_compiled.subscribe(compiled)
         seams.fit_called.subscribe(fit)
-        seams.dataset_passed.subscribe(passed)
+        seams.data_opened.subscribe(lambda data: seen.append("opened"))
         seams.train_function_made.subscribe(lambda model: seen.append(f"made {model.steps_per_execution}"))
         seams.seed_set.subscribe(lambda value: value + 1)
 
@@ -180,7 +176,7 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
     both = "import torch\n" + text if find_spec("torch") else text
     recorder = Recorder(losses=True)
     run(both, observe, recorder)
-    assert seen == ["compiled", "fit", "passed", "made 2", "passed"]  # the last: validation data
+    assert seen == ["compiled", "fit", "opened", "made 2", "opened"]  # the last: validation data
     other, own = (recorded(text.replace("seed(1)", f"seed({seed})"))[0] for seed in (2, 1))
     assert recorder.losses() == other.losses()[:4] != own.losses()[:4]
 
