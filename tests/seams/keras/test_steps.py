@@ -190,6 +190,43 @@ def test_a_step_that_finds_no_more_data_is_none() -> None:
     assert [len(step) for step in recorder.losses()] == [1] * 12
 
 
+_SEVERAL = (
+    HEAD
+    + """
+class Several(keras.Model):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def compile(self, one, other):
+        super().compile()
+        self.one, self.other = one, other
+
+    def train_step(self, data):
+        for part, optimizer in ((self.first, self.one), (self.second, self.other)):
+            with tf.GradientTape() as tape:
+                value = tf.reduce_mean(self.second(tf.concat([self.first(data), self.first(-data)], 0)) ** 2)
+            optimizer.apply(tape.gradient(value, part.trainable_variables), part.trainable_variables)
+        return {"loss": value}
+
+parts = [keras.Sequential([keras.Input((6,)), keras.layers.Dense(6)]) for _ in range(2)]
+made = Several(*parts)
+made.compile(keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.1))
+batches = tf.data.Dataset.from_tensor_slices(x[:96]).batch(32)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "steps", ["made.fit(batches, epochs=2, verbose=0)", "[made.train_step(each) for each in batches.repeat(2)]"]
+)
+def test_a_batch_that_several_optimizers_are_applied_to_is_counted_once(steps: str) -> None:
+    """In a loop of the program's own, what is known of it is what a model was given."""
+    recorder, _ = recorded(_SEVERAL + steps)
+    assert recorder.clock.steps == 6
+    assert recorder.samples == 2 * 96 * (1 if "fit" in steps else 2)
+
+
 def test_arrays_of_numpy_that_a_program_gives_eagerly_are_its_samples() -> None:
     text = TAPE.replace("DECORATOR", "").replace("(step(images, labels))", "(step(images.numpy(), labels.numpy()))")
     recorder, found = recorded(text)
