@@ -148,6 +148,8 @@ OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {
     "ranks/entropy.py": {"_inst"},
     "sandbox/redirected_files.py": {"_TemporaryFileCloser"},
     "survive/words.py": {"_bit_generator", "_inst", "_rand"},
+    "techniques/compile/steps_per_execution/passes.py": {"_get_iterator", "_num_batches", "_steps_seen"},
+    "techniques/compile/steps_per_execution/technique.py": {"_num_batches"},
     "techniques/data/data_pipeline.py": {"_input_dataset", "_map_func"},
     "worker/saying.py": {"_instances"},
     "techniques/data/resident_arrays/keras_arrays.py": {"_batch_size", "_inputs", "_num_samples", "_shuffle"},

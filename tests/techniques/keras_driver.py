@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="", KERAS_BACKEND="tensorflow")
@@ -21,6 +22,9 @@ from overdrive.worker.session import Session
 
 X = np.random.default_rng(0).normal(size=(90, 6, 6, 1)).astype("float32")
 Y = (X.mean((1, 2, 3)) > 0).astype("int64")
+# Batches of one pass over the data after the other: fewer than the first, as many, one more (after which Keras ends an
+# epoch by itself), and still more.
+LENGTHS = [[5, 3, 5, 6, 9, 8, 5], [8, 8, 7, 12, 9, 10, 4], [7, 8, 12, 7], [3, 9, 9]]
 
 
 class Watch(keras.callbacks.Callback):
@@ -29,9 +33,13 @@ class Watch(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[int] = []
+        self.iterations: list[int] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.steps.append(self.model.steps_per_execution)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.iterations.append(int(self.model.optimizer.iterations))
 
 
 class Count(keras.callbacks.Callback):
@@ -84,6 +92,20 @@ def fits() -> dict[str, Any]:
         "iterations": int(made.optimizer.iterations),
         "left": made.steps_per_execution,
     }
+
+
+def batches_of_chance(lengths: list[int], **options: Any) -> dict[str, Any]:
+    """Of unknown length, shuffled: the n-th pass has so many batches, the last of them as many as all that follow."""
+    made, watch, passes = model(), Watch(), iter(lengths)
+
+    def samples() -> Iterator[Any]:
+        for number in range(next(passes, lengths[-1]) * 9):
+            yield X[number % 90], Y[number % 90]
+
+    kinds = (tf.TensorSpec((6, 6, 1), tf.float32), tf.TensorSpec((), tf.int64))
+    data = tf.data.Dataset.from_generator(samples, output_signature=kinds).shuffle(40, seed=4).batch(9)
+    history = made.fit(data, epochs=len(lengths), verbose=0, callbacks=[watch], **options)
+    return {"losses": losses(history), "iterations": watch.iterations, "steps": watch.steps}
 
 
 def counted() -> dict[str, Any]:
@@ -286,6 +308,17 @@ def piped(samples: Any, after_epoch: Callable[[int], None]) -> dict[str, Any]:
     return {"losses": losses(history), "cached": any("Cache" in kind for kind in kinds)}
 
 
+def of_chance() -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    fours: list[Any] = [("steps_per_execution", {"steps": 4})]
+    for lengths in LENGTHS:
+        for name, plan in (("plain", []), ("in fours", fours)):
+            results[f"{lengths} {name}"] = under(plan, functools.partial(batches_of_chance, lengths))
+    results["cut plain"] = under([], lambda: batches_of_chance([18, 18], steps_per_epoch=10))
+    results["cut in fours"] = under(fours, lambda: batches_of_chance([18, 18], steps_per_epoch=10))
+    return results
+
+
 def under(plan: list[Any], program: Callable[[], dict[str, Any]], keep: bool = True) -> dict[str, Any]:
     """`keep`: as a trial does; `overdrive run` keeps no losses."""
     recorder = Recorder(losses=keep)
@@ -302,6 +335,7 @@ def main() -> None:
             {
                 "fits": under([], fits),
                 "fits in fours": under([("steps_per_execution", {"steps": 4})], fits),
+                **of_chance(),
                 "counted": under([("steps_per_execution", {"steps": 4})], counted),
                 "asked": under([], asked),
                 "asked in fours": under([("steps_per_execution", {"steps": 4})], asked),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -31,6 +32,26 @@ def test_several_steps_in_a_call_are_the_same_steps(results: dict[str, Any]) -> 
     assert plain["steps"] == [1] * 6
     assert fours["steps"] == [4, 4, 4, 3, 3, 4]  # 3 divides the 6 steps of an epoch that has no end of its own
     assert fours["left"] == 1
+
+
+@pytest.mark.parametrize("lengths", [[5, 3, 5, 6, 9, 8, 5], [8, 8, 7, 12, 9, 10, 4], [7, 8, 12, 7], [3, 9, 9]])
+def test_epochs_of_unknown_length_end_where_they_end_one_step_at_a_time(
+    results: dict[str, Any], lengths: list[int]
+) -> None:
+    """Keras ends later epochs after one batch more than the first had."""
+    plain, fours = results[f"{lengths} plain"], results[f"{lengths} in fours"]
+    assert fours["left_out"] == {} and set(fours["steps"]) == {4}
+    most = lengths[0] + 1
+    # Where it does not end by itself, it begins a step that finds no more data, and counts it.
+    assert plain["iterations"] == list(accumulate(min(each + 1, most) for each in lengths))
+    assert fours["iterations"] == plain["iterations"]
+    assert fours["losses"] == plain["losses"]  # of the same batches, with the same dropout: shuffled and drawn as often
+
+
+def test_epochs_cut_from_data_of_unknown_length_go_one_step_at_a_time(results: dict[str, Any]) -> None:
+    plain, fours = results["cut plain"], results["cut in fours"]
+    assert fours["losses"] == plain["losses"] and fours["iterations"] == plain["iterations"] == [10, 19]
+    assert "how many batches the data has is not known beforehand" in fours["left_out"]["steps_per_execution"]
 
 
 def test_what_a_callback_asks_in_the_midst_of_a_fit_is_answered_as_written(results: dict[str, Any]) -> None:

@@ -131,9 +131,7 @@ class Seams:
         self.evaluation_asked = Around(self)  # (model) its evaluate() or predict(), but those that fit() itself calls
         self.data_opened = Event(self)  # (epoch iterator) made by fit(), evaluate() or predict(), on any backend
         self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
-        self.dataset_passed = Around(self)  # (epoch iterator) call() gives the tf.data.Dataset that fit() reads
         self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched
-        self.dataset_iterated = Around(self)  # (tf.data.Dataset) the program's own loop; call(dataset) opens it
         self.part_run = Around(self)  # (kind) a call that is a part of a step, or traces one; call(*args, **kwargs)
         self.step_called = Event(self)  # (model, function, state, batch) on JAX: a train step is about to be called
         self.answer_called = Around(self)  # ((model, kind)) an outermost call that answers; see seams.keras.answers

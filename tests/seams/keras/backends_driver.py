@@ -79,6 +79,24 @@ model.compile("sgd", loss)
 seen = [model.train_on_batch(x[i : i + 20], y[i : i + 20]) for i in range(0, 100, 20)]
 """
 )
+# JAX: on one model alone, that is fitted, compiled again and fitted.
+SET_STEP = (
+    HEAD
+    + CUSTOM["jax"]
+    + """
+import types
+def step(model, state, data):
+    logs, state = Own.train_step(model, state, data)
+    return {"loss": 2 * logs["loss"]}, state
+model = Own(model)
+model.train_step = before = types.MethodType(step, model)
+seen = []
+for _ in range(2):
+    model.compile("sgd", loss)
+    seen += model.fit(x, y, batch_size=50, shuffle=False, verbose=0).history["loss"]
+own = model.__dict__.get("train_step") is before
+"""
+)
 OWN_LOOP = (
     HEAD
     + """
@@ -124,6 +142,11 @@ def run_plain(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(text, "program", "exec"), found)
     return found
+
+
+def set_step() -> dict[str, Any]:
+    plain, found = run_plain(SET_STEP), run(SET_STEP, Recorder(losses=True))
+    return {"own": found["own"], "seen": [plain["seen"], found["seen"]], "alike": weights(plain) == weights(found)}
 
 
 def standing_still() -> dict[str, Any]:
@@ -290,6 +313,7 @@ def main() -> None:
         results["own loop"] = watched(OWN_LOOP)
         results["parts of a loop"] = parts_of(OWN_LOOP)
     else:
+        results["set step"] = set_step()
         results["three in a call"] = watched(FIT.replace("steps_per_execution=1", "steps_per_execution=3"))
     print(json.dumps(results))
 

@@ -20,4 +20,5 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
 # Those that techniques ask for themselves.
 OF_DATA: dict[str, tuple[str, ...]] = {
     "mapped data set": ("_map_func", "_input_dataset"),
+    "iterator over epochs": ("_get_iterator", "_num_batches", "_steps_seen"),
 }

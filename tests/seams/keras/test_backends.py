@@ -43,6 +43,14 @@ def test_a_loop_of_its_own_or_many_steps_in_a_call(seen: dict[str, Any]) -> None
         assert found["alike"] and found["losses"] == seen["fit"]["losses"] and found["hash"] == seen["fit"]["hash"]
 
 
+def test_a_train_step_set_on_one_model_stays_there(seen: dict[str, Any]) -> None:
+    if seen["backend"] == "torch":
+        pytest.skip("nothing is set on the model there")
+    found = seen["set step"]
+    plain, watched = found["seen"]
+    assert found["own"] and found["alike"] and plain == watched
+
+
 def test_its_state_can_be_read_wherever_it_stands_still(seen: dict[str, Any]) -> None:
     found = seen["standing still"]
     assert found["alike"], "reading the state changed it"

@@ -161,17 +161,13 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
             seen.append("compiled")
             return call(*args, **{**kwargs, "steps_per_execution": 2})
 
-        def passed(data: Any, call: Any) -> Any:
-            seen.append("passed")
-            return call()
-
         def fit(model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
             seen.append("fit")
             return call(*args, **{**kwargs, "epochs": 1})
 
         seams.model_compiled.subscribe(compiled)
         seams.fit_called.subscribe(fit)
-        seams.dataset_passed.subscribe(passed)
+        seams.data_opened.subscribe(lambda data: seen.append("opened"))
         seams.train_function_made.subscribe(lambda model: seen.append(f"made {model.steps_per_execution}"))
         seams.seed_set.subscribe(lambda value: value + 1)
 
@@ -180,9 +176,55 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
     both = "import torch\n" + text if find_spec("torch") else text
     recorder = Recorder(losses=True)
     run(both, observe, recorder)
-    assert seen == ["compiled", "fit", "passed", "made 2", "passed"]  # the last: validation data
+    assert seen == ["compiled", "fit", "opened", "made 2", "opened"]  # the last: validation data
     other, own = (recorded(text.replace("seed(1)", f"seed({seed})"))[0] for seed in (2, 1))
     assert recorder.losses() == other.losses()[:4] != own.losses()[:4]
+
+
+def test_a_step_that_finds_no_more_data_is_none() -> None:
+    """Keras runs its function once more where the length of the data is not known, and TensorFlow begins with it."""
+    data = "tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(32)"
+    text = FIT.replace("STEPS", "1").replace("x, y, batch_size=32", data)
+    recorder, _ = recorded(text)
+    assert recorder.clock.steps == 12 and recorder.samples == 300
+    assert [len(step) for step in recorder.losses()] == [1] * 12
+
+
+_SEVERAL = (
+    HEAD
+    + """
+class Several(keras.Model):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def compile(self, one, other):
+        super().compile()
+        self.one, self.other = one, other
+
+    def train_step(self, data):
+        for part, optimizer in ((self.first, self.one), (self.second, self.other)):
+            with tf.GradientTape() as tape:
+                value = tf.reduce_mean(self.second(tf.concat([self.first(data), self.first(-data)], 0)) ** 2)
+            optimizer.apply(tape.gradient(value, part.trainable_variables), part.trainable_variables)
+        return {"loss": value}
+
+parts = [keras.Sequential([keras.Input((6,)), keras.layers.Dense(6)]) for _ in range(2)]
+made = Several(*parts)
+made.compile(keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.1))
+batches = tf.data.Dataset.from_tensor_slices(x[:96]).batch(32)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "steps", ["made.fit(batches, epochs=2, verbose=0)", "[made.train_step(each) for each in batches.repeat(2)]"]
+)
+def test_a_batch_that_several_optimizers_are_applied_to_is_counted_once(steps: str) -> None:
+    """In a loop of the program's own, what is known of it is what a model was given."""
+    recorder, _ = recorded(_SEVERAL + steps)
+    assert recorder.clock.steps == 6
+    assert recorder.samples == 2 * 96 * (1 if "fit" in steps else 2)
 
 
 def test_arrays_of_numpy_that_a_program_gives_eagerly_are_its_samples() -> None:

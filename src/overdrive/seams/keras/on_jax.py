@@ -27,13 +27,16 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.parts import always, evaluations
-from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, rate_of, step_log_of, unwrapped
+from overdrive.seams.keras.step_log import Application, StepLog, rate_of, step_log_of, unwrapped
+from overdrive.seams.keras.step_log_on_jax import JaxStepLog
 from overdrive.seams.keras.steps import heard, tell, wanted
 from overdrive.seams.patch import Patches
 
+_ABSENT = object()
+
 
 def make_step_log() -> StepLog:
-    return _JaxStepLog()
+    return JaxStepLog()
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -75,54 +78,6 @@ def _iterating(hub: Seams, open_batches: Callable[..., Any]) -> Callable[..., An
     return _get_iterator
 
 
-class _Standing:
-    """The state between two steps, which may be brought into the model's variables."""
-
-    def __init__(self, model: Any, state: Sequence[Any]) -> None:
-        self._model = model
-        self._state = state
-        self._settled = False
-
-    def settle(self) -> None:
-        if self._settled:
-            return
-        model = self._model
-        whole = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
-        for variables, values in zip((*whole, model.metrics_variables), self._state, strict=True):
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
-        self._settled = True
-
-    def state(self) -> Any:
-        """To go on with: what the variables hold, where it was brought there."""
-        if not self._settled:
-            return self._state
-        names = ("trainable", "non_trainable", "optimizer", "metrics")
-        return self._model._get_jax_state(**{f"{name}_variables": True for name in names}, purge_model_variables=True)
-
-
-class _JaxStepLog(HostStepLog):
-    def __init__(self) -> None:
-        super().__init__()
-        self._standing: _Standing | None = None
-
-    @property
-    def gradients(self) -> bool:
-        return any(each.gradients for each in self.columns)
-
-    def settle(self) -> None:
-        if self._standing is not None:
-            self._standing.settle()
-
-    @contextmanager
-    def standing(self, model: Any, state: Sequence[Any]) -> Iterator[_Standing]:
-        before, self._standing = self._standing, _Standing(model, state)
-        try:
-            yield self._standing
-        finally:
-            self._standing = before
-
-
 class _Noted:
     """Of one step, while it is traced or run."""
 
@@ -146,7 +101,7 @@ def _level(values: Sequence[Any]) -> set[int]:
 class _JaxWatch:
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
-        self._step_log: _JaxStepLog = step_log_of(hub)  # type: ignore[assignment]
+        self._step_log: JaxStepLog = step_log_of(hub)  # type: ignore[assignment]
         self._noted: _Noted | None = None
         self._making: tuple[str, Any] = ("", None)  # kind of the function that is being made, and what its step notes
         self._applying = False
@@ -158,13 +113,16 @@ class _JaxWatch:
         def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
             if model.train_function is not None and not (args or kwargs):
                 return make(model)
-            step = _Step(self, model)
+            step, own = _Step(self, model), model.__dict__.get("train_step", _ABSENT)
             self._making = ("train", step)
             model.__dict__["train_step"] = step  # Keras compiles what it finds there
             try:
                 return make(model, *args, **kwargs)
             finally:
-                del model.__dict__["train_step"]
+                if own is _ABSENT:
+                    del model.__dict__["train_step"]
+                else:
+                    model.__dict__["train_step"] = own  # that the program set on this model alone
                 self._making = ("", None)
 
         return make_train_function
@@ -225,7 +183,7 @@ class _JaxWatch:
     def _more(self, step: Application, optimizer: Any, gradients: Sequence[Any]) -> list[int]:
         """Columns of one application."""
         variables = step.variables if optimizer is step.optimizer else optimizer._trainable_variables
-        one = Application(optimizer, gradients, variables, (), step.inputs, step.labels)
+        one = Application(optimizer, gradients, variables, inputs=step.inputs, labels=step.labels)
         filled: list[int] = []
         self._heard(lambda: filled.extend(map(int, self._step_log.filled(one))))
         return filled

@@ -11,11 +11,10 @@ Steps are told (`step_ends`) when the outermost call that made them has returned
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.models.model import Model
@@ -24,14 +23,14 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import answers, datasets, parts, predicting
+from overdrive.seams.keras.functions import parts_of
 from overdrive.seams.keras.internals import copy_of_function, plain_eager
 from overdrive.seams.keras.marks import SCOPE, TRAINS, WRITES
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
-from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog
+from overdrive.seams.keras.step_log import Application, StepLog
+from overdrive.seams.keras.step_log_on_tensorflow import GraphStepLog, leading_size
 from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
-
-_MOST_EAGER = 1024  # rows of eager steps that stay on their device
 
 
 def make_step_log() -> StepLog:
@@ -69,72 +68,6 @@ def _part_of_function(function: Any, *_: Any, **__: Any) -> str:
     return "graph" if tf.executing_eagerly() and getattr(function, TRAINS, False) else ""
 
 
-class GraphStepLog(StepLog):
-    """Graphs write it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._variable: Any = None
-        self._count: Any = None  # rows that graphs have written
-        self._read = 0  # ... of which so many were read
-        self._told = 0  # ... and so many reported by `news`
-        self._eager: list[Any] = []  # rows of steps that ran eagerly, still on their device
-
-    def write(self, application: Application) -> None:
-        """Add the operations that write its row; `optimizer` has just been applied."""
-        optimizer = application.optimizer
-        place = self.place(optimizer)
-        losses = [tf.reduce_mean(tf.cast(loss, tf.float64)) for loss in application.losses]
-        total = tf.add_n(losses) if losses else tf.constant(0.0, tf.float64)
-        row = [
-            tf.constant(place, tf.int64),
-            tf.constant(len(losses), tf.int64),
-            bits(total / max(1, len(losses))),
-            tf.cast(_leading_size(application.inputs), tf.int64),
-            bits(tf.cast(application.rate, tf.float64)),
-            *self.filled(application),
-        ]
-        if tf.executing_eagerly():
-            if len(self._eager) >= _MOST_EAGER or self._count is not None:
-                self.read()
-            self._eager.append(tf.stack(row))
-            return
-        self._make()
-        self._variable.scatter_update(tf.IndexedSlices(tf.stack(row)[tf.newaxis], (self._count % CAPACITY)[tf.newaxis]))
-        self._count.assign_add(1)
-
-    def news(self) -> list[Any]:
-        """The optimizers of the rows that graphs have written since the last time; waits for them."""
-        if self._count is None:
-            return []
-        count = int(self._count.numpy())
-        new, self._told = count - self._told, count
-        if self.known == 1:
-            if count - self._read > CAPACITY // 2:
-                self.read()
-            return [self.optimizer(0)] * new
-        self.read()
-        return [self.optimizer(int(row[OPTIMIZER])) for row in self.rows[len(self.rows) - min(new, len(self.rows)) :]]
-
-    def read(self) -> None:
-        new = [row.numpy() for row in self._eager]
-        self._eager.clear()
-        count = int(self._count.numpy()) if self._count is not None else 0
-        if count > self._read:
-            kept = self._variable.numpy()
-            for place in range(self._read, count):
-                lost = count - place > CAPACITY
-                new.append(np.zeros(self.width, np.int64) if lost else kept[place % CAPACITY].copy())
-            self._read = count
-        self.take(new)
-
-    def _make(self) -> None:
-        if self._variable is None:
-            with tf.init_scope():  # out of the graph that is being traced
-                self._variable = tf.Variable(np.zeros((CAPACITY, self.width), np.int64), trainable=False)
-                self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-
 class _GraphWatch(StepNotes):
     step_log: GraphStepLog
 
@@ -144,6 +77,8 @@ class _GraphWatch(StepNotes):
 
     def enter(self, patches: Patches) -> None:
         super().enter(patches)
+        make = TensorFlowTrainer._make_function
+        patches.replace(TensorFlowTrainer, "_make_function", self._making(make))
         patches.replace(tf.GradientTape, "gradient", self._differentiating(tf.GradientTape.gradient))
         function = polymorphic_function.Function
         patches.replace(function, "__call__", self._running(function.__call__))
@@ -173,7 +108,31 @@ class _GraphWatch(StepNotes):
         what the program takes away is its own alone."""
         return getattr(self.here, "differentiating", False) or getattr(self.here, "taking", False)
 
+    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """A step's batch is known there, whatever its model then calls, and however often."""
+
+        @functools.wraps(make)
+        def _make_function(model: Any, step_function: Any) -> Any:
+            if step_function != model.train_step:
+                return make(model, step_function)
+
+            @functools.wraps(step_function)
+            def step(data: Any) -> Any:
+                self.heard(lambda: setattr(self.here, "batch", (self.graph(), leading_size([parts_of(data)[:1]]))))
+                try:
+                    return step_function(data)
+                finally:
+                    self.here.batch = None
+
+            return make(model, step)
+
+        return _make_function
+
     def write(self, application: Application) -> None:
+        graph, samples = getattr(self.here, "batch", None) or (None, None)
+        if samples is not None and self.reaches(self.graph(), graph):
+            application.samples = samples
+            self.here.batch = (graph, 0)  # for those that follow in this step
         with tf.name_scope(SCOPE):
             self.step_log.write(application)
         if self.graph() is None:
@@ -280,22 +239,3 @@ def value_of(variable: Any) -> Any:
     """The tensor of a variable of Keras or of TensorFlow."""
     value = getattr(variable, "value", variable)
     return tf.convert_to_tensor(value() if callable(value) else value)
-
-
-def bits(number: Any) -> Any:
-    """A number of fp64 as the whole number of the same bits."""
-    return tf.bitcast(number, tf.int64)
-
-
-def _leading_size(inputs: Sequence[Any]) -> Any:
-    for _, _, tensors in reversed(inputs):  # the call that the loss was made of, as a rule
-        for tensor in tensors:
-            if len(tensor.shape) if isinstance(tensor, np.ndarray) else tensor.shape.rank != 0:
-                return _rows(tensor)
-    return 0
-
-
-def _rows(tensor: Any) -> Any:
-    if isinstance(tensor, tf.RaggedTensor):
-        return tensor.nrows()
-    return tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0]

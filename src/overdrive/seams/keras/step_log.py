@@ -35,6 +35,7 @@ class Application:
     losses: Sequence[Any] = ()
     inputs: Sequence[Any] = ()  # what models were given since the last one: (model, training, tensors) each
     rate: Any = 0.0  # the learning rate that it was applied with
+    samples: Any = None  # of the batch that `fit` fetched; None where that is not known
     labels: Sequence[Any] = ()  # what loss objects were given besides the models' answers
 
 
@@ -57,6 +58,7 @@ class StepLog:
         self._optimizers: list[Callable[[], Any]] = []  # weak: a program that makes one after the other gives them up
         self._gone: dict[int, _Gone] = {}
         self.samples = 0  # of all rows read so far
+        self._clock = StepCounter()
         self.rows: list[np.ndarray[Any, Any]] = []  # read so far, in order
         self.columns: list[Columns] = []
 
@@ -144,8 +146,10 @@ class StepLog:
         return steps
 
     def take(self, rows: Sequence[np.ndarray[Any, Any]]) -> None:
-        """These were read."""
-        self.samples += sum(int(row[SAMPLES]) for row in rows)
+        """These were read. A batch that several optimizers are applied to (a GAN's) is counted once."""
+        for row in rows:
+            if self._clock.tick(self.optimizer(int(row[OPTIMIZER]))):
+                self.samples += int(row[SAMPLES])
         self.rows += rows
         if not self.keep:
             del self.rows[:-CAPACITY]
@@ -189,7 +193,7 @@ class HostStepLog(StepLog):
             found = np.asarray(each.numbers, np.float64).reshape(-1, 3)
             for i, place in enumerate(each.optimizers):
                 count, loss, rate = found[i]
-                samples = each.samples if i == len(each.optimizers) - 1 else 0
+                samples = each.samples if i == 0 else 0
                 row = [place, int(count), whole(loss), samples, whole(rate), *each.more[i]]
                 rows.append(np.array(row, np.int64))
         self.take(rows)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from overdrive.seams.keras.on_tensorflow import bits, value_of
+from overdrive.seams.keras.on_tensorflow import value_of
+from overdrive.seams.keras.step_log_on_tensorflow import bits
 from overdrive.worker.digests import MOST_SKETCHED, wave
 
 _MOST_OPTIMIZERS = 16

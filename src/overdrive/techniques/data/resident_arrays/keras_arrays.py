@@ -67,6 +67,12 @@ class HeldArrays(DataAdapter):  # type: ignore[misc]
     def _packed(self, gathered: Any) -> Any:
         return keras.tree.pack_sequence_as(self._structure, gathered)
 
+    def on_epoch_begin(self) -> None:
+        self._numbers.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._numbers.on_epoch_end()
+
     @property
     def num_batches(self) -> Any:
         return self._numbers.num_batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _ON_TORCH = "Keras runs on PyTorch here, and allows one step in a call there"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _KEPT = "_overdrive_grouped"  # of a model
+_UNKNOWN = -2  # how `tf.data` tells that it does not know how many batches it has
 _TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
 
@@ -27,7 +29,8 @@ class StepsPerExecution(Technique):
     What it does: for the time of a `fit`, sets the model's `steps_per_execution`, so that a loop inside TensorFlow
     fetches batches and makes steps without returning to Python after each. On JAX the loop is Keras's own, in Python:
     what is saved is the calls of callbacks and the logs between two steps. The batches, their order and the number
-    of steps stay: where the program gives `steps_per_epoch`, the loop's length is one that divides it.
+    of steps stay: where the program gives `steps_per_epoch`, the loop's length is one that divides it; where the length
+    of the data is not known beforehand (TFRecord files, a filter, generators), each epoch's last steps go one by one.
 
     When it helps: small models, whose step takes no longer than the Python around it: 1.72 times (1.64 to 1.81)
     for examples/mnist_keras.py on two cores of an AMD EPYC with avx512, batch 64. On slower, busy cores (AMD EPYC,
@@ -35,16 +38,15 @@ class StepsPerExecution(Technique):
 
     When it hurts: it gains nothing for large models. The progress bar moves less often. Left alone: a `fit` with
     callbacks that act on each batch, since they would be called for every 32nd; models that run eagerly; a program
-    that sets `steps_per_execution` itself; PyTorch, where Keras allows one step in a call.
+    that sets `steps_per_execution` itself; PyTorch, where Keras allows one step in a call; `steps_per_epoch` with a
+    `tf.data` of unknown length that is not repeated, and on JAX all data of unknown length.
 
     What it watches: model and callbacks, at each `fit`; from the first one that does not allow it on it goes one step
     at a time. What a callback asks in the midst of a `fit` (`evaluate`, `predict`) is answered one batch at a time.
     What would escape: while a `fit` is under way, a callback that is given a method for batches, or one that is added
     to the others; and, where two fits allow other numbers of steps, what the program has changed of a compiled model
-    without compiling it again (`trainable`), which Keras does not see until it traces the step anew. And a
-    `tf.data` of unknown length that has more batches in a later epoch than in the first (`bucket_by_sequence_length`
-    after a shuffle, a filter by chance): Keras ends later epochs after as many batches as the first had and one, and
-    by several steps in a call that number is rounded up. `steps_per_epoch` says it.
+    without compiling it again (`trainable`), which Keras does not see until it traces the step anew. And random numbers
+    that an evaluation within `fit` draws, where its data have no known length: TensorFlow draws one time more there.
 
     Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
     graph in the loop otherwise.
@@ -87,6 +89,7 @@ class StepsPerExecution(Technique):
         executions = _Executions(int(settings["steps"]))
         seams.fit_called.subscribe(executions.fit)
         seams.evaluation_asked.subscribe(executions.evaluation)
+        seams.data_opened.subscribe(executions.opened)
         seams.on_undo(executions.undo)
         return seams.handle()
 
@@ -99,13 +102,18 @@ class _Grouped:
     steps: int
     train: Any
     test: Any
+    single: Any  # the train function of one step, where one was needed
 
 
 @dataclass
 class _UnderWay:
-    """A `fit` that makes several steps in a call. `test`: the model's own test function, of one step."""
+    """A `fit` that makes several steps in a call. `test`, `single`: the model's own functions, of one step."""
 
+    model: Any
     test: Any
+    single: Any = None
+    grouped: Any = None  # the train function, where something else stands in its place
+    opened: bool = False  # whether its data are
 
 
 class _Executions:
@@ -125,7 +133,7 @@ class _Executions:
         reason = _obstacle(model) or _hooked(given.get("callbacks"))
         if reason is None:
             steps = _divisor(steps, given)
-            reason = "no number of steps divides the program's steps_per_epoch" if steps < 2 else None
+            reason = "no number of steps divides the program's steps_per_epoch" if steps < 2 else _unknown(model, given)
         if reason:
             if ours:
                 model.train_function = None
@@ -133,9 +141,9 @@ class _Executions:
                 raise CannotInstall(reason)
             return call(*args, **kwargs)
         self._used = True
-        under_way = self._under_way[id(model)] = _UnderWay(model.test_function)
+        under_way = self._under_way[id(model)] = _UnderWay(model, model.test_function)
         if kept is not None and ours and kept.steps == steps:
-            model.test_function = kept.test
+            model.test_function, under_way.single = kept.test, kept.single
         else:
             model.train_function = model.test_function = None
         model.steps_per_execution = steps
@@ -143,11 +151,30 @@ class _Executions:
             return call(*args, **kwargs)
         finally:
             # `evaluate` and `train_on_batch` go one step at a time, as written.
-            vars(model)[_KEPT] = _Grouped(steps, model.train_function, model.test_function)
+            if under_way.grouped is not None:
+                model.train_function = under_way.grouped
+            vars(model)[_KEPT] = _Grouped(steps, model.train_function, model.test_function, under_way.single)
             self._models.add(model)
             model.steps_per_execution = 1
             model.test_function = under_way.test
             del self._under_way[id(model)]
+
+    def opened(self, epochs: Any) -> None:
+        """`epochs`: Keras's iterator over them. The first that a `fit` opens are those of training."""
+        under_way = next(reversed(self._under_way.values()), None)
+        if under_way is None or under_way.opened:
+            return
+        under_way.opened = True
+        import keras
+
+        unknown = epochs.steps_per_epoch is None and epochs._num_batches is None
+        if unknown and keras.backend.backend() == "tensorflow":
+            from overdrive.techniques.compile.steps_per_execution.passes import Passes
+
+            model = under_way.model
+            model.make_train_function()
+            under_way.grouped = model.train_function
+            model.train_function = Passes(epochs, under_way.grouped, functools.partial(_single, under_way)).train
 
     def evaluation(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`evaluate` or `predict` of a callback while `fit` is under way: one step at a time, as written. Grouped, more
@@ -171,6 +198,20 @@ class _Executions:
         self._models.clear()
 
 
+def _single(under_way: _UnderWay, iterator: Any) -> Any:
+    """One step. How many a function makes is asked when it is traced."""
+    model = under_way.model
+    steps, model.steps_per_execution = model.steps_per_execution, 1
+    try:
+        if under_way.single is None:
+            standing = model.train_function
+            model.make_train_function(force=True)
+            under_way.single, model.train_function = model.train_function, standing
+        return under_way.single(iterator)
+    finally:
+        model.steps_per_execution = steps
+
+
 def _obstacle(model: Any) -> str | None:
     import keras
 
@@ -187,12 +228,38 @@ def _obstacle(model: Any) -> str | None:
 
 def _divisor(wanted: int, given: Mapping[str, Any]) -> int:
     """The largest number of steps, up to `wanted`, after which `fit` stops exactly where it would have stopped."""
+    limits = [int(given[name]) for name in ("steps_per_epoch", "validation_steps") if given.get(name)]
+    limits.append(_most_steps())  # for both
+    return next(steps for steps in range(wanted, 0, -1) if all(limit % steps == 0 for limit in limits))
+
+
+def _most_steps() -> int:
+    """Of an epoch, in debugging runs; else 0."""
     import keras
 
-    limits = [int(given[name]) for name in ("steps_per_epoch", "validation_steps") if given.get(name)]
-    most = getattr(keras.config, "max_steps_per_epoch", lambda: None)()  # of debugging runs, for both
-    limits += [int(most)] if most else []
-    return next(steps for steps in range(wanted, 0, -1) if all(limit % steps == 0 for limit in limits))
+    return int(getattr(keras.config, "max_steps_per_epoch", lambda: None)() or 0)
+
+
+def _unknown(model: Any, given: Mapping[str, Any]) -> str | None:
+    """The reason, where the data may end in the midst of a call and what follows hangs on where."""
+    import keras
+
+    data: Any = given.get("x")
+    cut = bool(given.get("steps_per_epoch") or _most_steps())
+    followed = keras.backend.backend() == "tensorflow" and model.distribute_strategy.num_replicas_in_sync == 1
+    if hasattr(data, "cardinality"):
+        ends = int(data.cardinality()) == _UNKNOWN and (cut or not followed)
+    else:
+        ends = not (cut or followed) and not _has_length(data)
+    return "how many batches the data has is not known beforehand" if ends else None
+
+
+def _has_length(data: Any) -> bool:
+    try:
+        len(data)
+    except TypeError:
+        return False
+    return True
 
 
 def _hooked(callbacks: Any) -> str | None:

@@ -1,0 +1,1 @@
+"""Technique `steps_per_execution`, with all that it costs."""
