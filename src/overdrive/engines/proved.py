@@ -44,6 +44,11 @@ class Proved:
         """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
         return self._compared < COMPARED or self.tally.due(every)
 
+    @property
+    def early(self) -> bool:
+        """See `Tally`; of the call that is due now."""
+        return self._compared >= COMPARED and self.tally.early
+
     def answer(self, given: Signature) -> Any:
         if self._bare:
             return self._results(given)[0]

@@ -81,6 +81,11 @@ class _Signature:
         """Whether the model is to make the next call too."""
         return self.compared < COMPARED or self._tally.due()
 
+    @property
+    def early(self) -> bool:
+        """See `Tally`; of the call that is due now."""
+        return self.compared >= COMPARED and self._tally.early
+
     def agreed(self, result: Any) -> None:
         self.compared += 1
         self._form = keras.tree.map_structure(lambda _: 0, result)
@@ -118,11 +123,11 @@ class AnsweredModel:
             return Answer(self._first(given.key, call, args, kwargs), self.refused or NEW)
         if not signature.due():
             return Answer(signature.answer(given))
-        result = call(*args, **kwargs)
+        early, result = signature.early, call(*args, **kwargs)
         if signature.made is None and self._maker.calibrating and not self._gathering.enough(given.key, given.arrays()):
             return Answer(result, GATHERED)
         self._compare(signature, result, given)
-        return Answer(result, self.refused or BY_BOTH)
+        return Answer(result, self.refused or BY_BOTH, early)
 
     def _holds(self, signature: _Signature | None) -> bool:
         """Whether model and weights are what they were; else what was made of them is gone."""
