@@ -125,7 +125,7 @@ class _Unlogged:
             if logging.Logger.handle is handle:  # else somebody has replaced it meanwhile, and calls it
                 logging.Logger.handle = own  # type: ignore[method-assign]
 
-        logging.Logger.handle = handle  # type: ignore[method-assign]
+        logging.Logger.handle = handle  # type: ignore[assignment, method-assign]
         return put_back
 
 
