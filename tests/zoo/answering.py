@@ -135,7 +135,7 @@ def turns(seed):
 
 class Cache:
     def __init__(self):
-        self.seen = torch.zeros(4, 0, 16)
+        self.seen = torch.zeros(8, 0, 16)
 
     def update(self, x):
         self.seen = torch.cat([self.seen, x[:, None]], 1)
@@ -161,7 +161,7 @@ def streams(seed):
     model, cache, total = Streaming().eval(), Cache(), 0.0
     with torch.no_grad():
         for _ in range(40):
-            total += model(torch.randn(4, 16) + 1, cache).sum().item()
+            total += model(torch.randn(8, 16) + 1, cache).sum().item()
     print(f"sum: {total:.6f}")
 
 
