@@ -1,11 +1,12 @@
-"""Small programs that train nothing, as people write them: python answering.py images|tokens|feedback|turns [SEED].
+"""Small programs that train nothing, as people write them: python answering.py NAME [SEED].
 
 `images`: a convolutional network over a data set in batches, the last of them smaller; transforms in the data set;
 labels by argmax, with pixels that are whole numbers, so that ties are real ones. `tokens`: an encoder that answers
 requests of many lengths, padded and masked; half-way its weights are replaced, as a server does that reloads a model.
 `images` forgets to turn gradients off. `feedback` is given what it answered before, and chaotic: two runs of it that
 differ in a bit have nothing in common soon. `turns` has three models in turn: what an encoder makes of a request a
-decoder answers, word by word, and another model grades.
+decoder answers, word by word, and another model grades. `streams` goes on from what its calls have left: in an
+attribute of the model, that moves slowly, and in a cache that it is given and that each call makes longer.
 """
 
 import sys
@@ -132,8 +133,41 @@ def turns(seed):
     print(f"words: {words}")
 
 
+class Cache:
+    def __init__(self):
+        self.seen = torch.zeros(8, 0, 16)
+
+    def update(self, x):
+        self.seen = torch.cat([self.seen, x[:, None]], 1)
+        return self.seen
+
+
+class Streaming(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into, self.query, self.head = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
+        self.mean = torch.zeros(16)
+
+    def forward(self, x, cache):
+        self.mean = 0.99 * self.mean + 0.01 * x.mean(0)
+        x = self.into(x - self.mean)
+        seen = cache.update(x)
+        weights = (self.query(x)[:, None] @ seen.transpose(1, 2) / 4).softmax(-1)
+        return self.head(x + (weights @ seen)[:, 0])
+
+
+def streams(seed):
+    torch.manual_seed(seed)
+    model, cache, total = Streaming().eval(), Cache(), 0.0
+    with torch.no_grad():
+        for _ in range(40):
+            total += model(torch.randn(8, 16) + 1, cache).sum().item()
+    print(f"sum: {total:.6f}")
+
+
 def main(name, seed="0"):
-    {"images": images, "tokens": tokens, "feedback": feedback, "turns": turns}[name](int(seed))
+    programs = {"images": images, "tokens": tokens, "feedback": feedback, "turns": turns, "streams": streams}
+    programs[name](int(seed))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,17 @@ def sums_in_another_order(seams: Seams) -> None:
     Swap(seams)(F, "linear", halves)
 
 
+@specimen("streams", Contract.ROUNDING)
+def sums_of_a_stream_in_another_order(seams: Seams) -> None:
+    """What the model keeps from call to call is off by rounding, too."""
+
+    def halves(x: Any, weight: Any, bias: Any = None) -> Any:
+        middle = x.shape[-1] // 2
+        return x[..., middle:] @ weight[:, middle:].T + (x[..., :middle] @ weight[:, :middle].T + bias)
+
+    Swap(seams)(F, "linear", halves)
+
+
 @specimen("turns", Contract.ROUNDING)
 def products_in_another_order(seams: Seams) -> None:
     """Of all three models."""

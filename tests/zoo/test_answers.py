@@ -25,7 +25,7 @@ def specimens(module: Any) -> list[type[Specimen]]:
 
 
 DEFECTS = specimens(answers)
-PROGRAMS = ("images", "tokens", "feedback", "turns")
+PROGRAMS = ("images", "tokens", "feedback", "turns", "streams")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,7 @@ def test_a_program_is_the_same_as_itself(name: str, level: Contract, provers: Ma
         check = prover.repeats(prover.plain)
     elif level is ROUNDING:
         check = prover.rounding(prover.plain, prover.plain)
+        assert "as near to fp64" in check.sentence, "all of them have a reference in fp64"
     else:
         check = prover.statistical(prover.plain, prover.plain, 1e12)
     if level is STATISTICAL and name == "feedback":

@@ -44,7 +44,9 @@ class Block:
     peak_memory: int = 0  # bytes that the process has used at most so far: of the GPU where it uses one; 0: not known
     call_steps: int = 1  # the most steps that were made in one call so far, between which a trial cannot stand still
     left_out: Mapping[str, str] = field(default_factory=dict)  # techniques and observers, by now, with the reason
-    calls: tuple[float, ...] = ()  # seconds of each call of the model, in a program that trains nothing
+    # Seconds of each call of the model, in a program that trains nothing; without those that take the time of two, at
+    # the beginning of a run alone.
+    calls: tuple[float, ...] = ()
     settling: int = 0  # calls in which a technique did not act yet as it will (see `Answers.settling`)
     # As shares of its time, lead included; None where the machine does not tell. Noted by the parent.
     waited: float | None = None  # for a core, by all threads together

@@ -30,8 +30,8 @@ from overdrive.seams.torch.tracing import compiled, traced
 class EngineAnswers(Answers):
     """All of one session, by one library."""
 
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, runtime: Runtime, name: str, early: Callable[[], object] = lambda: None) -> None:
+        super().__init__(name, early)
         self._runtime = runtime
         self._kept = KeptEngines()
         self._models: weakref.WeakKeyDictionary[Any, ServedModel] = weakref.WeakKeyDictionary()

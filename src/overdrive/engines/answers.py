@@ -25,6 +25,7 @@ class Answer:
     result: Any
     left: str = ""  # why the model itself was called; empty where the engine answered
     settles: bool = False  # the engine of such calls is not there yet, or not proved
+    early: bool = False  # it took the time of both, as at the beginning of a run alone (see `engines.tally`)
 
 
 class Answers:
@@ -36,11 +37,13 @@ class Answers:
         settling: how many of these were before the engine of such calls was there, and proved.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, early: Callable[[], object] = lambda: None) -> None:
+        """`early`: called within a call that is made by both at the beginning of a run alone."""
         self.answered = 0
         self.left: Counter[str] = Counter()
         self.settling = 0
         self._name = name
+        self._early = early
 
     def told(self) -> str:
         """How often it answered, and why not more often, for people."""
@@ -70,6 +73,8 @@ class Answers:
 
     def noted(self, answer: Answer) -> Any:
         """The call's result, once it is counted."""
+        if answer.early:
+            self._early()
         if answer.left:
             if answer.left not in self.left:
                 log.info("%s leaves a call to the model: %s", self._name, answer.left)

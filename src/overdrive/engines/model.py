@@ -20,7 +20,7 @@ from overdrive.engines.signature import Signature, same_things
 from overdrive.engines.sizes import Sizes, Wide
 from overdrive.engines.tally import EVERY
 from overdrive.engines.weights import Weights
-from overdrive.model_state.later_backward import without_graph
+from overdrive.model_state.later_backward import Parts, without_graph
 from overdrive.model_state.state import State
 from overdrive.seams.torch.hooks import all_modules_have_hooks, hooks_of
 from overdrive.seams.torch.internals import version_of
@@ -46,6 +46,7 @@ class ServedModel:
         self._refused = ""
         self._state: State | None = None
         self._weights: Weights | None = None
+        self._parts: Parts | None = None  # of the model as it was looked at
         self._digest = ""
         self._hooks: list[dict[int, Any]] = []  # where hooks would be, while the model is what it was
         self._looks = False  # its code has been seen to look at values
@@ -79,18 +80,19 @@ class ServedModel:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(call(*args, **kwargs), engine.refused)
-        requiring = engine.requiring.of(model)
+        assert self._parts is not None
+        requiring = engine.requiring.of(self._parts)
         if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or requiring is None:
-            settles = not engine.established
+            settles, early = not engine.established, engine.early
             result = call(*args, **kwargs)
             engine.compare(result, given)
-            engine.requiring.note(model, result)
-            return Answer(result, engine.refused or BY_BOTH, settles)
+            engine.requiring.note(self._parts, result)
+            return Answer(result, engine.refused or BY_BOTH, settles, early)
 
         def again() -> Any:
             return call(*args, **kwargs)
 
-        return Answer(without_graph(model, lambda: engine.answer(given), again, requiring))
+        return Answer(without_graph(self._parts, lambda: engine.answer(given), again, requiring))
 
     def _place(self, given: Signature) -> tuple[str, Any, int]:
         return self._digest, given.key, torch.get_num_threads()
@@ -119,7 +121,7 @@ class ServedModel:
         self._copies = 0
 
     def _look(self, model: torch.nn.Module) -> bool:
-        self._state = State([model])
+        self._state, self._parts = State([model]), Parts(model)
         self._hooks = hooks_of(model)
         reach = self._state.reach
         self._seen.clear()

@@ -49,6 +49,11 @@ class Proved:
         """Whether enough of its answers were compared for it to answer by itself."""
         return self._compared >= COMPARED
 
+    @property
+    def early(self) -> bool:
+        """See `Tally`; of the call that is due now."""
+        return self.established and self.tally.early
+
     def answer(self, given: Signature) -> Any:
         if self._bare:
             return self._results(given)[0]

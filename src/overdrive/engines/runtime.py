@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,15 +94,53 @@ class OfTensorFlow(Runtime, Protocol):
         """
 
 
+class _Unlogged:
+    """Threads of which no logger hears, whichever it is: libraries have many, and make some meanwhile."""
+
+    def __init__(self) -> None:
+        self._threads: list[int] = []
+        self._lock = threading.Lock()
+        self._put_back: Callable[[], None] = lambda: None
+
+    def enter(self, thread: int) -> None:
+        with self._lock:
+            if not self._threads:
+                self._put_back = self._heard_by()
+            self._threads.append(thread)
+
+    def leave(self, thread: int) -> None:
+        with self._lock:
+            self._threads.remove(thread)
+            if not self._threads:
+                self._put_back()
+
+    def _heard_by(self) -> Callable[[], None]:
+        own = logging.Logger.handle
+
+        def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+            if threading.get_ident() not in self._threads:
+                own(logger, record)
+
+        def put_back() -> None:
+            if logging.Logger.handle is handle:  # else somebody has replaced it meanwhile, and calls it
+                logging.Logger.handle = own  # type: ignore[method-assign]
+
+        logging.Logger.handle = handle  # type: ignore[assignment, method-assign]
+        return put_back
+
+
+_unlogged = _Unlogged()
+
+
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """What the libraries tell of their work is no line of the program's."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    """What the libraries tell of their work in this thread is no line of the program's; other threads log as ever."""
+    thread = threading.get_ident()
+    _unlogged.enter(thread)
     try:
         yield
     finally:
-        logging.disable(before)
+        _unlogged.leave(thread)
 
 
 @contextmanager

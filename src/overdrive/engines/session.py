@@ -26,12 +26,19 @@ def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
 class Answering:
     """What a technique subscribes, and keeps as the notes of its handle."""
 
-    def __init__(self, runtime: Runtime, name: str, of_keras: OfTensorFlow | None = None) -> None:
-        """`of_keras`: answers calls of Keras's models on TensorFlow; without it these are left alone."""
+    def __init__(
+        self, runtime: Runtime, name: str, early: Callable[[], object], of_keras: OfTensorFlow | None = None
+    ) -> None:
+        """
+        Args:
+            early: see `Answers`.
+            of_keras: answers calls of Keras's models on TensorFlow; without it these are left alone.
+        """
         self._answers: dict[str, Answers] = {}  # by framework; none before a model's first call
         self._runtime = runtime
         self._of_keras = of_keras
         self._name = name
+        self._early = early
 
     @property
     def answers(self) -> Answers | None:
@@ -43,7 +50,7 @@ class Answering:
         if "torch" not in self._answers:
             from overdrive.engines.answering import EngineAnswers
 
-            self._answers["torch"] = EngineAnswers(self._runtime, self._name)
+            self._answers["torch"] = EngineAnswers(self._runtime, self._name, self._early)
         return self._answers["torch"].called(model, call, *args, **kwargs)
 
     def answer_called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -54,7 +61,7 @@ class Answering:
             from overdrive.engines.keras.answering import KerasAnswers
             from overdrive.engines.keras.engine import Engines
 
-            self._answers["keras"] = KerasAnswers(Engines(self._of_keras), self._name)
+            self._answers["keras"] = KerasAnswers(Engines(self._of_keras), self._name, self._early)
         return self._answers["keras"].called(subject, call, *args, **kwargs)
 
     def in_vain(self) -> str:

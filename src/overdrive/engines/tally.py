@@ -10,14 +10,22 @@ _AGAIN = 32
 
 
 class Tally:
-    """Of an engine's answers, for all sizes that it answers for. `refused`: why it answers for none any more."""
+    """Of an engine's answers, for all sizes that it answers for.
+
+    Attributes:
+        refused: why it answers for none any more.
+        early: the call that was asked for last is due at the beginning of a run alone. There are four of them at most,
+            more than one in a hundred of a trial's calls and next to none of a run's.
+    """
 
     def __init__(self) -> None:
         self.refused = ""
+        self.early = False
         self._answers = 0
 
     def due(self, every: int = EVERY) -> bool:
         """Whether the model gives the next one too: the 32nd, 64th, … and each of so many."""
         self._answers += 1
-        doubled = self._answers >= _AGAIN and self._answers & (self._answers - 1) == 0
-        return doubled or self._answers % every == 0
+        always = self._answers % every == 0
+        self.early = not always and self._answers >= _AGAIN and self._answers & (self._answers - 1) == 0
+        return always or self.early

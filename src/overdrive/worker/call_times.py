@@ -38,7 +38,7 @@ class CallTimes:
             self._until = now + _BLOCK
 
     def _close(self) -> None:
-        taken = self._timer.taken()
+        taken = self._timer.taken().seconds
         self._number += 1
         if not taken or self._number % self._one_in:
             return

@@ -21,7 +21,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import AnsweringObserver
-from overdrive.worker.call_timer import CallTimer
+from overdrive.worker.call_timer import CallTimer, Taken
 from overdrive.worker.clock import CLOCKS, WHOLE_RUN
 from overdrive.worker.failures import kind_of
 from overdrive.worker.instruments import HASHED_STEPS, Instruments
@@ -205,17 +205,17 @@ class Worker:
         instruments.probe.end_profile()  # here: until the next command this process stands still
         if instruments.profiler:
             instruments.profiler.end(steps - self._block_steps)
-        calls = self._calls.taken() if self._calls else ()
+        calls = self._calls.taken() if self._calls else Taken()
         self.report(
             Block(
                 steps,
                 steps - self._block_steps,
-                math.fsum(calls) if self.spec.timed == "call" else now - self._block_began,
+                math.fsum(calls.seconds) if self.spec.timed == "call" else now - self._block_began,
                 self.recorder.samples - self._block_samples,
                 self._of_framework().peak_memory() or peak_resident(),
                 self._call_steps,
                 dict(self.session.seams.left_out) if self.session else {},
-                calls,
+                calls.usual,
                 self._settling() - self._block_settling,
             )
         )

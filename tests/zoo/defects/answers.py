@@ -287,6 +287,12 @@ def last_model_stale(seams: Seams) -> None:
     seams.model_called.subscribe_innermost(called)
 
 
+@defect("streams", Contract.ROUNDING)
+def stream_in_bf16(seams: Seams) -> None:
+    """The answers alone: what the model keeps for its next calls is as it was."""
+    _answered(seams, lambda result: result.bfloat16().float())
+
+
 @defect("turns", Contract.ROUNDING)
 def last_model_in_bf16(seams: Seams) -> None:
     def called(model: Any, call: Callable[..., Any], *args: Any) -> Any:

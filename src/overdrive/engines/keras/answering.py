@@ -17,8 +17,8 @@ _MOST_MODELS = 8  # that are kept alive, with what their layers held
 class KerasAnswers(Answers):
     """Of one session."""
 
-    def __init__(self, maker: Maker, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, maker: Maker, name: str, early: Callable[[], object] = lambda: None) -> None:
+        super().__init__(name, early)
         self._maker = maker
         self._models: dict[int, AnsweredModel] = {}  # by id, the oldest first
         self._busy = threading.Lock()

@@ -85,6 +85,11 @@ class _Signature:
     def established(self) -> bool:
         return self.compared >= COMPARED
 
+    @property
+    def early(self) -> bool:
+        """See `Tally`; of the call that is due now."""
+        return self.established and self._tally.early
+
     def agreed(self, result: Any) -> None:
         self.compared += 1
         self._form = keras.tree.map_structure(lambda _: 0, result)
@@ -122,12 +127,12 @@ class AnsweredModel:
             return Answer(self._first(given.key, call, args, kwargs), self.refused or NEW, settles=True)
         if not signature.due():
             return Answer(signature.answer(given))
-        settles = not signature.established
+        settles, early = not signature.established, signature.early
         result = call(*args, **kwargs)
         if signature.made is None and self._maker.calibrating and not self._gathering.enough(given.key, given.arrays()):
             return Answer(result, GATHERED, settles)
         self._compare(signature, result, given)
-        return Answer(result, self.refused or BY_BOTH, settles)
+        return Answer(result, self.refused or BY_BOTH, settles, early)
 
     def _holds(self, signature: _Signature | None) -> bool:
         """Whether model and weights are what they were; else what was made of them is gone."""

@@ -26,6 +26,7 @@ from overdrive.seams.torch.tracing import uncompiled
 from overdrive.targets.child import answers, dimensions, formats, runner, triton
 from overdrive.targets.child.calls import Call, CalledModel
 from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
+from overdrive.targets.child.losses import Losses
 from overdrive.targets.child.timing import write_own_times, write_times
 from overdrive.targets.order import FPGA, TRITON, Made, Order, made_in
 
@@ -55,8 +56,15 @@ class Subject:
         return [each for each in given if dimensions.sizes_of(shapes, each) is not None]
 
 
-def export(called: CalledModel, name: str, others: Mapping[str, int], order: Order, folder: Path) -> Made:
-    """All of it; what cannot be is refused with the reason."""
+def export(
+    called: CalledModel,
+    name: str,
+    others: Mapping[str, int],
+    order: Order,
+    folder: Path,
+    losses: Losses | None = None,
+) -> Made:
+    """All of it; what cannot be is refused with the reason. `losses`: the program's, for what they show of outputs."""
     told = Made(model=name, calls=called.count, others=others)
     if not called.shapes:
         reason, count = called.left.most_common(1)[0]
@@ -64,7 +72,7 @@ def export(called: CalledModel, name: str, others: Mapping[str, int], order: Ord
     try:
         subject = _subject(called, name)
         if order.target == FPGA:
-            return _designed(subject, order, told, folder)
+            return _designed(subject, order, told, folder, losses or Losses())
         made = _made(subject, order.target, made_in(folder))
     except NoEngine as error:
         return replace(told, refused=f"{name} cannot be exported: {error}")
@@ -89,7 +97,7 @@ def export(called: CalledModel, name: str, others: Mapping[str, int], order: Ord
     )
 
 
-def _designed(subject: Subject, order: Order, told: Made, folder: Path) -> Made:
+def _designed(subject: Subject, order: Order, told: Made, folder: Path, losses: Losses) -> Made:
     from overdrive.targets.fpga.design import design
 
     calls = [tensors_of(each) for each in subject.calls]
@@ -99,11 +107,15 @@ def _designed(subject: Subject, order: Order, told: Made, folder: Path) -> Made:
     rows = [each for each, *_ in calls if each.dim() > 1 and each.shape[1:] == shape and each.is_floating_point()]
     if not rows:
         raise NoEngine("it is given no rows of fractions")
-    design(subject.flat.model, rows, order.margin, folder)
+    notes = design(subject.flat.model, rows, order.margin, folder, losses.of_classes)
     write_own_times(subject.flat.model, rows, folder)
     recorded = sum(len(each) for each in rows)
     return replace(
-        told, artefact="project", recorded=recorded, notes=subject.notes, versions=formats.versions(order.target)
+        told,
+        artefact="project",
+        recorded=recorded,
+        notes=[*subject.notes, *notes],
+        versions=formats.versions(order.target),
     )
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overdrive.seams.points import reason_of
-from overdrive.targets.order import FOLDER, Made, Order, read_order
+from overdrive.targets.child.losses import Losses
+from overdrive.targets.order import FOLDER, FPGA, Made, Order, read_order
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -40,10 +41,13 @@ class CallRecorder:
         self._order = order
         self._folder = folder
         self._ended = False  # before its end
+        self._losses = Losses()
         self._models: dict[int, CalledModel] = {}  # by id; each is held, so that it is there at the end
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe(self._called)
+        if self._order.target == FPGA:
+            seams.loss_computed.subscribe(self._losses.note)
 
     def goes_on(self) -> bool:
         """Asked when the program has called models for long enough."""
@@ -82,7 +86,7 @@ class CallRecorder:
             if each is not called:
                 others[other] += each.count
         try:
-            made = export(called, name, others, self._order, self._folder)
+            made = export(called, name, others, self._order, self._folder, self._losses)
             return replace(made, notes=(*made.notes, _ENDED)) if self._ended and not made.refused else made
         except Exception as error:
             if os.environ.get("OVERDRIVE_DEBUG"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,25 @@ _ERROR = 0.01  # of the answers' size, where they are no classes
 
 Types = Mapping[str, Fixed]
 
+_BY_VALUE = (
+    "no loss of the script shows that its outputs are classes, so that they are held to their values; of a classifier, "
+    "fewer bits may do: let the script compute its loss by `nn.CrossEntropyLoss` or `F.nll_loss`, or end in a softmax"
+)
 
-def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, folder: Path) -> None:
-    """The project under `made`, its answers beside it, and what is known of it in `DESIGN`.
+
+def design(
+    model: torch.nn.Module,
+    calls: list[torch.Tensor],
+    margin: float,
+    folder: Path,
+    of_classes: Callable[[int], bool] = lambda outputs: False,
+) -> list[str]:
+    """The project under `made`, its answers beside it, and what is known of it in `DESIGN`. Returns notes for people.
 
     Args:
         calls: what the program gave the model, batches first.
         margin: share of inputs whose class may be another one.
+        of_classes: whether so many outputs are known to be classes; else each is held to its value.
 
     Raises:
         NoEngine: the front end does not take the model, or no precision was enough.
@@ -46,7 +58,7 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     if not isinstance(own, torch.Tensor) or own.dim() < 2:
         raise NoEngine("it answers something else than one tensor of rows")
     own = own.flatten(1)
-    classes = own.shape[1] if own.shape[1] > 1 else 0
+    classes = own.shape[1] if _are_classes(model, own, of_classes) else 0
     model, config = _read(model, tuple(inputs.shape[1:]))
     layers = Layers(model)
     half = torch.arange(len(inputs)) % 2 == 0  # the other half is for the test alone
@@ -74,6 +86,13 @@ def design(model: torch.nn.Module, calls: list[torch.Tensor], margin: float, fol
     told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": _told(graph)}
     told["rtl"] = _verilog(graph, inputs, emulated, folder)
     (folder / DESIGN).write_text(json.dumps(told))
+    return [] if classes or own.shape[1] == 1 else [_BY_VALUE]
+
+
+def _are_classes(model: torch.nn.Module, answers: torch.Tensor, of_classes: Callable[[int], bool]) -> bool:
+    """Whether the largest output is the answer, and all that counts."""
+    outputs, last = answers.shape[1], list(model.modules())[-1]
+    return outputs > 1 and (isinstance(last, (torch.nn.Softmax, torch.nn.LogSoftmax)) or of_classes(outputs))
 
 
 def _different(inputs: torch.Tensor) -> torch.Tensor:

@@ -34,8 +34,7 @@ def readme(result: Designed, command: str) -> str:
         "## Answers",
         "",
         f"{result.sentence[0].upper()}{result.sentence[1:]}.",
-        f"Over all {result.inputs:,} recorded inputs {result.same_class:.2%} have the same class, and answers are "
-        f"{result.error:.2g} of their size off.",
+        *_over_all(result),
         "",
         *_verilog(result),
         "## Layers",
@@ -51,6 +50,14 @@ def readme(result: Designed, command: str) -> str:
         *(f"- {each}." for each in result.notes),
     ]
     return "\n".join(told).rstrip() + "\n"
+
+
+def _over_all(result: Designed) -> list[str]:
+    """Of answers that are no classes all is said already."""
+    if not result.classes:
+        return []
+    same = f"Over all {result.inputs:,} recorded inputs {result.same_class:.2%} have the same class"
+    return [f"{same}, and answers are {result.error:.2g} of their size off."]
 
 
 def _verilog(result: Designed) -> list[str]:

@@ -68,7 +68,8 @@ class Designed:
         inputs: recorded ones, all of which were emulated; `tested` of them took no part in the search for precision.
         differ: of the tested, those with another class; `bound`: the share of such in the long run, at 95 % confidence.
         error: of the answers, as a share of their size (root mean squares).
-        same_class: over all inputs.
+        classes: how many; 0 of answers that are none, or not known to be any: these are held to their values.
+        same_class: over all inputs, where there are classes.
         layers: with the types of their results and weights, and how many weights are not 0.
         cycles: of the Verilog; None where there is none, and `left_out` says why.
         own: how long the program's own calls take.

@@ -67,7 +67,7 @@ class GraphCall(Technique):
         return lambda: {"calls": "call" in kinds} if kinds else {}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        graphs = _Graphs(bool(settings["xla"]))
+        graphs = _Graphs(bool(settings["xla"]), seams.call_doubled.publish)
         seams.answer_called.subscribe_innermost(graphs.called)
         return seams.handle(notes=graphs)
 
@@ -79,9 +79,10 @@ class _Graphs:
         answers: None before that.
     """
 
-    def __init__(self, xla: bool) -> None:
+    def __init__(self, xla: bool, early: Callable[[], object]) -> None:
         self.answers: Answers | None = None
         self._xla = xla
+        self._early = early
 
     def called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *answer called*."""
@@ -89,7 +90,7 @@ class _Graphs:
             from overdrive.engines.keras.answering import KerasAnswers
             from overdrive.engines.keras.graph import Graphs
 
-            self.answers = KerasAnswers(Graphs(self._xla), GraphCall.name)
+            self.answers = KerasAnswers(Graphs(self._xla), GraphCall.name, self._early)
         return self.answers.called(subject, call, *args, **kwargs)
 
     @property

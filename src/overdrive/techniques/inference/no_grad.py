@@ -74,7 +74,7 @@ class NoGrad(Technique):
             import torch
             from torch.utils._pytree import tree_flatten
 
-            from overdrive.model_state.later_backward import Requiring, without_graph
+            from overdrive.model_state.later_backward import Parts, Requiring, without_graph
             from overdrive.seams.torch.tracing import traced
 
             if not torch.is_grad_enabled() or traced():
@@ -82,17 +82,17 @@ class NoGrad(Technique):
             leaves, spec = tree_flatten((args, kwargs))
             if any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves):
                 return call(*args, **kwargs)
-            seen = known.setdefault(model, Requiring())
+            seen, parts = known.setdefault(model, Requiring()), Parts(model)
             kind = spec, model.training, tuple(map(_kind, leaves))
-            if (requiring := seen.of(model, kind)) is None:
+            if (requiring := seen.of(parts, kind)) is None:
                 result = call(*args, **kwargs)
-                seen.note(model, result, kind)
+                seen.note(parts, result, kind)
                 return result
 
             def again() -> Any:
                 return call(*args, **kwargs)
 
-            return without_graph(model, again, again, requiring)
+            return without_graph(parts, again, again, requiring)
 
         def stepped(optimizer: Any) -> None:
             if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice

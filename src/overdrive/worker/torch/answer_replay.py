@@ -7,18 +7,20 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from overdrive.core.rng import States
+from overdrive.model_state.state import State
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.layouts import bytes_of
 from overdrive.worker import answer_replay
 from overdrive.worker.answer_replay import few_places
 from overdrive.worker.replay import Replay
-from overdrive.worker.torch.fp64 import computing_in_double, widen
+from overdrive.worker.torch.fp64 import computing_in_double, wide_copies
 from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.replay import kept
 from overdrive.worker.torch.sketch import sketch
@@ -86,17 +88,31 @@ class AnswerSteps(answer_replay.AnswerSteps):
 
 
 class AnswersInDouble(AnswerSteps):
-    """The chosen calls are made as the program makes them, and then once more in fp64, whose answer is the target."""
+    """The chosen calls are made as the program makes them, and then once more in fp64, whose answer is the target.
+
+    The second call finds what the first one found: copies of all that it is given (a cache that each call makes longer,
+    say), and the model's own attributes as they were. The program goes on with what its own call left.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: WeakKeyDictionary[Any, State] = WeakKeyDictionary()
 
     def answer(self, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        chance, before = States.now(), [(each, each.detach().clone()) for each in module.buffers()]
+        state = self._states.get(module)
+        if state is None or state.changed():
+            state = self._states[module] = State([module])
+        args_in_double, kwargs_in_double = wide_copies((args, kwargs), module)
+        others = state.reach.tensors
+        chance, before = States.now(), [(each, each.detach().clone()) for each in (*module.buffers(), *others)]
         result = call(*args, **kwargs)
         after, chance_after = [(each, each.detach().clone()) for each, _ in before], States.now()
-        chance.restore()
-        _put(before)
         try:
-            with computing_in_double(module):
-                self.note(module, call(*tree_map(widen, args), **tree_map(widen, kwargs)))
+            with state.as_it_was():
+                chance.restore()
+                _put(before)
+                with computing_in_double(module, others):
+                    self.note(module, call(*args_in_double, **kwargs_in_double))
         finally:
             _put(after)
             chance_after.restore()

@@ -7,13 +7,16 @@ as the program draws them (in fp32) and widened afterwards, because an fp64 draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+
+from overdrive.seams.points import reason_of
 
 REDUCED = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -67,9 +70,11 @@ class InDouble(TorchFunctionMode):
 
 
 @contextmanager
-def computing_in_double(module: torch.nn.Module) -> Iterator[None]:
-    """PyTorch computes in fp64, and all that this module holds is fp64; afterwards it is what it was."""
-    held = [(each, each.data) for each in (*module.parameters(), *module.buffers()) if each.dtype in REDUCED]
+def computing_in_double(module: torch.nn.Module, others: Sequence[torch.Tensor] = ()) -> Iterator[None]:
+    """PyTorch computes in fp64, and what this module holds is fp64, as are the other tensors; afterwards all is as it
+    was."""
+    tensors = {id(each): each for each in (*module.parameters(), *module.buffers(), *others)}
+    held = [(each, each.data) for each in tensors.values() if each.dtype in REDUCED]
     mkldnn = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # its recurrent layers know no fp64, and fail
     try:
@@ -88,6 +93,40 @@ def widen(thing: Any) -> Any:
     if isinstance(thing, torch.Tensor) and thing.dtype in REDUCED and thing.layout is torch.strided:
         return thing.to(torch.float64)
     return thing
+
+
+class _Copying(TorchFunctionMode):
+    """While entered, a copy of a tensor is its values in fp64, whatever graph it is part of."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(function, "__name__", "") != "__deepcopy__":
+            return function(*args, **(kwargs or {}))
+        tensor, memo = args
+        found = memo.get(id(tensor))
+        if found is None:
+            found = memo[id(tensor)] = _own_copy(tensor)
+        return found
+
+
+def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    made = tensor.detach().clone()
+    return widen(made).requires_grad_(tensor.requires_grad)  # type: ignore[no-any-return]
+
+
+def wide_copies(thing: Any, module: torch.nn.Module) -> Any:
+    """Of what a call of this module is given, whatever holds the tensors; the module itself stays itself.
+
+    Raises:
+        RuntimeError: something cannot be copied.
+    """
+    try:
+        with _Copying():
+            copies = copy.deepcopy(thing, {id(module): module})
+    except Exception as error:
+        raise RuntimeError(f"what its model is given cannot be copied ({reason_of(error)[:150]})") from None
+    return tree_map(widen, copies)
 
 
 def narrow(thing: Any) -> Any:
