@@ -7,7 +7,6 @@ import fcntl
 import json
 import mmap
 import os
-import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -101,14 +100,6 @@ def lies_in_memory(folder: Path) -> bool:
             if kind in ("tmpfs", "ramfs", "devtmpfs") and os.stat(place).st_dev == device:
                 return True
     return False
-
-
-def this_machine() -> str:
-    """What no other machine has. Processes of two machines do not see the same in a mapped file at the same time,
-    though both have mounted its folder."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return socket.gethostname()
 
 
 def used_at(place: Path) -> float:

@@ -11,16 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 import weakref
 from pathlib import Path
-
-from overdrive.datacache.disk import this_machine
 
 _ENTRY = "used-"
 ENTRIES = f"{_ENTRY}*"  # their names, for who copies a table
 _RENEWED = 600.0  # seconds between two renewals
 _FRESH = 24 * 3600.0  # so long nobody deletes: a program may evaluate for hours, and clocks differ
+
+
+def this_machine() -> str:
+    """What no other machine has. Processes of two machines do not see the same in a mapped file at the same time,
+    though both have mounted its folder."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return socket.gethostname()
 
 
 def used_elsewhere(place: Path) -> bool:

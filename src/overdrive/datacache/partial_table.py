@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes.files import stats_of
-from overdrive.datacache.disk import PARTIAL, locked, mapped, new_file, new_place, sums, this_machine
-from overdrive.datacache.in_use import InUse
+from overdrive.datacache.disk import PARTIAL, locked, mapped, new_file, new_place, sums
+from overdrive.datacache.in_use import InUse, this_machine
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Table
 from overdrive.forks.layout import Layout
