@@ -38,7 +38,8 @@ def edge_of_part(result: Any) -> GradientEdge | None:
     Other results of the call may be computed from that part. The gradient that comes to the gathered one is not all.
     """
     made = result.grad_fn if isinstance(result, torch.Tensor) else None
-    if made is None or made.name() != "GatheredBackward":
+    # Layers in parts have a function of this name, too, without sizes.
+    if made is None or made.name() != "GatheredBackward" or not hasattr(made, "sizes"):
         return None
     node, place = made.next_functions[0]
     return None if node is None or hasattr(node, "variable") else GradientEdge(node, place)
