@@ -38,6 +38,9 @@ from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
+# The words that stand before a number, without what it is wrapped in: `val acc` of `Epoch 3 | val acc: tensor(`.
+_LABEL = re.compile(r"([^\W\d][^,;|(){}\[\]:=>]*?)(?:['\"]?[:=]\s*\[*[A-Za-z_][\w.]*\(\[*|['\"\s:=>~|(){\[%-]*)$")
+_LONGEST_LABEL, _MOST_LABELS = 30, 8
 _WORTH_A_TUNE = 120.0  # seconds that are left of the budget
 _WORTH_KNOWLEDGE = 15  # default runs in the budget
 
@@ -258,12 +261,18 @@ def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: 
 
 def _words(output: str) -> list[str]:
     """Of the program's output, that stand before numbers."""
-    words = {template.split("#")[0].strip(" :=,|[(") for template in series(output)}
-    return sorted(word for word in words if word and len(word) < 30)
+    found: dict[str, None] = {}
+    for name in series(output):
+        template, _, place = name.rpartition(", ")
+        before = template.split("#")[:-1][int(place) - 1 :][:1]  # nothing where a long template was cut
+        label = _LABEL.search(before[0]) if before else None
+        if label and len(label[1]) < _LONGEST_LABEL:
+            found[label[1]] = None
+    return list(found)
 
 
 def _hint(output: str) -> str:
-    known = _words(output)[:6]
+    known = _words(output)[:_MOST_LABELS]
     return f" It prints numbers after: {', '.join(known)}." if known else ""
 
 

@@ -91,8 +91,10 @@ class Runs:
         """How many times the program's own samples a step sees, where no loader tells."""
         for parameter in self.found.parameters:
             default, value = parameter.default, values.get(parameter.name)
-            if parameter.meaning == names.BATCH_SIZE and isinstance(value, (int, float)):
-                return float(value) / float(default)
+            if parameter.meaning != names.BATCH_SIZE or isinstance(default, str) or default <= 0:
+                continue
+            if isinstance(value, (int, float)):
+                return value / default
         return 1.0
 
 
