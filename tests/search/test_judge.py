@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from overdrive.core.metric import Metric
-from overdrive.search.conduct import _check_judge, _words
+from overdrive.search.conduct import _check_judge
 from overdrive.search.goal import Goal
+from overdrive.search.labels import labels
 from overdrive.search.search import CannotSearch
 
 OUTPUT = "".join(f"epoch {n}: val acc: 0.{n}5\ntest acc: 0.{n}3\n" for n in range(5))
@@ -28,17 +29,17 @@ def test_a_metric_of_other_data_is_named_where_the_search_selects_by_validation(
     assert not said("val acc", output="val acc: 0.5\n")
 
 
-def test_of_a_line_an_epoch_each_number_is_known_by_its_own_words() -> None:
+def test_of_a_line_an_epoch_each_number_is_known_by_its_ownlabels() -> None:
     line = "Epoch 3 | loss 0.123 | val acc 0.2 | test acc 0.3\n"
-    assert _words(line) == ["Epoch", "loss", "val acc", "test acc"]
+    assert labels(line) == ["Epoch", "loss", "val acc", "test acc"]
     assert said("val acc", output=line) == [
         "--judge-by 'test acc' would compare on data that the selection does not see"
     ]
     digits = "Test set: Average loss: 0.0512, Accuracy: 9834/10000 (98%)\n"
-    assert _words(digits) == ["Average loss", "Accuracy"]
+    assert labels(digits) == ["Average loss", "Accuracy"]
     trainer = "{'eval_loss': 0.34, 'eval_accuracy': '0.92', 'f1': np.float64(0.9), 'epoch': 1.0}\n"
-    assert _words(trainer) == ["eval_loss", "eval_accuracy", "f1", "epoch"]
-    assert _words("loss: tensor(0.25) Top1 (%): 93.0 " + "x" * 90 + " y 1\n") == ["loss", "Top1"]
+    assert labels(trainer) == ["eval_loss", "eval_accuracy", "f1", "epoch"]
+    assert labels("loss: tensor(0.25) Top1 (%): 93.0 " + "x" * 90 + " y 1\n") == ["loss", "Top1"]
 
 
 def test_one_that_is_not_printed_is_told_after_the_first_run() -> None:

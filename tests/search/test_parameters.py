@@ -11,7 +11,7 @@ from overdrive.core.program import Program
 from overdrive.seams.arguments import _argparse_places
 from overdrive.search.domain import domain_of
 from overdrive.search.names import means, spelled
-from overdrive.search.parameters import Parameter, UnknownParameter, find, parameters_of, set_in
+from overdrive.search.parameters import Parameter, UnknownParameter, command_of, find, parameters_of, set_in
 
 LR = ValuePlace(OPTION, "--learning_rate", 0.01)
 SEAM = ValuePlace(OPTIMIZER, "lr", 0.01, "train.py:9", "Adam")
@@ -124,6 +124,12 @@ def test_what_is_no_option_is_for_the_trial_to_set() -> None:
     place = ValuePlace(CONSTANT, "lr", 0.01, "train.py:3")
     program, keys = set_in(Program("train.py"), [Parameter("lr", (place,))], {"lr": 0.5})
     assert program == Program("train.py") and keys == {place.key: 0.5}
+
+
+def test_what_is_told_to_edit_of_an_optimizers_rate_names_the_factor_for_schedules() -> None:
+    _, edits = command_of(Program("train.py"), [Parameter("lr", (SEAM,))], {"lr": 0.1})
+    (edit,) = edits
+    assert edit.startswith("learning rate of Adam (train.py:9): 0.1 instead of 0.01 (10 times;") and "schedule" in edit
 
 
 def test_a_constant_that_was_seen_to_decide_nothing_has_no_usual_name() -> None:

@@ -17,6 +17,7 @@ from overdrive.core.hyperparameters import (
     KERNEL,
     LITERAL,
     MODEL,
+    OPTIMIZER,
     OPTION,
     WRITTEN,
     ValuePlace,
@@ -188,7 +189,15 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
                 words[at:at] = option_words(place, value)
             else:
                 keys[place.key] = value
+                if place.kind == OPTIMIZER and _is_alone(place, parameters):
+                    keys[place.key_of_any] = value
     return Program(program.target, tuple(words), program.module), keys
+
+
+def _is_alone(place: ValuePlace, parameters: Sequence[Parameter]) -> bool:
+    """Whether its line has no other value of its kind and name. A loader's line may serve evaluations, too."""
+    every = (other for each in parameters for other in (*each.places, *each.moves))
+    return {other.key for other in every if other.key_of_any == place.key_of_any} == {place.key}
 
 
 def command_of(
@@ -198,6 +207,7 @@ def command_of(
     chosen, _ = set_in(program, parameters, values)
     edits = tuple(
         f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
+        f"{_of_schedules(each, values[each.name])}"
         for each in parameters
         if each.places[0].kind not in (OPTION, ENVIRONMENT)
     )
@@ -208,6 +218,14 @@ def command_of(
     )
     words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
     return shlex.join((*variables, *runner, *words)), edits
+
+
+def _of_schedules(parameter: Parameter, value: Value) -> str:
+    """A trial scales the rate at every step; who edits the optimizer's own leaves a schedule's as they are."""
+    first, default = parameter.places[0], parameter.default
+    if (first.kind, first.name) != (OPTIMIZER, "lr") or isinstance(value, str) or isinstance(default, str):
+        return ""
+    return f" ({value / default:.3g} times; and so any rate that a schedule sets by itself)" if default else ""
 
 
 def option_words(place: ValuePlace, value: Value) -> list[str]:

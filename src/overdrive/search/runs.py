@@ -76,7 +76,8 @@ class Runs:
             environment=_ENVIRONMENT,
             hyperparameters=wanted,
         )
-        self.pool.first_patience = seconds  # a program that makes no step is silent to its end
+        # A program that makes no step is silent to its end, and one that samples, tests or plays for long meanwhile.
+        self.pool.first_patience = self.pool.patience = seconds
         trial = Trial(self.pool, spec, self._launcher())
         made = _RunUnderWay(self, trial, self._batches(values), seconds, watch).to_its_end(values)
         without = tuple(name for name, _ in self.techniques if name in trial.left_out)

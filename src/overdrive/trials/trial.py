@@ -92,7 +92,7 @@ class Trial:
             TrialOver: it ended, failed, hung or crashed before, or was late.
         """
         began = time.monotonic()
-        patience = max(_LEAST_PATIENCE, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
+        patience = max(_LEAST_PATIENCE, self.pool.patience, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
         before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
         load = self._watch.since(before)
@@ -198,7 +198,9 @@ class Trial:
                 self._failure = self._failure or report
             case Ended(trace, observed, reason) if rank == 0:
                 reason = reason or ExitReason("ended", f"after {trace.steps} {self.spec.unit}s")
-                raise TrialOver(reason, trace if trace.steps else None, observed=observed)
+                self.left_out = trace.left_out or self.left_out
+                told = trace.steps or trace.returned is not None
+                raise TrialOver(reason, trace if told else None, observed=observed)
 
     def _post_mortem(self) -> ExitReason:
         code = self.group.exit_code()
