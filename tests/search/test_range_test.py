@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-import pytest
-
 from overdrive.search.range_test import RAMP, read
 
 STEPS = 200
@@ -35,25 +33,6 @@ def test_the_rate_with_the_lowest_loss_is_found_within_the_lag_of_its_mean() -> 
 def test_where_the_loss_is_no_number_the_training_has_broken() -> None:
     found = read(losses(1.0, broken=10.0), STEPS)
     assert found and found.breaks and 9 < found.broken < 12
-
-
-def test_a_warmup_of_the_programs_own_does_not_hide_the_rates() -> None:
-    torch = pytest.importorskip("torch")
-    from overdrive.seams.torch.values import ScaledRates, of_optimizer
-
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
-    rates = ScaledRates((0.1, 10.0, 3))
-    of_optimizer(optimizer, "train.py:1", {}, rates)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 1000)
-    seen = []
-    for _ in range(3):
-        rates.begin(optimizer)
-        seen.append(optimizer.param_groups[0]["lr"])
-        rates.end(optimizer)
-        optimizer.step()
-        schedule.step()
-    assert seen == pytest.approx([0.05, 0.5, 5.0])
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * 3 / 1000)
 
 
 def test_losses_that_never_fall_tell_nothing() -> None:

@@ -58,6 +58,7 @@ class ScaledRates:
         self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
         self._made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+        self.first: dict[str, float] = {}  # values that the program had first, by their places' `key_of_any`
         self._before: list[tuple[dict[str, Any], Any]] = []
 
     def made(self, optimizer: Any) -> None:
@@ -103,20 +104,33 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
                 continue
             place = ValuePlace(OPTIMIZER, name, value, where, kind)
             places[place.key] = place
-            wanted = values.get(place.key, values.get(place.key_of_any))
+            wanted = _wanted(place, value, values, rates)
             if wanted is None:
                 continue
             if name == "lr" and value > 0:
-                rates.scale(optimizer, group, float(wanted) / value)
+                rates.scale(optimizer, group, wanted / value)
             else:
-                _set(group, name, float(wanted))
+                _set(group, name, wanted)
     defaults = optimizer.defaults  # for groups that are added later
     for name in _GROUP[1:]:
-        place = ValuePlace(OPTIMIZER, name, defaults.get(name, 0.0), where)
-        wanted = values.get(place.key, values.get(place.key_of_any))
-        if wanted is not None and name in defaults:
-            defaults[name] = float(wanted)
+        value = _get(defaults, name)
+        wanted = None if value is None else _wanted(ValuePlace(OPTIMIZER, name, value, where), value, values, rates)
+        if wanted is not None:
+            defaults[name] = wanted
     return list(places.values())
+
+
+def _wanted(place: ValuePlace, value: float, values: Mapping[str, Value], rates: ScaledRates) -> float | None:
+    """What is to be set there, if anything.
+
+    The first value that the program has on a line is the one that is meant, whatever it is by now; rates of optimizers
+    that it makes there later, for another phase, keep their proportion to that.
+    """
+    first = rates.first.setdefault(place.key_of_any, value)
+    wanted = values.get(place.key)
+    if wanted is None and (wanted := values.get(place.key_of_any)) is not None and value != first:
+        return float(wanted) * value / first if place.name == "lr" and first else None
+    return None if wanted is None else float(wanted)
 
 
 def _get(group: Mapping[str, Any], name: str) -> float | None:
