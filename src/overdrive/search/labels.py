@@ -12,7 +12,7 @@ _LONGEST_LABEL, _MOST_LABELS = 30, 8
 
 
 def labels(output: str) -> list[str]:
-    """In the order in which they were printed first."""
+    """The last ones first: results stand at the end of a line and of a run."""
     found: dict[str, None] = {}
     for name in series(output):
         template, _, place = name.rpartition(", ")
@@ -20,7 +20,7 @@ def labels(output: str) -> list[str]:
         label = _LABEL.search(before[0]) if before else None
         if label and len(label[1]) < _LONGEST_LABEL:
             found[label[1]] = None
-    return list(found)
+    return list(found)[::-1]
 
 
 def hint(output: str) -> str:
