@@ -243,12 +243,10 @@ def test_a_program_without_an_optimizer_is_seen_at_its_end(pool: TrialPool, scri
     assert default.metric and other.metric and default.metric > other.metric
 
 
-def test_a_program_may_call_its_model_for_long_before_it_trains(
-    pool: TrialPool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("overdrive.worker.answering._SECONDS", 0.1)
+def test_a_program_may_call_its_model_for_long_before_it_trains(pool: TrialPool, script: Callable[[str], Path]) -> None:
     looks = (
-        "import time\nwith torch.no_grad():\n    for _ in range(20):\n        model(x); time.sleep(0.05)\noptimizer ="
+        "import time\nfrom overdrive.worker import answering\nanswering._SECONDS = 0.1\nwith torch.no_grad():\n"
+        "    for _ in range(20):\n        model(x); time.sleep(0.05)\noptimizer ="
     )
     runs = made(pool, script(PROGRAM.replace("optimizer =", looks)), Metric("Test loss"))
     assert {"lr", "batch-size"} <= {each.name for each in runs.found.parameters}
