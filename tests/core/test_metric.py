@@ -33,6 +33,28 @@ def test_a_printed_number(name: str, value: float) -> None:
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
+@pytest.mark.parametrize(
+    ("name", "output", "value"),
+    [
+        ("eval_accuracy", "{'eval_loss': 0.34, 'eval_accuracy': 0.92, 'epoch': 1.0}", 0.92),
+        ("eval_accuracy", "{'eval_loss': '0.34', 'eval_accuracy': '0.92'}", 0.92),  # as newer trainers print it
+        ("loss", "{'eval_loss': 0.34, 'loss': -0.5}", -0.5),
+        ("val_acc", '{"epoch": 3, "val_acc": 0.93}', 0.93),
+        ("loss", "loss: tensor(0.1234, grad_fn=<MseLossBackward0>)", 0.1234),
+        ("acc", "{'acc': np.float64(0.93)}", 0.93),
+        ("acc", "{'acc': array([0.93], dtype=float32)}", 0.93),
+        ("episodic_return", "global_step=12, episodic_return=[200.]", 200.0),
+        ("Test Accuracy", "Test Accuracy (%): 93.2", 93.2),
+        ("Loss", "Loss: [3/10] 0.5", math.nan),  # how far it is
+        ("Loss", "Loss (1/10): 0.5", math.nan),
+        ("loss", "loss[0]: 0.5", math.nan),
+    ],
+)
+def test_a_number_as_dictionaries_tensors_and_trainers_print_it(name: str, output: str, value: float) -> None:
+    found = Metric(name).value([], output, None)
+    assert found == value or (math.isnan(found) and math.isnan(value))
+
+
 def test_a_returned_number() -> None:
     assert Metric("evaluate()").function == "evaluate"
     assert Metric("evaluate()").value([], OUTPUT, 0.5) == 0.5

@@ -31,9 +31,16 @@ def test_ranges_are_read(text: str, expected: Domain) -> None:
 
 
 def test_values_have_the_type_of_the_default() -> None:
+    assert domain_of(parameter("epochs", 3), parse("epochs=2..4")).integer
     assert domain_of(BATCH, parse("batch-size=32,64")).choices == (32, 64)
     assert domain_of(BATCH, parse("batch-size=16..128:log")).integer
     assert domain_of(parameter("amp", False), parse("amp=on,off")).choices == (True, False)
+
+
+def test_what_is_a_fraction_by_its_meaning_may_have_a_whole_default() -> None:
+    assert domain_of(parameter("weight-decay", 0), parse("weight-decay=1e-5..1e-2:log")) == Domain(1e-5, 1e-2, log=True)
+    assert domain_of(parameter("dropout", 0), parse("dropout=0.1,0.3")).choices == (0.1, 0.3)
+    assert domain_of(parameter("lr", 1), parse("lr=0.5,1")).choices == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(

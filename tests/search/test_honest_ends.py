@@ -54,6 +54,13 @@ def test_how_much_of_a_gain_was_selection_is_told(tmp_path: Path) -> None:
     assert sentence(result).startswith("No better than your defaults")
 
 
+def test_where_seeds_change_nothing_there_is_one_comparison_and_no_interval(tmp_path: Path) -> None:
+    result = searched(Simulated(lambda values, chance: -abs(float(values["lr"]) - 0.1), 0), tmp_path / "journal")
+    assert result.verdict == "not established" and result.comparison and len(result.comparison.seeds) > 1
+    assert result.comparison.gain.low == -math.inf and result.comparison.gain.estimate > 0
+    assert "seeds change nothing about it, so that there is one comparison" in sentence(result)
+
+
 def test_defaults_that_nothing_beats_are_told_without_a_comparison(tmp_path: Path) -> None:
     best_there_is = lambda values, chance: -abs(math.log10(float(values["lr"])) + 2)  # noqa: E731
     program = Simulated(best_there_is, 0)

@@ -10,6 +10,7 @@ import pytest
 from overdrive.core.metric import Metric
 from overdrive.search.conduct import _check_judge
 from overdrive.search.goal import Goal
+from overdrive.search.labels import labels
 from overdrive.search.search import CannotSearch
 
 OUTPUT = "".join(f"epoch {n}: val acc: 0.{n}5\ntest acc: 0.{n}3\n" for n in range(5))
@@ -26,6 +27,19 @@ def test_a_metric_of_other_data_is_named_where_the_search_selects_by_validation(
     assert said("val acc") == ["--judge-by 'test acc' would compare on data that the selection does not see"]
     assert not said("test acc") and not said("val acc", "test acc") and not said("val acc", target=0.9)
     assert not said("val acc", output="val acc: 0.5\n")
+
+
+def test_of_a_line_an_epoch_each_number_is_known_by_its_ownlabels() -> None:
+    line = "Epoch 3 | loss 0.123 | val acc 0.2 | test acc 0.3\n"
+    assert labels(line) == ["test acc", "val acc", "loss", "Epoch"]
+    assert said("val acc", output=line) == [
+        "--judge-by 'test acc' would compare on data that the selection does not see"
+    ]
+    digits = "Test set: Average loss: 0.0512, Accuracy: 9834/10000 (98%)\n"
+    assert labels(digits) == ["Accuracy", "Average loss"]
+    trainer = "{'eval_loss': 0.34, 'eval_accuracy': '0.92', 'f1': np.float64(0.9), 'epoch': 1.0}\n"
+    assert labels(trainer) == ["epoch", "f1", "eval_accuracy", "eval_loss"]
+    assert labels("loss: tensor(0.25) Top1 (%): 93.0 " + "x" * 90 + " y 1\n") == ["Top1", "loss"]
 
 
 def test_one_that_is_not_printed_is_told_after_the_first_run() -> None:

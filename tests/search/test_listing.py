@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from overdrive.core.hyperparameters import Hyperparameters
+from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
@@ -17,6 +18,7 @@ from overdrive.search.domain import Wish, domain_of
 from overdrive.search.listing import CannotList, listing
 from overdrive.search.model_tree import tree_diff
 from overdrive.search.parameters import Parameter, Values, find, set_in
+from overdrive.search.search import CannotSearch
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from tests.conftest import IMPORT_TORCH
@@ -404,6 +406,21 @@ print("at the end", model.layer.self_attn.num_heads, model.seen.kernel_size, mod
 """
 
 
+def test_the_time_for_the_first_step_is_what_the_caller_has(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    path = script("lr = 0.1\nimport time\ntime.sleep(5)")
+    with pytest.raises(CannotList, match="No training step was seen within 1 s"):
+        listing(pool, Program(str(path)), patience=1.0)
+    assert [each.name for each in listing(pool, Program(str(path)), patience=60.0).parameters] == ["lr"]
+
+
+def test_a_batch_size_is_not_judged_by_the_loss_of_its_batches(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    found = listing(pool, Program(str(script(LITERALS))), models=False)
+    assert set(_chosen(found, [], False, Metric())[1]) == {"lr"}
+    assert set(_chosen(found, [], False, Metric("Accuracy"))[1]) == {"lr", "batch-size"}
+    with pytest.raises(CannotSearch, match=r"batch-size cannot be judged by the training loss.* --metric"):
+        _chosen(found, [Wish("batch-size")], False, Metric())
+
+
 def test_heads_and_kernels_are_found_and_an_option_that_decides_them_is_what_is_varied(
     pool: TrialPool, script: Callable[[str], Path]
 ) -> None:
@@ -418,5 +435,5 @@ def test_heads_and_kernels_are_found_and_an_option_that_decides_them_is_what_is_
     diff = tree_diff(pool, program, parts, {"kernel": 5})
     assert [line[0] for line in diff if line[0] in "+-"] == ["-", "+"] and "kernel_size=(5,)" in diff[-2] + diff[-1]
     assert tree_diff(pool, program, parts, {"lr": 0.1}) == ()
-    domains = _chosen(parts, [Wish("lr")], True)[1]
+    domains = _chosen(parts, [Wish("lr")], True, Metric())[1]
     assert {"lr", "heads", "kernel", "width"} <= set(domains)

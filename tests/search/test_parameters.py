@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
+
 import pytest
 
 from overdrive.core.hyperparameters import CONSTANT, OPTIMIZER, OPTION, ValuePlace
 from overdrive.core.program import Program
+from overdrive.seams.arguments import _argparse_places
+from overdrive.search.domain import domain_of
 from overdrive.search.names import means, spelled
-from overdrive.search.parameters import Parameter, UnknownParameter, find, parameters_of, set_in
+from overdrive.search.parameters import Parameter, UnknownParameter, command_of, find, parameters_of, set_in
 
 LR = ValuePlace(OPTION, "--learning_rate", 0.01)
 SEAM = ValuePlace(OPTIMIZER, "lr", 0.01, "train.py:9", "Adam")
@@ -86,10 +90,46 @@ def test_flags_are_turned_on_and_off() -> None:
     assert set_in(Program("t.py", ("--amp",)), [amp], {"amp": False})[0].arguments == ()
 
 
+@pytest.mark.parametrize("name", ["--full-batch", "--scale-lr", "--use_dropout"])
+def test_a_flag_is_none_of_the_usual_numbers_whatever_its_name(name: str) -> None:
+    (flag,) = parameters_of([ValuePlace(OPTION, name, False, on=name)], {}, False)
+    assert flag.name == spelled(name) and flag.meaning == ""
+    assert str(domain_of(flag)) == "off, on"
+
+
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("words", [(), ("--bn", "True"), ("--bn=True", "--lr", "-0.5")])
+def test_an_option_whose_type_is_bool_is_turned_off_by_an_empty_word(words: tuple[str, ...], default: bool) -> None:
+    parser = ArgumentParser()
+    parser.add_argument("--bn", type=bool, default=default)
+    parser.add_argument("--lr", type=float, default=0)
+    places = _argparse_places(parser, parser.parse_args([]))
+    assert [place.value for place in places] == [default, 0.0] and isinstance(places[1].value, float)
+    for value in (False, True):
+        program, _ = set_in(Program("t.py", words), [Parameter("bn", (places[0],))], {"bn": value})
+        assert parser.parse_args(program.arguments).bn is value
+        program, _ = set_in(program, [Parameter("lr", (places[1],))], {"lr": 0.25})
+        assert parser.parse_args(program.arguments).lr == 0.25
+
+
+def test_an_option_that_stands_without_a_word_takes_none_of_the_others_with_it() -> None:
+    fp16 = Parameter("fp16", (ValuePlace(OPTION, "--fp16", True),))
+    program = Program("t.py", ("--fp16", "--lr", "0.2"))
+    assert set_in(program, [fp16], {"fp16": False})[0].arguments == ("--lr", "0.2", "--fp16=False")
+    lr = Parameter("lr", (ValuePlace(OPTION, "--lr", 0.2),))
+    assert set_in(Program("t.py", ("--lr", "-0.2")), [lr], {"lr": 1.0})[0].arguments == ("--lr=1",)
+
+
 def test_what_is_no_option_is_for_the_trial_to_set() -> None:
     place = ValuePlace(CONSTANT, "lr", 0.01, "train.py:3")
     program, keys = set_in(Program("train.py"), [Parameter("lr", (place,))], {"lr": 0.5})
     assert program == Program("train.py") and keys == {place.key: 0.5}
+
+
+def test_what_is_told_to_edit_of_an_optimizers_rate_names_the_factor_for_schedules() -> None:
+    _, edits = command_of(Program("train.py"), [Parameter("lr", (SEAM,))], {"lr": 0.1})
+    (edit,) = edits
+    assert edit.startswith("learning rate of Adam (train.py:9): 0.1 instead of 0.01 (10 times;") and "schedule" in edit
 
 
 def test_a_constant_that_was_seen_to_decide_nothing_has_no_usual_name() -> None:

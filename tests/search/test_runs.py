@@ -163,3 +163,109 @@ def test_one_that_takes_too_long_has_failed(pool: TrialPool, script: Callable[[s
 def test_one_that_diverges_has_no_metric(pool: TrialPool, script: Callable[[str], Path]) -> None:
     run = made(pool, script(PROGRAM), Metric("Test loss")).run({"lr": 1e6}, 0, 60.0)
     assert run.state == "diverged" and run.metric is None
+
+
+SCALED = PROGRAM.replace("lr=0.05", "lr=0.05 * batch / 16").replace(
+    "    print(", "    print('rate', seen[-1]);  print("
+)
+SCALED = SCALED.replace(
+    "for epoch",
+    "seen = []\noptimizer.register_step_pre_hook(lambda o, a, k: seen.append(o.param_groups[0]['lr']))\nfor epoch",
+    1,
+)
+
+
+def test_a_rate_at_a_seam_is_the_one_that_is_told_where_another_parameter_changes_the_programs_own(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    """The linear scaling rule."""
+    runs = made(pool, script(SCALED), Metric("rate"))
+    assert runs.run({}, 0, 60.0).metric == 0.05
+    assert runs.run({"batch-size": 32}, 0, 60.0).metric == 0.1
+    assert runs.run({"lr": 0.5, "batch-size": 32}, 0, 60.0).metric == 0.5
+    assert runs.run({"lr": 0.5}, 0, 60.0).metric == 0.5
+
+
+def test_a_run_whose_value_was_set_nowhere_has_failed(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("nn.Linear(5, 1)", "nn.Sequential(nn.Linear(5, 1), nn.Dropout(batch / 160))")
+    runs = made(pool, script(text), Metric("Test loss"))
+    assert runs.run({"dropout": 0.3}, 0, 60.0).state == "complete"
+    run = runs.run({"dropout": 0.3, "batch-size": 32}, 0, 60.0)
+    assert run.state == "failed" and "could not be set" in run.why and "dropout p 0.1" in run.why
+
+
+def test_the_training_loss_is_that_before_a_scaler_of_losses(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("model = ", "scaler = torch.amp.GradScaler('cpu')\nmodel = ").replace(
+        "loss.backward(); optimizer.step()", "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
+    )
+    plain, scaled = (made(pool, script(each), Metric()) for each in (PROGRAM, text))
+    seen: list[float] = []
+    scaled.total = 864
+    metric = scaled.run({}, 0, 60.0, lambda unit, score: bool(seen.append(score))).metric
+    assert metric == pytest.approx(plain.run({}, 0, 60.0).metric, rel=0.01)
+    assert max(seen) < 100
+
+
+BY_HAND = f"""
+lr = 0.05
+{IMPORT_TORCH}
+torch.manual_seed(0)
+x = torch.randn(96, 5)
+w = torch.zeros(5, 1, requires_grad=True)
+for step in range(20):
+    loss = (x @ w - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        w -= lr * w.grad
+        w.grad = None
+print("Test loss:", loss.item())
+"""
+ANSWERS = f"""
+temperature = 1.0
+{IMPORT_TORCH}
+torch.manual_seed(0)
+model = torch.nn.Linear(5, 5)
+def evaluate():
+    return float(model(torch.ones(4, 5)).div(temperature).softmax(1).max())
+for i in range(9):
+    evaluate()
+print("Test loss:", evaluate())
+"""
+
+
+def test_a_program_without_an_optimizer_is_seen_at_its_end(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    runs = made(pool, script(BY_HAND), Metric("Test loss"))
+    default, other = (runs.run(values, 0, 60.0) for values in ({}, {"lr": 0.01}))
+    assert (default.state, other.state) == ("complete", "complete")
+    assert default.metric and other.metric and default.metric < other.metric
+    runs = made(pool, script(ANSWERS), Metric("evaluate()"))
+    default, other = (runs.run(values, 0, 60.0) for values in ({}, {"temperature": 2.0}))
+    assert default.metric and other.metric and default.metric > other.metric
+
+
+def test_a_program_may_call_its_model_for_long_before_it_trains(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    looks = (
+        "import time\nfrom overdrive.worker import answering\nanswering._SECONDS = 0.1\nwith torch.no_grad():\n"
+        "    for _ in range(20):\n        model(x); time.sleep(0.05)\noptimizer ="
+    )
+    runs = made(pool, script(PROGRAM.replace("optimizer =", looks)), Metric("Test loss"))
+    assert {"lr", "batch-size"} <= {each.name for each in runs.found.parameters}
+    assert runs.run({"lr": 0.01}, 0, 60.0).state == "complete"
+
+
+def test_a_program_that_makes_no_step_for_long_is_no_hang(
+    pool: TrialPool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 1.0)
+    run = made(pool, script(PROGRAM + "import time; time.sleep(3)\n"), Metric("Test loss")).run({}, 0, 60.0)
+    assert run.state == "complete" and not run.why
+
+
+@pytest.mark.parametrize("seeded", ["random.seed(0)", "numpy.random.seed(0)"])
+def test_seeds_of_a_program_without_a_framework_are_changed(
+    pool: TrialPool, script: Callable[[str], Path], seeded: str
+) -> None:
+    text = f"lr = 0.1\nimport random, numpy\n{seeded}\nprint('Test loss:', {seeded.replace('seed(0)', 'random()')})\n"
+    runs = made(pool, script(text), Metric("Test loss"))
+    own, first, again, other = (runs.run({}, seed, 60.0).metric for seed in (0, 1, 1, 2))
+    assert first == again and len({own, first, other}) == 3

@@ -43,12 +43,18 @@ class ValuePlace:
         """What a trial sets it by. Places of one line with one value are one: loaders made anew for each epoch."""
         return "|".join((self.kind, self.where, self.name, repr(self.value)))
 
+    @property
+    def key_of_any(self) -> str:
+        """The same whatever value the program has there: another parameter may change it."""
+        return "|".join((self.kind, self.where, self.name, ""))
+
 
 @dataclass(frozen=True)
 class Hyperparameters:
     """What a trial does with them. Options are no part of it: they stand among the program's arguments."""
 
-    values: Mapping[str, Value] = field(default_factory=dict, hash=False)  # by the place's key
+    # By the place's key; by `key_of_any`, too, where it is the only place of its kind and name on its line.
+    values: Mapping[str, Value] = field(default_factory=dict, hash=False)
     look: bool = False  # report all places, which takes looking at every call of a model
     losses: bool = False  # report the training losses as they come
     ramp: tuple[float, float, int] | None = None  # all learning rates grow from a factor to another in so many steps
@@ -61,3 +67,4 @@ class Seen:
     places: tuple[ValuePlace, ...] = ()
     loss: float | None = None  # mean of those sent backward since the last report
     tree: str = ""  # the modules of its models
+    read: tuple[str, ...] = ()  # files of settings, and modules of the program's own

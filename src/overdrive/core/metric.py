@@ -14,6 +14,9 @@ TRAINING_LOSS = "training loss"
 # The mean loss of the last third of the steps: runs of a few hundred steps spread over seeds by half as much more in
 # their last tenth, where the batches of 12 to 40 steps are most of it.
 TAIL = 3
+# What a number may be wrapped in after a colon or an equals sign, as in what is printed of dictionaries, JSON, tensors
+# and NumPy's numbers: `'acc': '0.93'`, `"acc": 0.93`, `acc=[0.93]`, `acc: tensor(0.93)`. `[3/10]` is no value.
+_WRAPPED = r"(?:(?<=[:=])[ \t]*\[{0,2}(?:[A-Za-z_][\w.]*\(\[{0,2})?['\"]?(?!\d+[ \t]*/))?"
 _FEWEST_PRINTED = 3  # numbers, for the first of them to be a beginning
 
 
@@ -54,7 +57,8 @@ class Metric:
             return re.compile("()")
         if "(" in self.name:
             return re.compile(self.name)
-        return re.compile(rf"(?i)(?<!\w){re.escape(self.name)}(?!\w)[ \t:=>|~-]*?{NUMBER}")
+        named = rf"(?<!\w){re.escape(self.name)}(?!\w)['\"]?(?:[ \t]*[(\[]%[)\]])?"
+        return re.compile(rf"(?i){named}[ \t:=>|~-]*?{_WRAPPED}{NUMBER}")
 
     def value(self, losses: Sequence[float], output: str, returned: float | None) -> float:
         """The metric of one run; nan where it is not there."""

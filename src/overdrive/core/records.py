@@ -105,7 +105,8 @@ class TrialOver(Exception):
     """A trial that was to go on is over; caught inside `trials`, never crosses the search.
 
     Attributes:
-        trace: of the whole run, where the program ended by itself and made a step.
+        trace: of the whole run, where the program ended by itself and made a step, or a function returned what was
+            asked for.
         facts: of a program that ran out of memory, where they could be had.
         observed: the observers' reports, where the program ended by itself.
     """

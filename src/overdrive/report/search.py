@@ -203,8 +203,8 @@ def notes(result: SearchResult) -> list[str]:
     samples, more = (sum(run.progress for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
     if samples and not 0.95 < more / samples < 1.05:
         said.append(f"A run with it sees {more / samples:.2g} times as many samples as with the defaults.")
-    if len({run.metric for run in found.defaults}) == 1 and len(found.defaults) > 1:
-        said.append("The seeds changed nothing about the defaults: this is one comparison, not several.")
+    if len({run.metric for run in found.defaults}) == 1 and len(found.defaults) > 1 and math.isfinite(gain.low):
+        said.append("The seeds changed nothing about the defaults.")
     return said
 
 
@@ -250,11 +250,15 @@ def sentence(result: SearchResult) -> str:
     if result.verdict == "not established":
         runs = (*found.defaults, *found.chosen)
         failed = [run for run in runs if run.metric is None or (run.state != "complete" and result.target is None)]
-        why = (
-            f"{len(failed)} of its runs failed or have no metric"
-            if failed
-            else "the target was not reached in every run"
-        )
+        if failed:
+            why = f"{len(failed)} of its runs failed or have no metric"
+        elif result.target is not None:
+            why = "the target was not reached in every run"
+        else:
+            why = (
+                f"seeds change nothing about it, so that there is one comparison and not {pairs}; its gain in that is "
+                f"{gain.estimate:.4g}"
+            )
         return f"Not established that {what} is better than your defaults: {why}."
     reach = f"[{gain.low:.4g}, {gain.high:.4g}]"
     if result.target is not None:

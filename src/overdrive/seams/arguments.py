@@ -104,12 +104,16 @@ def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
         if not words or value is None:
             continue
         name = _longest(words)
+        if action.type is float and type(value) is int:  # a default that is written as `0`
+            value = float(value)
         if action.nargs == 0:
             if isinstance(value, bool) and isinstance(action.const, bool):
                 on, off = (name, "") if action.const else ("", name)
                 places.append(ValuePlace(OPTION, name, value, on=on, off=off))
             elif isinstance(value, bool) and (negative := [word for word in words if word.startswith("--no-")]):
                 places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0]))
+        elif action.nargs in (None, "?") and action.type is bool:  # any word is on, but for the empty one
+            places.append(ValuePlace(OPTION, name, value, on=f"{name}=True", off=f"{name}="))
         elif action.nargs in (None, "?"):
             places += place_of(name, value, action.choices or ())
     return places

@@ -98,7 +98,7 @@ class Comparison:
         return f"pair-{seed}-{zlib.crc32(key_of(self._chosen.values).encode()):08x}"
 
     def _gain(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval:
-        """Endless where a run failed or has no metric.
+        """Endless where a run failed or has no metric, and where seeds change nothing.
 
         A default that never reached the target counts with the time that it ran, which favours the defaults; a chosen
         one that never did establishes nothing.
@@ -116,6 +116,8 @@ class Comparison:
         if any(each is None or not math.isfinite(each) for pair in scores for each in pair):
             return Interval(-math.inf, math.nan, math.inf)
         table = np.array(scores, dtype=float)
+        if goal.target is None and _is_one(arms):  # no spread of seeds is known: an interval would have no width
+            return Interval(-math.inf, float(table[0, 0] - table[0, 1]), math.inf)
         return paired(table[:, 1], table[:, 0], _ALPHA)
 
     def _at_equal_time(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval | None:
@@ -124,7 +126,7 @@ class Comparison:
 
         goal = self._search.goal
         longer = sum(other.seconds for _, other in arms) > _LONGER * sum(one.seconds for one, _ in arms)
-        if goal.timed or not longer or not any(other.seen for _, other in arms):
+        if goal.timed or not longer or _is_one(arms) or not any(other.seen for _, other in arms):
             return None
         pairs = [(one.metric, other.metric_by(one.seconds)) for one, other in arms]
         signed = [(goal.signed(a), goal.signed(b)) for a, b in pairs if a is not None and b is not None]
@@ -145,6 +147,11 @@ class Comparison:
         table = np.log(np.array(pairs, dtype=float))
         found = paired(table[:, 0], table[:, 1], _ALPHA)
         return Interval(*(float(np.exp(each)) for each in (found.low, found.estimate, found.high)))
+
+
+def _is_one(arms: Sequence[tuple[Tried, Tried]]) -> bool:
+    """Whether all pairs are one: the same metrics again under each seed."""
+    return len(arms) > 1 and len({(one.metric, other.metric) for one, other in arms}) == 1
 
 
 def _tells(pair: tuple[Tried, Tried]) -> bool:

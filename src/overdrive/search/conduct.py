@@ -15,7 +15,6 @@ from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
-from overdrive.core.printed import series
 from overdrive.core.program import Program
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
 from overdrive.core.settings import Chosen, Value
@@ -23,11 +22,13 @@ from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names, samplers
 from overdrive.search.batch_curve import batch_curve
+from overdrive.search.beside import beside
 from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
-from overdrive.search.listing import ParameterList, listing
+from overdrive.search.labels import hint, labels
+from overdrive.search.listing import PATIENCE, ParameterList, listing
 from overdrive.search.model_tree import tree_diff
 from overdrive.search.parameters import Parameter, Values, command_of, find
 from overdrive.search.plan_cover import chosen_of, loosest_of, planned
@@ -38,6 +39,7 @@ from overdrive.trials.pool import TrialPool
 
 _RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
+_OTHER_LOSS = "the loss of another batch is another number, whatever is learned"
 _WORTH_A_TUNE = 120.0  # seconds that are left of the budget
 _WORTH_KNOWLEDGE = 15  # default runs in the budget
 
@@ -78,13 +80,17 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     of_plan = planned(request.plan)
     techniques = chosen_of(of_plan)
     began = time.monotonic()
-    found = listing(pool, request.program, models=request.model or _of_models(request.wishes))
+    models = request.model or _of_models(request.wishes)
+    found = listing(pool, request.program, models, max(PATIENCE, request.budget))
     looked = Tried(0, {}, "complete", None, time.monotonic() - began)
-    parameters, domains = _chosen(found, request.wishes, request.model)
+    parameters, domains = _chosen(found, request.wishes, request.model, request.metric)
     ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
     tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
+    usual = request.metric.is_loss and not (request.wishes or request.model)
+    if usual and any(each.meaning == names.BATCH_SIZE for each in found.parameters):
+        tell(f"the batch size is not varied: {_OTHER_LOSS}; --metric names another measure")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(of_plan))
-    journal = _journal(request, domains, techniques)
+    journal = _journal(request, found, domains, techniques)
     engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
     try:
         engine.remember(f"looking, {engine.sharing.name}", looked)
@@ -112,7 +118,7 @@ def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None
     Raises:
         CannotList, CannotSearch, UnknownParameter, DomainError, PlanError.
     """
-    found = listing(pool, request.program, models=False)
+    found = listing(pool, request.program, False, max(PATIENCE, request.budget))
     sizes = [each for each in found.parameters if each.meaning == names.BATCH_SIZE]
     if not sizes:
         raise CannotSearch("No batch size was found that could be varied without an edit.")
@@ -133,7 +139,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     name = runs.program.command()
     waits = lambda: order.tell("another process begins this search: it is shared")  # noqa: E731
     with order.engine.sharing.turn("beginning", waits):
-        defaults = order.defaults(lambda: _hint(runs.output))
+        defaults = order.defaults(lambda: hint(runs.output))
         runs.total = defaults.progress
         runs.length = defaults.seconds if order.goal.timed else 0.0
         _check_judge(order, runs)
@@ -189,10 +195,12 @@ def _meaning(order: Search, name: str) -> list[Parameter]:
 
 def _ask_range_test(order: Search, runs: Runs, defaults: Tried, rate: Parameter) -> str:
     order.tell("a run with a growing learning rate")
+    default = float(rate.default)
+    if default <= 0:  # a schedule alone decides it
+        return ""
     found = range_test(runs.pool, runs.program, runs.techniques, defaults.steps)
     if found is None:
         return ""
-    default = float(rate.default)
     for factor in found.suggested:
         _enqueue(order, {rate.name: _three_digits(default * factor)})
     broken = f", and the training breaks from {default * found.broken:.2g} on" if found.breaks else ""
@@ -222,7 +230,7 @@ def _three_digits(value: float) -> float:
 
 
 def _chosen(
-    found: ParameterList, wishes: Sequence[Wish], model: bool
+    found: ParameterList, wishes: Sequence[Wish], model: bool, metric: Metric
 ) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
     if model:
         asked = {find(found.parameters, wish.name).name for wish in wishes}
@@ -233,11 +241,23 @@ def _chosen(
         wishes = [Wish(name) for name in names.USUAL if any(each.name == name for each in found.parameters)]
         if not wishes:
             raise CannotSearch("Neither a learning rate nor a batch size was found: name what to vary with --vary.")
+        if metric.is_loss:
+            wishes = [wish for wish in wishes if wish.name != names.BATCH_SIZE] or wishes
     parameters = [find(found.parameters, wish.name) for wish in wishes]
     if len({each.name for each in parameters}) < len(parameters):
         raise DomainError("A parameter is named twice with --vary")
+    if scaling := [each.name for each in parameters if metric.is_loss and _scales_loss(each)]:
+        raise CannotSearch(
+            f"{scaling[0]} cannot be judged by the training loss: {_OTHER_LOSS}. Name a number that the program "
+            "prints, as --metric Accuracy."
+        )
     domains = {each.name: domain_of(each, wish) for each, wish in zip(parameters, wishes, strict=True)}
     return tuple(parameters), domains
+
+
+def _scales_loss(parameter: Parameter) -> bool:
+    """Whether another value changes what the loss is of: a sum over other numbers of samples, another part of it."""
+    return parameter.meaning == names.BATCH_SIZE or "accum" in names.spelled(parameter.places[0].name)
 
 
 def _of_models(wishes: Sequence[Wish]) -> bool:
@@ -245,26 +265,19 @@ def _of_models(wishes: Sequence[Wish]) -> bool:
     return any(names.means(each.name) not in names.OF_TRAINING for each in wishes)
 
 
-def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: Sequence[Chosen]) -> Path:
+def _journal(
+    request: SearchRequest, found: ParameterList, domains: Mapping[str, Domain], techniques: Sequence[Chosen]
+) -> Path:
     """One for each search: its program, what is varied and for what; a longer budget goes on with it."""
     program = request.program
     judge = (request.judge.name,) if request.judge else ()
     wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques, *judge))
     machine = "" if request.study else fingerprint()
-    key = hashlib.sha256("\0".join((program.identity(), wanted, machine)).encode()).hexdigest()[:24]
+    key = hashlib.sha256("\0".join((program.identity(), beside(program, found), wanted, machine)).encode()).hexdigest()[
+        :24
+    ]
     folder = request.study.absolute() if request.study else default_path().parent / "searches"
     return folder / f"{program.stem[:40]}-{key}.journal"
-
-
-def _words(output: str) -> list[str]:
-    """Of the program's output, that stand before numbers."""
-    words = {template.split("#")[0].strip(" :=,|[(") for template in series(output)}
-    return sorted(word for word in words if word and len(word) < 30)
-
-
-def _hint(output: str) -> str:
-    known = _words(output)[:6]
-    return f" It prints numbers after: {', '.join(known)}." if known else ""
 
 
 def _check_judge(order: Search, runs: Runs) -> None:
@@ -277,9 +290,9 @@ def _check_judge(order: Search, runs: Runs) -> None:
         return
     if order.judge:
         if not math.isfinite(Metric(order.judge).value((), runs.output, None)):
-            raise CannotSearch(f"There is nothing to judge by: {Metric(order.judge).missing()}.{_hint(runs.output)}")
+            raise CannotSearch(f"There is nothing to judge by: {Metric(order.judge).missing()}.{hint(runs.output)}")
     elif _VALIDATION.search(order.metric.name) and order.goal.target is None:
-        for word in _words(runs.output):
+        for word in labels(runs.output):
             alike = Goal.parse("best", Metric(word)).maximize == order.goal.maximize
             if alike and _TEST.search(word):
                 order.tell(f"--judge-by {shlex.quote(word)} would compare on data that the selection does not see")

@@ -16,6 +16,7 @@ _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})((?::\w+)*)")
 # Ranges by what a parameter is: outside, training fails or the parameter does nothing, in common practice.
 _RATES = {names.MOMENTUM: (0.5, 0.99), names.BETA1: (0.8, 0.99), names.BETA2: (0.9, 0.9999), "dropout": (0.0, 0.6)}
 _BOUNDED = {names.MOMENTUM, names.BETA1, names.BETA2, names.DROPOUT_RATE}
+_FRACTIONS = {names.LR, names.WEIGHT_DECAY, *_BOUNDED}  # though a default may be written as 0 or 1
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 _LR_REACH, _BATCH_REACH = 30.0, 4  # times and a part of the default
 
@@ -99,7 +100,7 @@ def domain_of(parameter: Parameter, wish: Wish | None = None) -> Domain:
             raise DomainError(f"{parameter.name} has no range of its own: write {parameter.name}=LOW..HIGH")
         return found
     default, name = parameter.default, parameter.name
-    integer = isinstance(default, int) and not isinstance(default, bool)
+    integer = _is_whole(parameter)
     if wish.values:
         domain = Domain(choices=tuple(_value(parameter, text) for text in wish.values))
     elif isinstance(default, (bool, str)):
@@ -164,11 +165,16 @@ def _value(parameter: Parameter, text: str) -> Value:
         return text.lower() in _ON
     if not re.fullmatch(_NUMBER, text):
         raise DomainError(f"{parameter.name} is a number in the program, and {text!r} is none")
-    if isinstance(default, int):
+    if _is_whole(parameter):
         if float(text) != int(float(text)):
             raise DomainError(f"{parameter.name} is a whole number in the program, and {text} is not")
         return int(float(text))
     return float(text)
+
+
+def _is_whole(parameter: Parameter) -> bool:
+    """Whether it takes whole numbers alone."""
+    return type(parameter.default) is int and parameter.meaning not in _FRACTIONS
 
 
 def _even(size: int) -> int:

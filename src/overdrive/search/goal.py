@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import MEMORY, STEP, TIME, Tried
 
+# Of a metric's name, less of which is better; short ones are words of their own: `eval_wer`, but no `lower`.
 _SMALLER = re.compile(
-    r"(?i)loss|err|perplexity|\bppl\b|mse|mae|rmse|nll|bpc|bpb|\bwer\b|\bcer\b|\bfid\b|entropy|\bkld?\b|cost|regret"
+    r"(?i)loss|perplexity|entropy|mse|mae|nll|bpc|bpb|cost|regret|divergence"
+    r"|(?<![a-z])(?:err(?:or)?s?|ppl|[wcedt]er|fid|kld?|s?mape|lpips|bpd|bits(?=\W*(?:/|per)))(?![a-z])"
 )
+_CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # where a word begins in `valError`
+_NUMBERS = re.compile(r"\[[^\]]*\][+*?]*|\\[A-Za-z][+*?]*|\.[+*?]+")  # in a regular expression, what is no label
+_GROUP = re.compile(r"\((?!\?)|\(\?P<")
 _WITHIN = re.compile(r"\s*best\s+(?:in|within)\s+((?:\d+\.?\d*\s*[hms]\s*)+)", re.IGNORECASE)
 _PARTS = re.compile(r"(\d+\.?\d*)\s*([hms])", re.IGNORECASE)
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
@@ -20,6 +25,16 @@ _SOONEST = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*%?\s+so
 
 class GoalError(ValueError):
     """The message is one sentence for people."""
+
+
+def less_is_better(name: str) -> bool:
+    """By a metric's name; of a regular expression, by the label that stands before its number."""
+    if "(" in name and not name.endswith("()"):
+        text = _NUMBERS.sub("\0", name).replace("\\(", "{").replace("\\", "")
+        group = _GROUP.search(text)
+        labels = [each for each in text[: group.start() if group else 0].split("\0") if re.search("[A-Za-z]", each)]
+        name = labels[-1] if labels else name
+    return bool(_SMALLER.search(_CAPITALS.sub("_", name)))
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,7 @@ class Goal:
         Raises:
             GoalError: it is none of these.
         """
-        maximize = direction == "maximize" if direction else not _SMALLER.search(metric.name)
+        maximize = direction == "maximize" if direction else not less_is_better(metric.name)
         if text.strip() == "best":
             return cls(maximize)
         if match := _WITHIN.fullmatch(text):

@@ -31,6 +31,7 @@ from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Value
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.units import duration
 from overdrive.search.names import BATCH_SIZE, at_seam, means
 from overdrive.search.parameters import Parameter, parameters_of, set_in
 from overdrive.trials.pool import TrialPool
@@ -39,7 +40,7 @@ from overdrive.trials.trial import Trial
 REPORT = "overdrive.worker.hyperparameter_watch"
 _WORD = re.compile(r"((?:--)?[A-Za-z_][\w.-]*)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _STEPS = 2  # a schedule acts after the first
-_PATIENCE = 300.0  # seconds for these steps: data may be fetched before
+PATIENCE = 300.0  # seconds for these steps
 
 
 class CannotList(Exception):
@@ -53,21 +54,25 @@ class ParameterList:
     Attributes:
         facts: of a program that makes training steps.
         tree: the modules of its models.
+        read: files that it reads its settings from, and its own modules.
     """
 
     parameters: tuple[Parameter, ...]
     facts: Facts | None
     tree: str = ""
+    read: tuple[str, ...] = ()
 
 
-def listing(pool: TrialPool, program: Program, models: bool = True) -> ParameterList:
+def listing(pool: TrialPool, program: Program, models: bool = True, patience: float = PATIENCE) -> ParameterList:
     """
     Args:
         models: whether depths and widths of its models are wanted, which takes trials of smaller ones.
+        patience: seconds for its first steps: data may be fetched before.
 
     Raises:
         CannotList: the program fails by itself, or cannot be watched.
     """
+    pool.first_patience = patience
     report, facts = _reported(pool, program, {})
     seen = list(report.places)
     places = [place for place in seen if place.kind != WORD]
@@ -90,7 +95,7 @@ def listing(pool: TrialPool, program: Program, models: bool = True) -> Parameter
         by_guess = _found_out(pool, program, guesses, by_value=False)[0]
         first = {key: seams for key, seams in by_guess.items() if any(seam.name == FIRST_DIMENSION for seam in seams)}
         moved |= first or by_guess  # a batch comes second only where nothing else makes the first
-    return ParameterList(tuple(parameters_of(places, moved, tried, idle)), facts, report.tree)
+    return ParameterList(tuple(parameters_of(places, moved, tried, idle)), facts, report.tree, report.read)
 
 
 def _found_out(
@@ -260,10 +265,15 @@ def _reported(pool: TrialPool, program: Program, values: Mapping[str, Value]) ->
     trial = Trial(pool, TrialSpec(program, hyperparameters=Hyperparameters(values, look=True)))
     facts = None
     try:
-        trial.first_step(time.monotonic() + _PATIENCE)
+        trial.first_step(time.monotonic() + pool.first_patience)
         trial.run(_STEPS - 1)
         observed, facts = trial.observed(), trial.facts()
     except TrialOver as over:
+        if over.exit_reason.kind in ("late", "hang"):
+            raise CannotList(
+                f"No training step was seen within {duration(pool.first_patience)}. Have the program come to its first "
+                "step sooner (with its data prepared), or write a longer --budget."
+            ) from None
         if not over.exit_reason.by_itself:
             last = pool.last_output.strip().splitlines()
             said = f" ({last[-1][:200]})" if last else ""

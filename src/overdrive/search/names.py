@@ -52,6 +52,11 @@ def means(name: str) -> str:
     return next((meant for meant, pattern in _SPELLINGS.items() if re.fullmatch(pattern, word)), "")
 
 
+def usual(place: ValuePlace) -> str:
+    """Which of them a value stands for that the program's author named; a flag or a word is none of these numbers."""
+    return "" if isinstance(place.value, (bool, str)) else means(place.name)
+
+
 def at_seam(place: ValuePlace) -> str:
     """The name of what stands at a seam."""
     if place.kind == DROPOUT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from overdrive.core.hyperparameters import (
     KERNEL,
     LITERAL,
     MODEL,
+    OPTIMIZER,
     OPTION,
     WRITTEN,
     ValuePlace,
@@ -23,8 +25,9 @@ from overdrive.core.hyperparameters import (
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
-from overdrive.search.names import at_seam, means, spelled, told
+from overdrive.search.names import at_seam, means, spelled, told, usual
 
+_OPTION = re.compile(r"-(?![\d.])")  # a word that is no value: no negative number
 Values = Mapping[str, Value]  # by parameter
 
 
@@ -54,7 +57,7 @@ class Parameter:
     def meaning(self) -> str:
         """The usual hyperparameter that it is, if any."""
         seams = [place for place in (*self.moves, *self.places) if place.kind not in WRITTEN]
-        return at_seam(seams[0]) if seams else means(self.places[0].name)
+        return at_seam(seams[0]) if seams else usual(self.places[0])
 
     @property
     def of_model(self) -> ValuePlace | None:
@@ -132,8 +135,8 @@ def parameters_of(
             continue
         if place.kind in WRITTEN:
             moves = tuple(moved.get(place.key, ()))
-            usual = "" if place.key in idle else means(place.name)
-            name = at_seam(moves[0]) if moves else usual or spelled(place.name)
+            name = "" if place.key in idle else usual(place)
+            name = at_seam(moves[0]) if moves else name or spelled(place.name)
             found.append(Parameter(name, (place,), moves, tried or place.kind == LITERAL))
         elif place.kind != INPUT and place.key not in following:
             found.append(Parameter(at_seam(place), (place,)))
@@ -145,7 +148,7 @@ def parameters_of(
 
 def _is_told_by_what_it_moves(place: ValuePlace) -> bool:
     """Of what a program writes or asks for, that which may well be no hyperparameter."""
-    return place.kind == LITERAL or (place.kind in (ENVIRONMENT, IMPORTED) and not means(place.name))
+    return place.kind == LITERAL or (place.kind in (ENVIRONMENT, IMPORTED) and not usual(place))
 
 
 def _rank(parameter: Parameter) -> int:
@@ -186,7 +189,15 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
                 words[at:at] = option_words(place, value)
             else:
                 keys[place.key] = value
+                if place.kind == OPTIMIZER and _is_alone(place, parameters):
+                    keys[place.key_of_any] = value
     return Program(program.target, tuple(words), program.module), keys
+
+
+def _is_alone(place: ValuePlace, parameters: Sequence[Parameter]) -> bool:
+    """Whether its line has no other value of its kind and name. A loader's line may serve evaluations, too."""
+    every = (other for each in parameters for other in (*each.places, *each.moves))
+    return {other.key for other in every if other.key_of_any == place.key_of_any} == {place.key}
 
 
 def command_of(
@@ -196,6 +207,7 @@ def command_of(
     chosen, _ = set_in(program, parameters, values)
     edits = tuple(
         f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
+        f"{_of_schedules(each, values[each.name])}"
         for each in parameters
         if each.places[0].kind not in (OPTION, ENVIRONMENT)
     )
@@ -206,6 +218,14 @@ def command_of(
     )
     words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
     return shlex.join((*variables, *runner, *words)), edits
+
+
+def _of_schedules(parameter: Parameter, value: Value) -> str:
+    """A trial scales the rate at every step; who edits the optimizer's own leaves a schedule's as they are."""
+    first, default = parameter.places[0], parameter.default
+    if (first.kind, first.name) != (OPTIMIZER, "lr") or isinstance(value, str) or isinstance(default, str):
+        return ""
+    return f" ({value / default:.3g} times; and so any rate that a schedule sets by itself)" if default else ""
 
 
 def option_words(place: ValuePlace, value: Value) -> list[str]:
@@ -224,12 +244,13 @@ def written(value: Value) -> str:
 
 def _without(words: list[str], place: ValuePlace) -> list[str]:
     """Without what stands there for this option, in its full spelling; else the last one counts."""
-    kept, skip = [], False
-    for word in words:
-        if skip:
-            skip = False
-        elif word == place.name and not (place.on or place.off):
-            skip = True
+    kept, rest = [], list(words)
+    takes_word = "=" in place.on or not (place.on or place.off)
+    while rest:
+        word = rest.pop(0)
+        if word == place.name and takes_word:
+            if rest and not _OPTION.match(rest[0]):  # it may stand alone: `--fp16 --lr 0.2`
+                rest.pop(0)
         elif word not in (place.on, place.off) and not word.startswith(f"{place.name}="):
             kept.append(word)
     return kept

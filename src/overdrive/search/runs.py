@@ -76,7 +76,8 @@ class Runs:
             environment=_ENVIRONMENT,
             hyperparameters=wanted,
         )
-        self.pool.first_patience = seconds  # a program that makes no step is silent to its end
+        # A program that makes no step is silent to its end, and one that samples, tests or plays for long meanwhile.
+        self.pool.first_patience = self.pool.patience = seconds
         trial = Trial(self.pool, spec, self._launcher())
         made = _RunUnderWay(self, trial, self._batches(values), seconds, watch).to_its_end(values)
         without = tuple(name for name, _ in self.techniques if name in trial.left_out)
@@ -91,8 +92,10 @@ class Runs:
         """How many times the program's own samples a step sees, where no loader tells."""
         for parameter in self.found.parameters:
             default, value = parameter.default, values.get(parameter.name)
-            if parameter.meaning == names.BATCH_SIZE and isinstance(value, (int, float)):
-                return float(value) / float(default)
+            if parameter.meaning != names.BATCH_SIZE or isinstance(default, str) or default <= 0:
+                continue
+            if isinstance(value, (int, float)):
+                return value / default
         return 1.0
 
 

@@ -73,7 +73,7 @@ class Search:
                 raise CannotSearch(f"The program with its defaults fails by itself: {known.why}.")
             if known.metric is None:
                 within = f" within {_seconds(self.goal.within)}" if self.goal.within else ""
-                raise CannotSearch(f"There is nothing to compare: {self.metric.missing()}{within}.{hint()}")
+                raise CannotSearch(f"There is nothing to compare: {_missing(self.metric, known)}{within}.{hint()}")
             if self.goal.against and not known.cost:
                 raise CannotSearch(f"{self.metric.name} cannot be set against {self.goal.against}: no step was seen.")
             self.engine.remember(DEFAULTS, known)
@@ -244,6 +244,12 @@ class Search:
             within=self.goal.within,
             against=self.goal.against,
         )
+
+
+def _missing(metric: Metric, run: Tried) -> str:
+    if metric.is_loss and not run.steps:
+        return "no optimizer was seen to make a step, so that --metric must name a number that is printed"
+    return metric.missing()
 
 
 def verdict(comparison: SeedComparison | None) -> str:

@@ -55,6 +55,7 @@ class TrialPool:
         self.last_output = ""  # the end of what the last failed trial printed
         self.on_fill: Callable[[int, int], None] = lambda done, total: None  # samples that a trial caches, for people
         self.first_patience = first_patience
+        self.patience = 0.0  # seconds without a step that are no hang; no less than is usual
         self.until = math.inf  # time.monotonic(), from which on no trial is waited for because it lives
         self._trials = itertools.count(1)  # one step in C: trials may be started from several threads
 

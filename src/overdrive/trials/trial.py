@@ -94,7 +94,7 @@ class Trial:
         """
         began = time.monotonic()
         least = _PLAIN_PATIENCE if self.spec.profiling == "plain" else _LEAST_PATIENCE
-        patience = max(least, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
+        patience = max(least, self.pool.patience, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
         before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
         load = self._watch.since(before)
@@ -200,7 +200,9 @@ class Trial:
                 self._failure = self._failure or report
             case Ended(trace, observed, reason) if rank == 0:
                 reason = reason or ExitReason("ended", f"after {trace.steps} {self.spec.unit}s")
-                raise TrialOver(reason, trace if trace.steps else None, observed=observed)
+                self.left_out = trace.left_out or self.left_out
+                told = trace.steps or trace.returned is not None
+                raise TrialOver(reason, trace if told else None, observed=observed)
 
     def _post_mortem(self) -> ExitReason:
         code = self.group.exit_code()

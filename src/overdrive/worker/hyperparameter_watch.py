@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from overdrive.core.hyperparameters import (
     CONSTANT,
+    DROPOUT,
     FIRST_DIMENSION,
     IMPORTED,
     INPUT,
     LITERAL,
+    LOADER,
     MODEL,
     OPTIMIZER,
     Hyperparameters,
@@ -21,13 +24,41 @@ from overdrive.core.hyperparameters import (
     ValuePlace,
 )
 from overdrive.core.json_data import to_json
+from overdrive.core.settings import Value
 from overdrive.seams import arguments, constants, environment
 from overdrive.seams.hub import Seams
 from overdrive.seams.imported_constants import ImportedConstants, as_word, has_still
+from overdrive.seams.scaled_losses import ScaledLosses
+from overdrive.worker.read_files import ReadFiles
 
 NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
 _LONGEST_TREE = 100_000  # characters
+_LONG_ENOUGH = 120.0  # seconds of a model's calls, for one that trains nothing: others may evaluate before they train
+_AT_SEAMS = (OPTIMIZER, LOADER, DROPOUT, *MODEL)
+_STEPS_TO_MEET = 4  # a listing looks at two
 _ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
+
+
+class _Noted(dict[str, Value]):
+    """Values to be set, which know of each whether it was asked for."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        super().__init__(values)
+        self._met: set[str] = set()
+
+    def __getitem__(self, key: str) -> Value:
+        self._met.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._met.add(key)
+        return super().get(key, default)
+
+    def never_met(self) -> list[str]:
+        """Of the seams, by kind, line, name and the value that the program had there."""
+        asked = {key for key in self if key.startswith(_AT_SEAMS) and not key.endswith("|")}
+        missed = {key for key in asked if not self._met & {key, f"{key.rpartition('|')[0]}|"}}
+        return sorted(" ".join(filter(None, key.split("|"))) for key in missed)
 
 
 class HyperparameterWatch:
@@ -40,6 +71,9 @@ class HyperparameterWatch:
     def __init__(self, wanted: Hyperparameters, over: Callable[[], None]) -> None:
         environment.set_in_environment(wanted.values)
         self._wanted = wanted
+        self._values = _Noted(wanted.values)  # of them, what the seams ask for
+        self._steps = 0
+        self._read = ReadFiles() if wanted.look else None
         self._over = over
         self._imported = ImportedConstants(wanted.values, self._heard)
         self._places: dict[str, ValuePlace] = {}
@@ -47,8 +81,10 @@ class HyperparameterWatch:
         self._opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by iterator, its loader
         self._trained = 0  # losses sent backward
         self._optimizers = 0
+        self._first_call = 0.0  # time.monotonic()
         self._loss: Any = 0.0
         self._losses = 0
+        self._scaled: ScaledLosses | None = None
         self._fetched: Any = None  # the iterator that the last batch came from
         self._inputs: tuple[int, ...] = ()
         self._rates: Any = None
@@ -74,13 +110,17 @@ class HyperparameterWatch:
         if self._wanted.ramp or any(key.startswith(OPTIMIZER) for key in self._wanted.values):
             seams.step_begins.subscribe(lambda optimizer: self._rates and self._rates.begin(optimizer))
             seams.step_ends.subscribe(lambda optimizer: self._rates and self._rates.end(optimizer))
+        if not self._wanted.look and any(key.startswith(_AT_SEAMS) for key in self._wanted.values):
+            seams.step_ends.subscribe(self._stepped)
         if self._wanted.look or self._wanted.losses:
+            self._scaled = ScaledLosses(seams)
             seams.loss_backward.subscribe(self._backward)
 
     def report(self) -> Any:
         loss = float(self._loss) / self._losses if self._losses else None
         self._loss, self._losses = 0.0, 0
-        return to_json(Seen(tuple(self._seen()) if self._wanted.look else (), loss, "\n".join(self._trees)))
+        places = tuple(self._seen()) if self._wanted.look else ()
+        return to_json(Seen(places, loss, "\n".join(self._trees), self._read.paths() if self._read else ()))
 
     def _seen(self) -> Iterator[ValuePlace]:
         """All places but constants that have another value by now: something else decides that."""
@@ -101,7 +141,7 @@ class HyperparameterWatch:
         from overdrive.seams.torch import values
 
         loader, given = making
-        made, place = values.of_loader(given, values.line_of_program(), self._wanted.values)
+        made, place = values.of_loader(given, values.line_of_program(), self._values)
         if place := place or self._of_same_batches(made.get("batch_sampler")):
             self._loaders[loader] = place
         return loader, made
@@ -124,13 +164,23 @@ class HyperparameterWatch:
         self._optimizers += 1
         self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
         where = values.line_of_program()
-        self._heard(values.of_optimizer(optimizer, where, self._wanted.values, self._rates))
+        self._heard(values.of_optimizer(optimizer, where, self._values, self._rates))
         if self._wanted.look or any(key.startswith(MODEL) for key in self._wanted.values):
-            self._heard(architecture.of_models(models, optimizer, self._wanted.values))
-            self._heard(heads_and_kernels.of_models(models, self._wanted.values))
-        self._heard(values.of_dropouts(models, self._wanted.values))
+            self._heard(architecture.of_models(models, optimizer, self._values))
+            self._heard(heads_and_kernels.of_models(models, self._values))
+        self._heard(values.of_dropouts(models, self._values))
         if self._wanted.look:
             self._trees.update({str(model)[:_LONGEST_TREE]: None for model in models})
+
+    def _stepped(self, optimizer: Any) -> None:
+        """After some steps, by which all places had been seen when they were listed.
+
+        Raises:
+            ValueError: a value was set nowhere, so that the run is not the one that it is taken for.
+        """
+        self._steps += 1
+        if self._steps == _STEPS_TO_MEET and (missing := self._values.never_met()):
+            raise ValueError(f"the program no longer has {', '.join(missing)}")
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
         import torch
@@ -145,12 +195,17 @@ class HyperparameterWatch:
         from overdrive.seams.torch.modules import first_parameter
 
         # A loss function is no model: its rows are words, of a model of sequences.
-        if torch.is_grad_enabled() and not self._trained and first_parameter(model) is not None:
+        if self._trained or first_parameter(model) is None:
+            return call(*args, **kwargs)
+        self._first_call = self._first_call or time.monotonic()
+        if time.monotonic() - self._first_call > _LONG_ENOUGH:
+            self._over()
+        if torch.is_grad_enabled():
             self._inputs = values.sizes(args, kwargs) or self._inputs
         return call(*args, **kwargs)
 
     def _backward(self, loss: Any) -> Any:
-        self._loss = self._loss + loss.detach().double().mean()
+        self._loss = self._loss + (self._scaled.plain(loss) if self._scaled else loss).detach().double().mean()
         self._losses += 1
         if self._wanted.look:
             self._of_training()

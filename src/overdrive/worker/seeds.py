@@ -6,8 +6,10 @@ import random
 import sys
 from collections.abc import Callable
 
-from overdrive.seams import frameworks
+from overdrive.seams import frameworks, seeding
+from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
 
 
 def seeds(seed: int) -> Callable[[Seams], None]:
@@ -17,8 +19,19 @@ def seeds(seed: int) -> Callable[[Seams], None]:
         seams.framework_arrived.subscribe(lambda: seed_everything(seed, seams.frameworks[-1]))
         if seed:
             seams.seed_set.subscribe(lambda value: (value + 7919 * seed) % 2**32)
+            _watch_without_framework(seams)
 
     return observe
+
+
+def _watch_without_framework(seams: Seams) -> None:
+    """Python's and NumPy's seeds, which programs set that import no framework."""
+    patches = Patches()
+    seams.on_undo(patches.restore)
+    seeding.enter(seams, patches, [(random, "seed")])
+    numpy = Arrival("numpy", lambda: seeding.enter(seams, patches, [(sys.modules["numpy"].random, "seed")]))
+    seams.on_undo(numpy.stop)
+    numpy.watch()
 
 
 def seed_everything(seed: int, framework: str) -> None:

@@ -64,7 +64,9 @@ class Worker:
         self.session: Session | None = None
         self._whole_run = self.spec.clock == WHOLE_RUN
         found = self._enough if self._whole_run else self._answers
-        self._answering = None if self.clock.inference else AnsweringObserver(found)
+        # A search takes a program that makes no step at what it prints, at its end.
+        by_steps = not self.clock.inference and not self.spec.hyperparameters
+        self._answering = AnsweringObserver(found) if by_steps else None
         self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
         self.rank: Rank | None = None  # where the trial is a group of ranks
         self._environment = dict(os.environ)
@@ -320,7 +322,8 @@ class Worker:
             return Ended(self._trace(), self._observed())
         by_hand = self._answering and self._answering.trains
         no_optimizer = ExitReason("no optimizer", "losses were sent backward, and none stepped")
-        return Ended(Trace(), self._observed(), no_optimizer if by_hand else None)
+        trace = Trace(returned=self.returned.value if self.returned else None)
+        return Ended(trace, self._observed(), no_optimizer if by_hand else None)
 
     def failed(self, error: BaseException) -> Failed:
         first = str(error).strip().split("\n", 1)[0][:300]

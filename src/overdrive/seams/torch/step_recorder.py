@@ -14,6 +14,7 @@ from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.scaled_losses import ScaledLosses
 from overdrive.seams.torch.fingerprints import fingerprint
 from overdrive.seams.torch.iterators import samples_in
 from overdrive.seams.torch.layouts import as_bytes, is_plain, kind_of, strided_parts
@@ -33,6 +34,7 @@ class TrainingRecorder:
         self.optimizers: list[Any] = []
         self._with_losses = losses
         self._losses = _Losses()
+        self._scaled = ScaledLosses(hub) if losses else None
         self._in_step = 0  # losses sent backward since the last step
         self._by_step: list[int] = []
         self._pending_samples = 0
@@ -47,7 +49,7 @@ class TrainingRecorder:
         self.samples += self._pending_samples
         self._pending_samples = 0
         if self._with_losses:
-            self._losses.append(loss)
+            self._losses.append(self._scaled.plain(loss) if self._scaled else loss)
             self._in_step += 1
         return loss
 

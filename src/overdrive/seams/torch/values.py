@@ -57,7 +57,14 @@ class ScaledRates:
         self._ramp = ramp
         self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+        self.first: dict[str, float] = {}  # values that the program had first, by their places' `key_of_any`
         self._before: list[tuple[dict[str, Any], Any]] = []
+
+    def made(self, optimizer: Any) -> None:
+        """With a ramp these rates are what grows: a warmup of the program's own would hide what it tells."""
+        if self._ramp:
+            self._made[optimizer] = [group["lr"] for group in optimizer.param_groups]
 
     def scale(self, optimizer: Any, group: dict[str, Any], factor: float) -> None:
         self._factors.setdefault(optimizer, []).append((group, factor))
@@ -65,15 +72,18 @@ class ScaledRates:
     def begin(self, optimizer: Any) -> None:
         """A step is about to be made."""
         self.end(optimizer)  # of one that broke off
-        changes = self._factors.get(optimizer, [])
         if self._ramp:
             low, high, steps = self._ramp
             step = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
             factor = low * (high / low) ** (step / max(1, steps - 1))
-            changes = [(group, factor) for group in optimizer.param_groups]
-        for group, factor in changes:
+            known = self._made.get(optimizer, [])
+            rates = [*known, *(group["lr"] for group in optimizer.param_groups[len(known) :])]
+            changes = [(group, factor * rate) for group, rate in zip(optimizer.param_groups, rates, strict=False)]
+        else:
+            changes = [(group, factor * group["lr"]) for group, factor in self._factors.get(optimizer, [])]
+        for group, rate in changes:
             self._before.append((group, group["lr"]))
-            group["lr"] = group["lr"] * factor
+            group["lr"] = rate
 
     def end(self, optimizer: Any) -> None:
         """It has been made."""
@@ -86,6 +96,7 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
     """Its places as the program has them; those in `values` are set. Groups with the same value are one place."""
     kind = type(optimizer).__name__
     places: dict[str, ValuePlace] = {}
+    rates.made(optimizer)
     for group in optimizer.param_groups:
         for name in (*_GROUP, *_BETAS):
             value = _get(group, name)
@@ -93,18 +104,33 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
                 continue
             place = ValuePlace(OPTIMIZER, name, value, where, kind)
             places[place.key] = place
-            if place.key not in values:
+            wanted = _wanted(place, value, values, rates)
+            if wanted is None:
                 continue
             if name == "lr" and value > 0:
-                rates.scale(optimizer, group, float(values[place.key]) / value)
+                rates.scale(optimizer, group, wanted / value)
             else:
-                _set(group, name, float(values[place.key]))
+                _set(group, name, wanted)
     defaults = optimizer.defaults  # for groups that are added later
     for name in _GROUP[1:]:
-        key = ValuePlace(OPTIMIZER, name, defaults.get(name, 0.0), where).key
-        if key in values and name in defaults:
-            defaults[name] = float(values[key])
+        value = _get(defaults, name)
+        wanted = None if value is None else _wanted(ValuePlace(OPTIMIZER, name, value, where), value, values, rates)
+        if wanted is not None:
+            defaults[name] = wanted
     return list(places.values())
+
+
+def _wanted(place: ValuePlace, value: float, values: Mapping[str, Value], rates: ScaledRates) -> float | None:
+    """What is to be set there, if anything.
+
+    The first value that the program has on a line is the one that is meant, whatever it is by now; rates of optimizers
+    that it makes there later, for another phase, keep their proportion to that.
+    """
+    first = rates.first.setdefault(place.key_of_any, value)
+    wanted = values.get(place.key)
+    if wanted is None and (wanted := values.get(place.key_of_any)) is not None and value != first:
+        return float(wanted) * value / first if place.name == "lr" and first else None
+    return None if wanted is None else float(wanted)
 
 
 def _get(group: Mapping[str, Any], name: str) -> float | None:

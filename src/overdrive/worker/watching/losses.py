@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +10,11 @@ from overdrive.seams import frameworks
 from overdrive.seams.frameworks import LossValues
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER
+from overdrive.seams.scaled_losses import ScaledLosses
 from overdrive.worker.watching.spikes import Spike, Spikes
 
 LOST = 65  # exit code of a run that is ended for its loss, as EX_DATAERR of sysexits.h
 OWNER = f"{OBSERVER} of losses"
-_SCALED = 8  # losses of a scaler that may wait to be sent backward
 _EVERY = 16  # losses of a GPU, where nobody asked
 
 
@@ -46,7 +44,7 @@ class LossWatch:
         self._on_spike = on_spike
         self._spikes: list[Spikes] = []  # by the place of a loss among those of its step
         self._step, self._place = 0, 0
-        self._scaled: deque[tuple[Any, Any]] = deque(maxlen=_SCALED)  # a loss times a scale, and the loss
+        self._scaled: ScaledLosses | None = None
         self.take_snapshot: Callable[[], None] = lambda: None
         self.made_again: Callable[[], bool] = lambda: False
         self.stopped = False
@@ -58,7 +56,7 @@ class LossWatch:
             seams.framework_arrived.subscribe(lambda: self._arrived(seams))
             seams.loss_backward.subscribe(self._sent_backward)
             if self._on_spike:
-                seams.loss_scaled.subscribe(lambda loss, scaled: self._scaled.append((weakref.ref(scaled), loss)))
+                self._scaled = ScaledLosses(seams)
             if "stop" in (self._action, self._on_spike):
                 seams.step_ends.subscribe(self._stop)
 
@@ -69,17 +67,13 @@ class LossWatch:
 
     def _sent_backward(self, loss: Any) -> Any:
         if self._values is not None:
-            found = self._values.noted(self._unscaled(loss), self._steps() + 1)
+            found = self._values.noted(self._scaled.plain(loss) if self._scaled else loss, self._steps() + 1)
             if found and os.getpid() == self._process:  # else a copy of this process, or a program of its own
                 self._values = None
                 self._tell(*found)
         elif self.stopped:
             self._stop()  # a scaler of losses has left out the optimizer's step
         return loss
-
-    def _unscaled(self, loss: Any) -> Any:
-        """A `GradScaler` changes its scale as it goes: what it scaled leaps with that."""
-        return next((plain for scaled, plain in self._scaled if scaled() is loss), loss)
 
     def _heard(self, step: int, value: float) -> None:
         """In the order in which they were sent."""
