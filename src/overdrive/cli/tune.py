@@ -30,7 +30,7 @@ from overdrive.cli.values import (
     metric_option,
     stdin_option,
 )
-from overdrive.core.atomic_file import write_atomically
+from overdrive.core.atomic_file import is_stream, write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
@@ -73,7 +73,7 @@ class Outputs:
 
     @property
     def report(self) -> Path:
-        return self.plan.with_suffix(".html")
+        return self.plan if is_stream(self.plan) else self.plan.with_suffix(".html")  # no file /dev/null.html
 
 
 def tune(request: TuneRequest, outputs: Outputs) -> int:
@@ -147,6 +147,8 @@ def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger,
 
 def _has_something(path: Path) -> bool:
     """Whether a plan with techniques is there; one that cannot be read, of another version say, may have some."""
+    if is_stream(path):
+        return False
     try:
         text = path.read_text(encoding="utf-8")
         return bool(text.strip() and Plan.loads(text, catalogue()).techniques)

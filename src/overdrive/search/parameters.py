@@ -186,7 +186,7 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
                 words[at:at] = option_words(place, value)
             else:
                 keys[place.key] = value
-    return Program(program.target, tuple(words), program.module), keys
+    return replace(program, arguments=tuple(words)), keys
 
 
 def command_of(
