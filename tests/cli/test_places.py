@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from overdrive.cli.group import cli
+from overdrive.cli.line import typed
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.core.program import Program
 
@@ -31,6 +33,26 @@ def test_what_is_no_file_may_be_written_to_by_all_options(pipe: Path, monkeypatc
 def test_a_file_is_no_place_of_two_options(tmp_path: Path) -> None:
     with pytest.raises(CannotWrite, match="is already that of -o"):
         check_places(Program("train.py"), {"-o": tmp_path / "x", "--json": tmp_path / "x"})
+
+
+def test_options_are_typed_again_as_they_were() -> None:
+    command = cli.get_command(click.Context(cli), "tune")
+    assert command is not None
+    words = [
+        "--metric",
+        "Accuracy",
+        "--budget=5m",
+        "--margin=0.5",
+        "--force",
+        "-o",
+        "fast.toml",
+        "train.py",
+        "--runs",
+        "3",
+    ]
+    context = command.make_context("tune", words)
+    again = typed(context, ("metric", "margin", "output", "force", "runs"))
+    assert again == ("--metric", "Accuracy", "--margin=0.5", "--force", "-o", "fast.toml")
 
 
 def test_json_goes_into_a_pipe(pipe: Path) -> None:

@@ -13,6 +13,7 @@ import click
 
 from overdrive.cli.defaults import check_shared, defaults_of, option_names, project_file, read_table
 from overdrive.cli.later import Later
+from overdrive.cli.line import fail
 from overdrive.version import __version__
 
 COMMANDS = {
@@ -76,6 +77,8 @@ class _Commands(click.Group):
             return super().invoke(context)
         except click.UsageError as error:
             raise _Wrong(error) from None
+        except KeyboardInterrupt:  # where no command has its own answer: click's is "Aborted!", and 1
+            fail("stopped.", 130)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -250,6 +250,7 @@ def command(
     """
     plan_path, no_plan = plan_asked_for(plan_path, no_plan)
     _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
+    _refuse(on is not None and ranks == 1, "--on takes --ranks 2 or more: one alone runs here.")
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)

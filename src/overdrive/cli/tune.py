@@ -16,6 +16,7 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
+    typed,
     why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
@@ -53,6 +54,9 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.tune import tune as run_tune
+
+# By their parameters: those that a tune's next command has as this one, whatever was found.
+_TYPED_AGAIN = ("metric", "margin", "output", "json_path", "price", "runs", "force")
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,8 @@ def command(
     2 where the command line is wrong or the plan cannot be written.
     """
     program = parse_trial_program(words, stdin)
-    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks)
+    again = typed(click.get_current_context(), _TYPED_AGAIN)
+    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks, again)
     outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
     with faults_as_sentences():
         try:
