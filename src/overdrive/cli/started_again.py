@@ -105,7 +105,7 @@ def start_ranks(ranks: int, on: str | None = None) -> int:
 
 
 def group_of(ranks: int, **how: Any) -> GroupEnd:
-    """Start this very command once for each rank of this machine, and wait for their end. `how`: as the agent has it."""
+    """Start this very command once for each rank of this machine, and wait for their end; `how` is the agent's."""
     from overdrive.ranks.agent import start_ranks as start
 
     try:
