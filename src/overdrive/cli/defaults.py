@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from overdrive.cli.misplaced import takes_a_word
+
 _FILE, _TABLE = "pyproject.toml", "tool.overdrive"
 
 
@@ -99,7 +101,7 @@ def _given(value: Any, option: click.Option, where: str) -> Any:
         if option.is_bool_flag:
             return value
         return option.flag_value if value else None  # one of several flags that stand for a word each
-    if option._flag_needs_value and isinstance(value, bool):  # as `--survive` alone
+    if not takes_a_word(option) and isinstance(value, bool):  # as `--survive` alone
         return option.flag_value if value else None
     if option.multiple:
         return [_text(each, option, where) for each in (value if isinstance(value, list) else [value])]

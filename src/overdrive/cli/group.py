@@ -13,7 +13,6 @@ import click
 
 from overdrive.cli.defaults import check_shared, defaults_of, option_names, project_file, read_table
 from overdrive.cli.later import Later
-from overdrive.cli.line import fail
 from overdrive.version import __version__
 
 COMMANDS = {
@@ -78,6 +77,8 @@ class _Commands(click.Group):
         except click.UsageError as error:
             raise _Wrong(error) from None
         except KeyboardInterrupt:  # where no command has its own answer: click's is "Aborted!", and 1
+            from overdrive.cli.line import fail
+
             fail("stopped.", 130)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
