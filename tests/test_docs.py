@@ -132,7 +132,7 @@ def test_the_job_tunes_once_and_then_runs(tmp_path: Path) -> None:
     for name, text in {
         ".venv/bin/activate": 'export PATH="$PWD/.venv/bin:$PATH"',
         ".venv/bin/srun": '#!/bin/sh\nexec "$@"',
-        ".venv/bin/overdrive": '#!/bin/sh\necho "$@" "$OVERDRIVE_CACHE" >> calls\n'
+        ".venv/bin/overdrive": '#!/bin/sh\necho "$@" "$OVERDRIVE_CACHE" on "$SRUN_CPUS_PER_TASK" >> calls\n'
         '[ "$1" != tune ] || touch train.overdrive.toml',
     }.items():
         path = tmp_path / name
@@ -141,13 +141,14 @@ def test_the_job_tunes_once_and_then_runs(tmp_path: Path) -> None:
         path.chmod(0o755)
     job = ROOT / "examples" / "slurm" / "tune_and_run.sbatch"
     given = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_TMPDIR": "/local"}  # no USER
+    given["SLURM_CPUS_PER_TASK"] = "8"
     for _ in range(2):
         done = subprocess.run(["bash", str(job)], cwd="/", env=given, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     me = pwd.getpwuid(os.getuid()).pw_name
     tuned, *ran = (tmp_path / "calls").read_text().splitlines()
-    assert tuned == f"tune --budget 15m train.py --epochs 10 /local/overdrive-{me}"
-    assert ran == [f"run train.py --epochs 10 /local/overdrive-{me}"] * 2
+    assert tuned == f"tune --budget 15m train.py --epochs 10 /local/overdrive-{me} on 8"
+    assert ran == [f"run train.py --epochs 10 /local/overdrive-{me} on 8"] * 2
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "overdrive.def"])

@@ -41,6 +41,14 @@ def test_a_command_runs_and_its_output_is_in_the_cell(shell: Any, capsys: pytest
     assert "`%%writefile train.py` at the top of a cell" in said.err
 
 
+def test_a_bar_stays_one_line_and_no_byte_is_an_error(
+    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "bar.py").write_text("import sys\nsys.stdout.buffer.write(b'\\r 1%\\r 2%\\nbad \\xff')\n")
+    assert shell.run_cell("%overdrive run bar.py").success
+    assert capsys.readouterr().out.startswith("\r 1%\r 2%\nbad \ufffd")
+
+
 def test_a_cell_runs_under_a_plan(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     done = shell.run_cell("%%overdrive plan.toml\n" + MAKES + COUNTS)
     assert done.success and shell.user_ns["count"] == 3

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import os
 import shlex
 import subprocess
@@ -26,14 +27,20 @@ def line_magic(line: str) -> None:
     if not words:
         raise _fault("Write for example: %overdrive tune --budget 5m train.py")
     command = [sys.executable, "-m", "overdrive", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        for text in process.stdout:
-            print(text, end="", flush=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        _show(process.stdout)
     if process.returncode:
         print(f"overdrive {words[0]} ended with {process.returncode}", file=sys.stderr)
         if any(word.endswith(".py") and not os.path.exists(word) for word in words):
             print("`%%writefile train.py` at the top of a cell makes a script of it.", file=sys.stderr)
+
+
+def _show(output: Any) -> None:
+    """As it comes, and as it is: a bar that is drawn over itself stays one line, and no byte is an error."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while chunk := output.read1(1 << 16):
+        print(decoder.decode(chunk), end="", flush=True)
+    print(decoder.decode(b"", final=True), end="", flush=True)
 
 
 def cell_magic(shell: Any, line: str, cell: str) -> None:

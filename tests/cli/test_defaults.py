@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -83,6 +84,61 @@ def test_the_line_goes_before_the_file_and_the_file_before_the_default(project: 
     write(project, "[tool.overdrive]\nbugdet = '7m'\n")
     done = overdrive("run", "train.py", cwd=project)
     assert done.returncode == 2 and "no command has such an option (closest: budget)" in done.stderr
+
+
+def parsed(project: Path, name: str, table: str, *line: str) -> dict[str, Any]:
+    """What a command of this line has as its parameters, with this table."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    path = write(project, f"[tool.overdrive.{name}]\n{table}\n")
+    defaults = defaults_of(read_table(path), name, command, COMMANDS)
+    return command.make_context(name, [*line, "train.py"], default_map=defaults).params
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "direction"),
+    [
+        ("maximize = true", (), "maximize"),
+        ("maximize = false", (), None),
+        ("minimize = true\nmaximize = false", (), "minimize"),
+        ("minimize = true", ("--maximize",), "maximize"),
+        ("maximize = true", ("--minimize",), "minimize"),
+    ],
+)
+def test_a_flag_that_stands_for_a_word_is_true_or_false(
+    table: str, line: tuple[str, ...], direction: str | None, project: Path
+) -> None:
+    assert parsed(project, "search", table, *line)["direction"] == direction
+
+
+def test_an_option_that_may_be_given_several_times_takes_a_list(project: Path) -> None:
+    wishes = parsed(project, "search", 'vary = ["lr=0.1,0.2", "batch-size"]')["wishes"]
+    assert [each.name for each in wishes] == ["lr", "batch-size"]
+    assert len(parsed(project, "search", 'vary = "lr=0.1,0.2"')["wishes"]) == 1
+    options = parsed(project, "submit", 'sbatch = ["partition=gpu", "account=mine"]')["options"]
+    assert options == ("partition=gpu", "account=mine")
+    assert parsed(project, "submit", 'sbatch = ["partition=gpu"]', "--sbatch", "qos=low")["options"] == ("qos=low",)
+    with pytest.raises(BadDefaults, match="must be a text or a number, not True"):
+        parsed(project, "submit", "sbatch = [true]")
+
+
+def test_an_option_whose_value_may_be_left_out_may_be_true(project: Path) -> None:
+    assert parsed(project, "run", "survive = true")["survive"] == ""
+    assert parsed(project, "run", "survive = false")["survive"] is None
+    assert parsed(project, "run", 'survive = "kept"')["survive"] == "kept"
+
+
+def test_no_plan_on_the_line_goes_before_a_plan_in_the_file(project: Path, overdrive: Run) -> None:
+    (project / "train.py").write_text("raise SystemExit(3)\n")
+    write(project, "[tool.overdrive.run]\nplan = 'nowhere.toml'\n")
+    assert overdrive("run", "train.py", cwd=project).returncode == 2
+    assert overdrive("run", "--no-plan", "train.py", cwd=project).returncode == 3
+    write(project, "[tool.overdrive.run]\nno-plan = true\n")
+    done = overdrive("run", "--plan", "nowhere.toml", "train.py", cwd=project)
+    assert done.returncode == 2 and "there is no such plan" in done.stderr
+    for command in ("run", "search"):
+        done = overdrive(command, "--no-plan", "--plan", "nowhere.toml", "train.py", cwd=project)
+        assert done.stderr == "overdrive: Give either --plan or --no-plan.\n"
 
 
 @pytest.mark.parametrize(

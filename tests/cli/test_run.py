@@ -215,6 +215,24 @@ def test_a_record_tells_steps_losses_and_a_hash(script: Write, warm_run: Run, tm
     assert records[0]["learning_rates"] == [0.1] * 5
 
 
+@pytest.mark.parametrize(("end", "code", "last"), [("", 0, None), ("raise ValueError('mine')", 1, "ValueError: mine")])
+@pytest.mark.parametrize("broken", ["losses", "parameters_hash"])
+def test_a_record_that_cannot_be_made_hides_and_fails_nothing(
+    broken: str, end: str, code: int, last: str | None, script: Write, overdrive: Run
+) -> None:
+    """As where a GPU's context is dead, after an index that was out of range."""
+    path = script(
+        "import overdrive.worker.recording as ours\n"
+        "def fails(*_):\n    raise RuntimeError('device-side assert triggered\\nmore of it')\n"
+        f"ours.Recorder.{broken} = fails\n{end}\n"
+    )
+    done = overdrive("run", "--record", "run.json", path.name, cwd=path.parent)
+    told = "overdrive: the record could not be made (RuntimeError: device-side assert triggered)"
+    assert done.returncode == code and told in done.stderr.splitlines(), done.stderr
+    assert last is None or done.stderr.splitlines()[-1] == last
+    assert not (path.parent / "run.json").exists() and "whole_run" not in done.stderr
+
+
 def test_a_record_lies_where_it_was_named_though_the_program_goes_elsewhere(script: Write, overdrive: Run) -> None:
     path = script("import os\nos.mkdir('away')\nos.chdir('away')\nopen('metrics.json', 'w').write('mine')\n")
     assert overdrive("run", "--record", "metrics.json", "train.py", cwd=path.parent).returncode == 0

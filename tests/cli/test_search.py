@@ -110,6 +110,8 @@ def test_a_program_that_reads_standard_input_is_given_a_file(project: Make, over
     (folder / "answers.txt").write_text("yes\n")
     done = search(overdrive, folder, "--stdin", "answers.txt", "--list")
     assert done.returncode == 0 and "lr" in done.stdout, done.stderr
+    varied = search(overdrive, folder, "--stdin", "answers.txt", "--vary", "width=4,5")
+    assert varied.returncode == 0, varied.stderr
 
 
 def test_a_program_that_always_fails_is_told_so(project: Make, overdrive: Run) -> None:

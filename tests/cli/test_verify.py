@@ -156,6 +156,37 @@ def test_what_snapshots_and_going_on_took_is_told_as_doctor_is_told_it(
     assert "--back " in done.stderr
 
 
+SLOW_AT_FIRST = """
+import os, sys, time
+if not os.path.exists(sys.argv[1]):
+    open(sys.argv[1], "w").close()
+    time.sleep(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("import nowhere_at_all", "the program fails by itself"), ("pass", "it ended before it could be killed")],
+)
+def test_of_a_program_that_fails_or_was_never_killed_nothing_is_shown(
+    text: str, why: str, script: Callable[..., Path], overdrive: Run
+) -> None:
+    """It takes long the first time, and is over before the moment, a late one, that is drawn by that."""
+    path = script(SLOW_AT_FIRST + text)
+    words = ("--resume", "--kills", "1", "--seed", "15", "train.py", str(path.parent.parent / "seen"))
+    done = overdrive("verify", *words, cwd=path.parent)
+    assert done.returncode == 1 and "is the same" not in done.stdout, done.stderr
+    assert f"Nothing was shown: {why}: killed" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--full",), ("--budget", "5m"), ("--stdin", "train.py"), ("--metric", "Accuracy")])
+def test_what_a_resumed_run_has_no_use_for_is_refused(
+    words: tuple[str, ...], script: Callable[..., Path], overdrive: Run
+) -> None:
+    done = overdrive("verify", "--resume", *words, "train.py", cwd=script("pass").parent)
+    assert (done.returncode, done.stderr) == (2, f"overdrive: {words[0]} does nothing with --resume: leave it out.\n")
+
+
 BESIDE = """
 import datetime, os, time
 print(open("../data.txt").read(), time.time(), datetime.datetime.now(), time.strftime("%H:%M:%S"))
@@ -173,7 +204,9 @@ def test_what_is_read_beside_the_folder_and_what_no_two_runs_have_alike(tmp_path
     work.mkdir()
     (work / "train.py").write_text(BESIDE)
     words = ("--resume", "--kills", "1", "--seed", "3")
-    told = overdrive("verify", *words, "train.py", cwd=work).stdout
+    failed = overdrive("verify", *words, "train.py", cwd=work)
+    told = failed.stdout
+    assert failed.returncode == 1
     assert "It ended with 1: FileNotFoundError" in told and "--copy names the folder" in told
     done = overdrive("verify", *words, "--copy", "..", "--json", "-", "train.py", cwd=work)
     found = json.loads(done.stdout)

@@ -59,7 +59,9 @@ def test_durations_as_people_write_them(text: str, seconds: float) -> None:
     assert Duration().convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize(("text", "meant"), [("1:30", "1m30s"), ("2d", "48h"), ("5mn", "5m"), ("3hr30x", "")])
+@pytest.mark.parametrize(
+    ("text", "meant"), [("1:30", "1m30s"), ("2d", "48h"), ("5mn", "5m"), ("1h30", "1h30m"), ("3hr30x", "")]
+)
 def test_a_duration_that_is_none_is_told_what_it_may_have_been(text: str, meant: str) -> None:
     with pytest.raises(click.BadParameter) as failed:
         Duration().convert(text, None, None)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
-from overdrive.cli.group import cli
+from overdrive.cli.group import COMMANDS, cli
+from overdrive.cli.line import faults_as_sentences
+from overdrive.cli.no_script import no_script
 from overdrive.core.program import Program
 from tests.conftest import Run
 
@@ -43,6 +48,13 @@ LINES = {
     "verify plan.toml": "No program named: write plan.toml and then a SCRIPT",
     "run python train.py --epochs 3": "Leave out python, which is there already: `overdrive run train.py --epochs 3`.",
     "tune torchrun --nproc-per-node 2 train.py": "`overdrive tune --ranks N SCRIPT` in place of torchrun.",
+    "submit torchrun train.py": "`overdrive submit --ranks-per-node N SCRIPT` in place of torchrun.",
+    "profile accelerate launch train.py": "Name the script itself: `overdrive profile SCRIPT` in place of accelerate.",
+    "run -m torch.distributed.run train.py": "`overdrive run --ranks N SCRIPT` in place of -m torch.distributed.run.",
+    "run python -u -W ignore train.py": "Leave out python, which is there already: `overdrive run train.py`.",
+    "run app.pyz": "app.pyz holds no script as text",
+    "run package": "package is a folder, not a script: `-m package` runs it.",
+    "run --on ray --ranks 1 train.py": "--on takes --ranks 2 or more",
     "run -m train.py": "-m takes a module's name, not a file's: `overdrive run train.py`.",
     "tune -m nowhere.train": "There is no module nowhere, neither in the folder ",
     "run gone.py": "gone.py is a link to nowhere.py, which is not there.",
@@ -75,6 +87,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "plan.toml").write_text(PLAN)
     (tmp_path / "broken.toml").write_text("overdrive = ")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").touch()
+    (tmp_path / "app.pyz").touch()
     (tmp_path / "gone.py").symlink_to("nowhere.py")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -86,6 +101,42 @@ def test_a_wrong_line_is_answered_in_one_sentence(line: str, says: str, folder: 
     assert answer.exit_code == 2 and says in answer.stderr, answer.output
     assert answer.stderr.startswith("overdrive: ") and answer.stderr.count("\n") == 1 and not answer.stdout
     assert not (folder / "started").exists()
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_the_command_that_stands_in_place_of_a_launcher_has_such_options(name: str) -> None:
+    told = re.search("`overdrive (.*)SCRIPT`", no_script(name, ["torchrun", "train.py"]))
+    command = cli.get_command(Context(cli), name)
+    assert told and command
+    options = {word for word in told[1].split() if word.startswith("-")}
+    assert options <= {each for option in command.params for each in option.opts}
+
+
+def test_ctrl_c_ends_every_command_as_it_ends_the_long_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(words: object) -> Program:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("overdrive.cli.submit.parse_program", stopped)
+    answer = CliRunner().invoke(cli, ["submit", "train.py"])
+    assert (answer.exit_code, answer.stderr) == (130, "overdrive: stopped.\n")
+
+
+def test_what_could_not_be_copied_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for error, says in (
+        (shutil.Error([("a/b", "c/b", "no permission"), ("d", "e", "f")]), "a/b could not be copied: no permission."),
+        (shutil.SpecialFileError("`x` is a named pipe"), "A file could not be used: `x` is a named pipe."),
+        (FileNotFoundError(2, "No such file", "x"), "x could not be used: No such file."),
+    ):
+        with pytest.raises(SystemExit), faults_as_sentences():
+            raise error
+        assert capsys.readouterr().err == f"overdrive: {says} Your script was not touched.\n"
+
+
+def test_ranks_without_pytorch_are_refused_in_one_sentence(folder: Path, python: Run) -> None:
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['overdrive', 'run', '--ranks', '2', 'train.py']\n"
+    done = python("-c", code + "from overdrive.cli import main; sys.exit(main())", cwd=folder)
+    assert done.returncode == 1 and done.stderr.startswith("overdrive: This Python is "), done.stderr
+    assert "torch is not installed there" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_link_to_nowhere_beside_the_script_is_no_part_of_the_program(folder: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import tomlkit
 
+from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan import Plan, PlanError
+from overdrive.core.plan.plan import _ROOT
 from overdrive.core.plan.schema import plan_schema
 from overdrive.core.proof_record import ProofRecord
 from overdrive.core.run_record import RunRecord
@@ -49,6 +51,14 @@ def test_a_result_passes_and_one_with_a_text_for_a_number_does_not() -> None:
     jsonschema.validate(data, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**data, "noise_floor": "much"}, schema)
+
+
+def test_the_schema_of_plans_has_all_that_a_plan_may_have() -> None:
+    schema = plan_schema(catalogue())
+    assert set(schema["properties"]) == set(_ROOT)
+    made = Plan("train.py", Contract.EXACT, (), inference=True).dumps()
+    assert "inference = true" in made
+    jsonschema.validate(tomlkit.parse(made).unwrap(), schema)
 
 
 @pytest.mark.parametrize("kind", [ProofRecord, RunRecord])

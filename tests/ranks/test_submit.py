@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
+from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, batch_script_until_done, output
 from tests.conftest import Run
 from tests.schemas import held
 
@@ -50,6 +50,20 @@ def test_a_dry_run_shows_the_script_alone(sbatch: Path, tmp_path: Path, overdriv
     told = overdrive("submit", "--dry-run", "--ranks-per-node", "4", "--cpus-per-rank", "2", "train.py", cwd=tmp_path)
     assert told.returncode == 0 and not told.stderr and not (tmp_path / "given.sh").exists()
     assert "\n#SBATCH --ntasks-per-node=4\n#SBATCH --cpus-per-task=2\n" in told.stdout
+
+
+@pytest.mark.parametrize("cores", ["8", ""])
+def test_each_task_has_the_cores_of_the_job(cores: str, tmp_path: Path) -> None:
+    """Which `srun` no longer takes from the job by itself."""
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "cores=$SRUN_CPUS_PER_TASK"\n')
+    (tmp_path / "srun").chmod(0o755)
+    given = {"PATH": f"{tmp_path}:/usr/bin:/bin", **({"SLURM_CPUS_PER_TASK": cores} if cores else {})}
+    for script in (
+        batch_script(Allocation(), ["x"], "x", tmp_path),
+        batch_script_until_done(Allocation(), ["x"], ["y"], "x", tmp_path),
+    ):
+        done = subprocess.run(["bash"], input=script, text=True, capture_output=True, env=given)
+        assert (done.returncode, done.stdout) == (0, f"cores={cores}\n"), done.stderr
 
 
 def test_the_job_is_told_as_json(sbatch: Path, tmp_path: Path, overdrive: Run) -> None:
@@ -140,3 +154,7 @@ def test_names_that_cannot_stand_in_a_script_are_refused() -> None:
     with pytest.raises(CannotWriteScript, match='has a "'):
         batch_script(Allocation(), ["x"], 'a"b', Path("/tmp"))
     assert output(Path("/tmp"), "a%b") == Path("/tmp/a%%b-%j.out")
+    assert output(Path("/5%"), "x") == Path("/5%%/x-%j.out") and output(Path("/5%"), "x", "7") == Path("/5%/x-7.out")
+    script = batch_script(Allocation(options=("-p gpu", "--qos=low", "mem=1G")), ["x"], "x", Path("/home/o'brien"))
+    for line in ("-p gpu", "--qos=low", "--mem=1G", '--chdir="/home/o\'brien"'):
+        assert f"\n#SBATCH {line}\n" in script

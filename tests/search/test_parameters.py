@@ -78,6 +78,11 @@ def test_an_option_takes_the_place_of_the_users_own(words: tuple[str, ...], expe
     assert program.arguments == expected and not keys
 
 
+def test_a_run_of_a_search_has_the_standard_input_of_its_program() -> None:
+    program = Program("train.py", ("--lr", "1"), stdin="/tmp/answers")
+    assert set_in(program, (), {})[0] == program
+
+
 def test_an_option_of_a_parser_with_commands_stands_before_the_command() -> None:
     place = ValuePlace(OPTION, "--lr", 0.1, before="train")
     program, _ = set_in(Program("t.py", ("train", "--epochs", "3")), [Parameter("lr", (place,))], {"lr": 0.5})

@@ -37,6 +37,10 @@ def test_it_answers_as_the_runner_does(server: Server) -> None:
     assert told["outputs"][0]["data"] == (np.float32([ROW, (0, 1, 0, 0)]) @ WEIGHTS).ravel().tolist()
 
 
+def test_an_answer_to_a_request_without_a_name_has_none(server: Server) -> None:
+    assert json.loads(server.ask({**request(ROW), "id": None})[1])["id"] == ""
+
+
 def test_arrays_may_come_and_go_as_bytes(server: Server) -> None:
     rows = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     given = {"name": "x", "shape": [3, 4], "datatype": "FP32", "parameters": {"binary_data_size": rows.nbytes}}
@@ -60,6 +64,11 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no JSON": (b"\x00\xff", "the body is no JSON"),
     "much depth": (b"[" * 5000, "the body is no JSON"),
     "no inputs": ({"input": 1}, "the body is no JSON with inputs"),
+    "a name that is a list": (request(ROW, name=["x"]), "the body is no JSON with inputs"),
+    "a size that is no whole number": (
+        request(ROW, parameters={"binary_data_size": 16.0}),
+        "x is to have 16 bytes, and has another number of them",
+    ),
     "an unknown output": ({**request(ROW), "outputs": [{"name": "z"}]}, "there is no output z; there are output"),
     "one input twice": ({"inputs": request(ROW)["inputs"] * 2}, "an input is given twice"),
 }

@@ -50,6 +50,13 @@ def test_where_no_time_was_left_a_longer_budget_is_named() -> None:
     assert "`overdrive tune --contract statistical --budget 10m train.py`" in told
 
 
+def test_what_the_tune_was_asked_for_stands_in_the_next_command() -> None:
+    short = found()
+    short.rejected = [untried("compile")]
+    short.typed = ("--metric", "val acc", "-o", "fast.toml")
+    assert "`overdrive tune --budget 10m --metric 'val acc' -o fast.toml train.py`" in next_step(short)
+
+
 def test_the_budget_that_is_named_is_enough_for_what_was_seen_to_gain() -> None:
     """Of public siamese `autocast`, 1.26x, lacked 6 min of 5 for its proof, and 10 were named."""
     short = found(contract=Contract.STATISTICAL)

@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
 
 import pytest
 
@@ -66,6 +68,42 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             break
         time.sleep(0.1)
     assert b"learning_rate" in kept.read_bytes() and b"train.py --epochs 3" in kept.read_bytes()
+
+
+class _OpenRun:
+    """Of the script itself."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def log(self, *_: object, **__: object) -> None:
+        self.seen.append("log")
+
+    def finish(self, **_: object) -> None:
+        self.seen.append("finish")
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_run_that_a_script_has_open_at_weights_and_biases_stays_its_own(
+    knows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(reinit: Literal["default", "create_new"] = "default", **_: object) -> _OpenRun:
+        return ours if reinit == "create_new" else theirs
+
+    def init_of_old(reinit: bool = False, **_: object) -> _OpenRun:
+        return theirs
+
+    theirs, ours = _OpenRun(), _OpenRun()
+    made: Any = ModuleType("wandb")
+    made.run, made.init, made.Settings = theirs, init if knows else init_of_old, dict
+    monkeypatch.setitem(sys.modules, "wandb", made)
+    if knows:
+        send(RECORD, "wandb:here")
+        assert ours.seen == ["log", "log", "finish"]
+    else:
+        with pytest.raises(CannotSend, match="the script's own run is open"):
+            send(RECORD, "wandb:here")
+    assert not theirs.seen
 
 
 def test_what_is_not_installed_is_told_and_the_run_goes_on(

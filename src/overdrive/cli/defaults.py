@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
+
+from overdrive.cli.misplaced import takes_a_word
 
 _FILE, _TABLE = "pyproject.toml", "tool.overdrive"
 
@@ -62,7 +65,9 @@ def defaults_of(table: Mapping[str, Any], name: str, command: click.Command, com
             from overdrive.core.plan.table import closest
 
             raise BadDefaults(f"[{_TABLE}.{name}] {key}: {name} has no such option{closest(key, list(options))}.")
-        found[str(options[key].name)] = _given(value, options[key], f"[{_TABLE}.{name}] {key}")
+        given = _given(value, options[key], f"[{_TABLE}.{name}] {key}")
+        if given is not None:
+            found[str(options[key].name)] = given
     return found
 
 
@@ -89,12 +94,23 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 
 def _given(value: Any, option: click.Option, where: str) -> Any:
+    """As click takes it from such a file; None where the option counts as not given."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise BadDefaults(f"{where} must be true or false, not {value!r}.")
-        return value
+        if option.is_bool_flag:
+            return value
+        return option.flag_value if value else None  # one of several flags that stand for a word each
+    if not takes_a_word(option) and isinstance(value, bool):  # as `--survive` alone
+        return option.flag_value if value else None
+    if option.multiple:
+        return [_text(each, option, where) for each in (value if isinstance(value, list) else [value])]
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         value = ",".join(value)
+    return _text(value, option, where)
+
+
+def _text(value: Any, option: click.Option, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadDefaults(f"{where} must be a text or a number, not {value!r}.")
     try:
@@ -102,3 +118,18 @@ def _given(value: Any, option: click.Option, where: str) -> Any:
     except click.UsageError as error:
         raise BadDefaults(f"{where}: {error.message}.") from None
     return str(value)
+
+
+def plan_asked_for(plan: Path | None, no_plan: bool) -> tuple[Path | None, bool]:
+    """Of `--plan` and `--no-plan` the one on the line, where the file has the other.
+
+    Raises:
+        UsageError: both stand in the same place.
+    """
+    if plan is None or not no_plan:
+        return plan, no_plan
+    source = click.get_current_context().get_parameter_source
+    plan_in_file, none_in_file = (source(name) is ParameterSource.DEFAULT_MAP for name in ("plan_path", "no_plan"))
+    if plan_in_file == none_in_file:
+        raise click.UsageError("Give either --plan or --no-plan.")
+    return (None, True) if plan_in_file else (plan, False)

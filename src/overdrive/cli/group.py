@@ -76,6 +76,10 @@ class _Commands(click.Group):
             return super().invoke(context)
         except click.UsageError as error:
             raise _Wrong(error) from None
+        except KeyboardInterrupt:  # where no command has its own answer: click's is "Aborted!", and 1
+            from overdrive.cli.line import fail
+
+            fail("stopped.", 130)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

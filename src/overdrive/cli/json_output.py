@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from overdrive.core.atomic_file import write_atomically
+from overdrive.core.atomic_file import is_stream, write_atomically
 from overdrive.core.json_data import finite
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class JsonPlace(click.ParamType):  # type: ignore[type-arg]
 
     def refused(self, path: Path) -> str:
         """Why nothing can be written there; ""."""
+        if is_stream(path):
+            return ""
         if path.is_dir():
             return f"{path} is a folder; name a file"
         if not path.parent.is_dir():

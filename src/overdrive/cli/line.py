@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from overdrive.cli.misplaced import Misplaced, misplaced, options_of, takes_a_wo
 from overdrive.core.program import Program, ProgramError
 
 _MISPLACED = "overdrive.misplaced"
+_TYPED = "overdrive.typed"
 _GOES_ON = "stopped. What was established is kept: the same command goes on from there."
 _STOPPED = "stopped, and nothing was written: the same command begins anew."
 
@@ -60,8 +62,24 @@ class ProgramCommand(click.Command):
         elif not context.resilient_parsing:  # which completion in a shell is
             found = context.meta[_MISPLACED] = misplaced(context.info_name or "", self, [*before, *plan], rest)
             tell(found)
+        context.meta[_TYPED] = before
         args = [*before, *(["--"] if plan or rest else []), *plan, *rest]
         return super().parse_args(context, args)
+
+
+def typed(context: click.Context, names: Collection[str]) -> tuple[str, ...]:
+    """Those words of the line that give the options of these parameters, as they are typed again."""
+    options = options_of(context.command)
+    words: Sequence[str] = context.meta.get(_TYPED, ())
+    kept: list[str] = []
+    at = 0
+    while at < len(words):
+        option = options.get(words[at].partition("=")[0])
+        size = 2 if option and "=" not in words[at] and takes_a_word(option) else 1
+        if option and option.name in names:
+            kept += words[at : at + size]
+        at += size
+    return tuple(kept)
 
 
 def _is_unknown(word: Sequence[str], options: Mapping[str, Any]) -> bool:
@@ -111,6 +129,13 @@ def _terminate(number: int, frame: Any) -> NoReturn:
     raise _Terminated(143)
 
 
+def _fault(error: OSError) -> str:
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):  # of a tree: all of them
+        source, _, why = error.args[0][0]
+        return f"{source} could not be copied: {why}."
+    return f"{error.filename or 'A file'} could not be used: {error.strerror or error}."
+
+
 @contextlib.contextmanager
 def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
     """Whatever goes wrong in a long command ends in one sentence.
@@ -127,7 +152,7 @@ def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
     except _Terminated:
         fail(stopped, 143)
     except OSError as error:
-        fail(f"{error.filename or 'A file'} could not be used: {error.strerror}. Your script was not touched.", 1)
+        fail(f"{_fault(error)} Your script was not touched.", 1)
     except Exception as error:
         if os.environ.get("OVERDRIVE_DEBUG"):
             raise

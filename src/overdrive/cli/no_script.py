@@ -12,6 +12,8 @@ from pathlib import PurePath
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _LAUNCHERS = ("torchrun", "accelerate", "mpirun", "horovodrun", "deepspeed")
+_LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_RANKS = {"run": "--ranks N ", "tune": "--ranks N ", "submit": "--ranks-per-node N "}  # by the commands that start some
 
 
 def no_script(name: str, words: Sequence[str]) -> str:
@@ -34,13 +36,38 @@ def no_script(name: str, words: Sequence[str]) -> str:
         return f"{word} is no script: {f'did you mean `{shlex.join(meant)}`?' if name == 'run' else f'{shows}.'}"
     if kind in (".sh", ".sbatch", ".slurm"):
         return f"{word} is a shell script: write `{command} train.py` in it, where it says `python train.py`."
+    if kind in (".pyz", ".zip", ".pyc"):
+        return f"{word} holds no script as text, which Overdrive reads: name the script itself, or -m MODULE."
+    if _is_launcher(word):
+        return _no_launcher(name, word)
     if os.path.exists(word):
         return ""
     if _PYTHON.match(PurePath(word).name) and len(words) > 1:
-        return f"Leave out {word}, which is there already: `{shlex.join([command.split()[0], name, *words[1:]])}`."
-    if word in _LAUNCHERS:
-        return f"Overdrive starts the ranks itself: `{command} --ranks N SCRIPT` in place of {word}."
+        rest = _without_flags(words[1:])
+        return f"Leave out {word}, which is there already: `{shlex.join(['overdrive', name, *rest])}`."
     return ""
+
+
+def _is_launcher(word: str) -> bool:
+    """By its name, where no file here has it; or by its path, as `$(which torchrun)` gives it."""
+    name = PurePath(word).name
+    if name not in _LAUNCHERS:
+        return False
+    return not os.path.exists(word) or os.path.dirname(word) in (os.path.dirname(sys.executable), *os.get_exec_path())
+
+
+def _no_launcher(name: str, launcher: str) -> str:
+    own = _RANKS.get(name, "")
+    why = "Overdrive starts the ranks itself" if own else "Name the script itself"
+    return f"{why}: `overdrive {name} {own}SCRIPT` in place of {launcher}."
+
+
+def _without_flags(words: Sequence[str]) -> Sequence[str]:
+    """Without the flags of Python itself before its program."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c", "-"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    return words[at:]
 
 
 def _no_module(name: str, words: Sequence[str]) -> str:
@@ -50,6 +77,8 @@ def _no_module(name: str, words: Sequence[str]) -> str:
     module = words[1]
     if module.endswith(".py"):
         return f"-m takes a module's name, not a file's: `{shlex.join(['overdrive', name, *words[1:]])}`."
+    if module in _LAUNCHING_MODULES:
+        return _no_launcher(name, f"-m {module}")
     top = module.partition(".")[0]
     if top in sys.builtin_module_names or not top.isidentifier() or _is_found(top):
         return ""

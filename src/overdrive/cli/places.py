@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from overdrive.cli.json_output import STDOUT
+from overdrive.core.atomic_file import is_stream
 from overdrive.core.program import Program
 
 
@@ -25,7 +26,7 @@ def check_places(program: Program, places: Mapping[str, Path | None]) -> None:
     """
     named = {} if program.module else {os.path.realpath(program.target): "the script itself"}
     for option, path in places.items():
-        if path is None or path == STDOUT:
+        if path is None or path == STDOUT or is_stream(path):
             continue
         real = os.path.realpath(path)
         if real in named:

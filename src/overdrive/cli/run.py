@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from overdrive.cli.defaults import plan_asked_for
 from overdrive.cli.json_output import STDOUT
 from overdrive.cli.later import Later
 from overdrive.cli.layout import HELP, technique_of
@@ -247,8 +248,9 @@ def command(
 
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
-    _refuse(plan_path is not None and no_plan, "Give either --plan or --no-plan.")
+    plan_path, no_plan = plan_asked_for(plan_path, no_plan)
     _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
+    _refuse(on is not None and ranks == 1, "--on takes --ranks 2 or more: one alone runs here.")
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)

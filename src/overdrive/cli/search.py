@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from overdrive.cli.defaults import plan_asked_for
 from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
@@ -186,8 +187,7 @@ def command(
     2 where the command line is wrong; 130 after Ctrl-C.
     """
     program = parse_trial_program(words, stdin)
-    if plan_path and no_plan:
-        fail("Give either --plan or --no-plan.")
+    plan_path, no_plan = plan_asked_for(plan_path, no_plan)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     metric = metric or Metric()

@@ -113,6 +113,7 @@ def command(
 def _say(model: ServedModel, host: str, listener: socket.socket, told: str) -> None:
     """Where it answers, in the first line."""
     address, port = listener.getsockname()[:2]
+    host = f"[{host}]" if ":" in host else host  # as a URL has an address of IPv6
     click.echo(f"overdrive: {model.name} answers at http://{host}:{port}/v2/models/{model.name}/infer: {told}.")
     if not ipaddress.ip_address(address).is_loopback:
         click.echo("overdrive: whoever reaches that address may ask: put what knows its users before it.", err=True)

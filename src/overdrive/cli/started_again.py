@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.cli.line import fail
 from overdrive.cli.misplaced import STARTED_AGAIN, options_of, takes_a_word
@@ -18,6 +18,9 @@ from overdrive.core.streams import flush
 from overdrive.ranks.membership import Membership, NotARank
 from overdrive.techniques.catalogue import environment_for
 from overdrive.worker.saying import say
+
+if TYPE_CHECKING:
+    from overdrive.ranks.agent import GroupEnd
 
 
 def prepare_environment(techniques: list[Chosen]) -> None:
@@ -94,13 +97,23 @@ def start_ranks(ranks: int, on: str | None = None) -> int:
             return start_on_ray(ranks, *words_of_ranks(options=("--ranks", "--on")), say).code
         except CannotUseRay as error:
             fail(str(error))
-    from overdrive.ranks.agent import start_ranks as start
-
-    end = start(ranks, *words_of_ranks())
+    end = group_of(ranks)
     if end.stopped_by:  # so that the shell sees how it ended
         signal.signal(end.stopped_by, signal.SIG_DFL)
         os.kill(os.getpid(), end.stopped_by)
     return end.code
+
+
+def group_of(ranks: int, **how: Any) -> GroupEnd:
+    """Start this very command once for each rank of this machine, and wait for their end; `how` is the agent's."""
+    from overdrive.ranks.agent import start_ranks as start
+
+    try:
+        return start(ranks, *words_of_ranks(), **how)
+    except ModuleNotFoundError as error:  # it is PyTorch's agent, and this may be an environment of Keras alone
+        from overdrive.cli.causes import wrong_environment
+
+        fail(wrong_environment((error.name or "torch").partition(".")[0]), 1)
 
 
 def words_of_ranks(options: Sequence[str] = ("--ranks",)) -> tuple[list[str], list[str]]:

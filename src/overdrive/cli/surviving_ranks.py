@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.cli.line import fail
-from overdrive.cli.started_again import Start, words_of_ranks
+from overdrive.cli.started_again import Start, group_of
 from overdrive.cli.survive import Wish, folder_of, interval_of, open_folder, under
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
@@ -48,7 +48,6 @@ def start_surviving_ranks(
     Args:
         may_be_fewer: where one is lost again and again.
     """
-    from overdrive.ranks.agent import start_ranks
     from overdrive.survive.folder import FROM_START
     from overdrive.survive.interval import MOST_LOST
     from overdrive.survive.notices import listen
@@ -63,7 +62,7 @@ def start_surviving_ranks(
         listen(wish.notices)
     lost, newest = 0, -1
     while True:
-        end = start_ranks(ranks, *words_of_ranks(), seed=folder.manifest["seed"], grace=_GRACE)
+        end = group_of(ranks, seed=folder.manifest["seed"], grace=_GRACE)
         steps = steps_of(folder.path)
         if end.stopped_by:
             if end.stopped_by == signal.SIGTERM and wish.requeue_code is not None:

@@ -16,6 +16,7 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
+    typed,
     why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
@@ -30,7 +31,7 @@ from overdrive.cli.values import (
     metric_option,
     stdin_option,
 )
-from overdrive.core.atomic_file import write_atomically
+from overdrive.core.atomic_file import is_stream, write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
@@ -54,6 +55,9 @@ from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.tune import tune as run_tune
 
+# By their parameters: those that a tune's next command has as this one, whatever was found.
+_TYPED_AGAIN = ("metric", "margin", "output", "json_path", "price", "runs", "force")
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -73,7 +77,7 @@ class Outputs:
 
     @property
     def report(self) -> Path:
-        return self.plan.with_suffix(".html")
+        return self.plan if is_stream(self.plan) else self.plan.with_suffix(".html")  # no file /dev/null.html
 
 
 def tune(request: TuneRequest, outputs: Outputs) -> int:
@@ -147,6 +151,8 @@ def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger,
 
 def _has_something(path: Path) -> bool:
     """Whether a plan with techniques is there; one that cannot be read, of another version say, may have some."""
+    if is_stream(path):
+        return False
     try:
         text = path.read_text(encoding="utf-8")
         return bool(text.strip() and Plan.loads(text, catalogue()).techniques)
@@ -242,7 +248,8 @@ def command(
     2 where the command line is wrong or the plan cannot be written.
     """
     program = parse_trial_program(words, stdin)
-    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks)
+    again = typed(click.get_current_context(), _TYPED_AGAIN)
+    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks, again)
     outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
     with faults_as_sentences():
         try:

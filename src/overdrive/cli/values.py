@@ -21,6 +21,7 @@ _NUMBER = r"(\d+\.?\d*|\.\d+)"
 _DURATION = re.compile(
     rf"(?:{_NUMBER}h(?:ours?|rs?)?)?(?:{_NUMBER}m(?:in(?:ute)?s?)?)?(?:{_NUMBER}(?:s(?:ec(?:ond)?s?)?)?)?"
 )
+_HOURS_AND = re.compile(rf"{_NUMBER}h(?:ours?|rs?)?{_NUMBER}")  # minutes for most who write it, and no seconds
 
 
 def _meant(text: str) -> str:
@@ -29,6 +30,8 @@ def _meant(text: str) -> str:
         hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         whole = "".join(f"{value}{unit}" for value, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if value)
         return f" (did you mean {whole}?)" if whole else ""
+    if _HOURS_AND.fullmatch(text):
+        return f" (did you mean {text}m?)"
     if days := re.fullmatch(rf"{_NUMBER}d(?:ays?)?", text):
         return f" (did you mean {24 * float(days[1]):g}h?)"
     if other := re.fullmatch(rf"{_NUMBER}([a-z]+)", text):
@@ -70,7 +73,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
         if self._long and (days := re.fullmatch(rf"{_NUMBER}([dy])", text)) and float(days[1]):
             return float(days[1]) * 86_400 * (365.25 if days[2] == "y" else 1)
         parts = _DURATION.fullmatch(text)
-        if not text or parts is None:
+        if not text or parts is None or _HOURS_AND.fullmatch(text):
             self.fail(f"{value!r} is not a duration{_meant(text)}; write for example 90s, 10m or 1h30m", param, context)
         hours, minutes, seconds = (float(part or 0) for part in parts.groups())
         total = 3600 * hours + 60 * minutes + seconds

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
@@ -159,6 +160,14 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
     return hashlib.sha256(repr(techniques).encode()).hexdigest()[:16]
 
 
+def _refuse_beside_resume() -> None:
+    """Options that would be passed over; defaults in a file are for the other form of this command."""
+    source = click.get_current_context().get_parameter_source
+    for name in ("full", "metric", "margin", "budget", "stdin", "force"):
+        if source(name) is ParameterSource.COMMANDLINE:
+            fail(f"--{name} does nothing with --resume: leave it out.")
+
+
 @plan_and_program_command
 @click.option("--full", is_flag=True, help="Runs of the whole program, not of its first steps.")
 @metric_option
@@ -202,6 +211,7 @@ def command(
     where the level was seen to hold, 1 where it was not.
     """
     if resume:
+        _refuse_beside_resume()
         from overdrive.cli.verify_resume import verify_resume
 
         with faults_as_sentences(goes_on=False):

@@ -160,7 +160,7 @@ def verify_resume(
     json_path: Path | None = None,
     root: Path | None = None,
 ) -> int:
-    """The exit code: 0 where the end is the same, 1 where not.
+    """The exit code: 0 where the end is the same, 1 where not, or where nothing was shown.
 
     Args:
         plan: that both runs are under; None: the one beside the program, if there is one.
@@ -192,7 +192,8 @@ def verify_resume(
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
     reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
     _show(console, found, reasons)
-    verdict = _verdict(found)
+    nothing = "the program fails by itself" if code else "" if moments else "it ended before it could be killed"
+    verdict = _verdict(found, nothing)
     console.print(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
         "start."
@@ -219,7 +220,7 @@ def verify_resume(
         took=to_json(took),
     )
     write_json(json_path, form)
-    return 0 if found.alike else 1
+    return 0 if found.alike and not nothing else 1
 
 
 def _show_failure(console: Console, code: int, by_itself: int, whole: _Place, root: Path) -> None:
@@ -237,9 +238,12 @@ def _show_failure(console: Console, code: int, by_itself: int, whole: _Place, ro
         console.print(f"  It ended with {code}: {words}{hint}", markup=False)
 
 
-def _verdict(found: Comparison) -> str:
+def _verdict(found: Comparison, nothing: str) -> str:
+    """`nothing`: why an end that is the same shows nothing; "" where it does show something."""
     if not found.alike:
         return "The end is ANOTHER one"
+    if nothing:
+        return f"Nothing was shown: {nothing}"
     return "The end is the same" + (", but for what two uninterrupted runs differ in" if found.never else "")
 
 

@@ -28,6 +28,7 @@ from overdrive.worker.saying import announce, errors, say, speak_on
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
+    from overdrive.core.run_record import RunRecord
     from overdrive.datacache.audit import Audits
     from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Seams
@@ -250,12 +251,37 @@ def _write_record(
     calls: CallTimes | None,
     failure: BaseException | None,
 ) -> None:
-    from overdrive.core.run_record import RunRecord
+    """Whatever is wrong with it is said, and changes nothing of how the program ends."""
     from overdrive.worker.trackers import CannotSend, is_tracker, send
+
+    try:
+        record = _record_of(program, recorder, session, calls, failure)
+        if is_tracker(str(path)):
+            send(record, str(path))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, to_json(record))
+    except OSError as error:
+        say(f"the record could not be written to {path}: {error.strerror}")
+    except CannotSend as error:
+        say(str(error))
+    except Exception as error:  # losses cannot be read from a GPU on which the program has failed
+        why = "".join(str(error).splitlines()[:1])
+        say(f"the record could not be made ({type(error).__name__}{why and f': {why}'})")
+
+
+def _record_of(
+    program: Program,
+    recorder: Recorder,
+    session: Session,
+    calls: CallTimes | None,
+    failure: BaseException | None,
+) -> RunRecord:
+    from overdrive.core.run_record import RunRecord
 
     losses = [] if recorder.clock.inference else recorder.losses()
     half, most = calls.intervals() if calls and not _on_device(recorder) else (None, None)
-    record = RunRecord(
+    return RunRecord(
         program=program.command(),
         steps=recorder.clock.steps,
         samples=recorder.samples,
@@ -271,13 +297,3 @@ def _write_record(
         left_out=session.seams.left_out,
         error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
     )
-    try:
-        if is_tracker(str(path)):
-            send(record, str(path))
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, to_json(record))
-    except OSError as error:
-        say(f"the record could not be written to {path}: {error.strerror}")
-    except CannotSend as error:
-        say(str(error))

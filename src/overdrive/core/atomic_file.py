@@ -5,12 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 
+def is_stream(path: Path) -> bool:
+    """Whether it is a device or a pipe (/dev/null, a shell's `>(...)`): what is there is written into, not replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
 def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
     """Write a file so that at any moment, even in a crash, the old or the new one is there, whole.
+
+    What is no file stays what it is, and is written into.
 
     Args:
         content: text, or bytes in parts that follow each other.
@@ -18,6 +30,11 @@ def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
     Raises:
         OSError: it cannot be written; the old file is untouched, and no other file is left.
     """
+    parts = [content.encode("utf-8", "backslashreplace")] if isinstance(content, str) else content
+    if is_stream(path):
+        with open(path, "wb") as stream:
+            stream.writelines(parts)
+        return
     target = Path(os.path.realpath(path))  # a link stays a link
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
@@ -29,7 +46,6 @@ def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             if mode is not None:
                 os.chmod(temporary, mode)
-            parts = [content.encode("utf-8", "backslashreplace")] if isinstance(content, str) else content
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())

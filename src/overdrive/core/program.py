@@ -43,7 +43,10 @@ class Program:
             raise ProgramError(f"Unknown option {words[0]}: Overdrive's options stand before the script.")
         script = Path(words[0])
         if script.is_dir():
-            raise ProgramError(f"{words[0]} is a folder, not a script.")
+            runs = (
+                f": `-m {script}` runs it" if (script / "__main__.py").exists() and script.name == str(script) else ""
+            )
+            raise ProgramError(f"{words[0]} is a folder, not a script{runs}.")
         if not script.exists():
             if script.is_symlink():
                 raise ProgramError(f"{words[0]} is a link to {os.readlink(script)}, which is not there.")

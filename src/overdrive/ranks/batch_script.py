@@ -11,6 +11,8 @@ from pathlib import Path
 _TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")  # as Slurm has it: minutes, H:MM:SS, D-HH, ...
 
 _AHEAD = "USR1@120"  # seconds before the limit
+# Since Slurm 22.05 srun does not take it from the job: each task would be bound to one core.
+_CORES = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
 _REQUEUE = 99  # the exit code of a run that is to be queued again
 
 
@@ -91,9 +93,8 @@ def batch_script_until_done(
     own = (f"signal={_AHEAD}", "requeue", "open-mode=append")
     alone = replace(allocation, tasks_per_node=1, cpus_per_task=cores, options=[*own, *allocation.options])
     survive = ["--survive", f"--requeue-code={_REQUEUE}", *([f"--ranks={ranks}"] if ranks > 1 else [])]
-    wide = f" --cpus-per-task={cores}" if cores else ""  # srun does not take it from the job
     return _head(alone.lines(), name, folder) + (
-        f"srun{wide} {shlex.join([*command, *survive, *program])}\n"
+        f"srun {shlex.join([*command, *survive, *program])}\n"
         f'code=$?\n[ "$code" -eq {_REQUEUE} ] && exec scontrol requeue "$SLURM_JOB_ID"\nexit "$code"\n'
     )
 
@@ -104,16 +105,21 @@ def _head(asked: Sequence[str], name: str, folder: Path) -> str:
     for each in lines:
         if "\n" in each:
             raise CannotWriteScript(f"{each.splitlines()[0]!r} ... has a line's end, which a batch script cannot have.")
-    return "#!/bin/bash\n" + "\n".join(f"#SBATCH --{each.removeprefix('--')}" for each in lines) + "\n\n"
+    return "#!/bin/bash\n" + "\n".join(map(_directive, lines)) + f"\n\n{_CORES}\n"
+
+
+def _directive(option: str) -> str:
+    return f"#SBATCH {option if option.startswith('-') else f'--{option}'}"
 
 
 def output(folder: Path, name: str, job: str = "%j") -> Path:
     """The file for what a job prints; `%j` is Slurm's sign for the job's number."""
     escaped = name.replace("%", "%%") if job == "%j" else name
-    return folder / f"{escaped}-{job}.out"
+    within = Path(str(folder).replace("%", "%%")) if job == "%j" else folder
+    return within / f"{escaped}-{job}.out"
 
 
 def _quoted(text: str) -> str:
     if '"' in text:
         raise CannotWriteScript(f'{text!r} has a ", which a batch script cannot have in a name.')
-    return f'"{text}"' if re.search(r"\s|#", text) else text
+    return f'"{text}"' if re.search(r"\s|#|'", text) else text

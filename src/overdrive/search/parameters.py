@@ -191,7 +191,7 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
                 keys[place.key] = value
                 if place.kind == OPTIMIZER and _is_alone(place, parameters):
                     keys[place.key_of_any] = value
-    return Program(program.target, tuple(words), program.module), keys
+    return replace(program, arguments=tuple(words)), keys
 
 
 def _is_alone(place: ValuePlace, parameters: Sequence[Parameter]) -> bool:

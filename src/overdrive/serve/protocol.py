@@ -55,6 +55,8 @@ def asked(body: bytes, json_length: str | None, known: Sequence[str]) -> Asked:
         told = json.loads(body[:length])
         given = told["inputs"]
         names = [each["name"] for each in given]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError
         parameters = told.get("parameters") or {}
         everything = bool(parameters.get("binary_data_output", False))
         wanted = told.get("outputs") or [{"name": name} for name in known]
@@ -70,7 +72,8 @@ def asked(body: bytes, json_length: str | None, known: Sequence[str]) -> Asked:
         inputs[each["name"]], place = _array(each, body, place)
     if place != len(body):
         raise BadRequest(f"{len(body) - place:,} bytes follow that belong to no input")
-    return Asked(str(told.get("id", "")), inputs, outputs)
+    id = told.get("id")
+    return Asked("" if id is None else str(id), inputs, outputs)
 
 
 def made_body(inputs: Mapping[str, Any]) -> bytes:
@@ -119,7 +122,7 @@ def _array(each: Mapping[str, Any], body: bytes, place: int) -> tuple[Any, int]:
     parameters = each.get("parameters")
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
     if size is not None:
-        if size != count * dtype.itemsize or place + size > len(body):
+        if type(size) is not int or size != count * dtype.itemsize or place + size > len(body):
             raise BadRequest(f"{name} is to have {count * dtype.itemsize:,} bytes, and has another number of them")
         return np.frombuffer(body, dtype, count, place).reshape(shape).copy(), place + size
     return _of_list(name, each.get("data"), dtype, shape, count), place

@@ -57,6 +57,7 @@ class Findings:
     budget: float = 600.0  # seconds
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
     screened: Screened = field(default_factory=Screened)
+    typed: tuple[str, ...] = ()  # options that the next command needs, too (see `TuneRequest`)
     ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
     between: BetweenEpochs | None = None
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given

@@ -128,4 +128,5 @@ def _tune(found: Findings, program: Program, minutes: int | None = None) -> str:
     options += ["--techniques", ",".join(sorted(found.only))] if found.only else []
     options += [] if found.ranks is None else ["--ranks", str(found.ranks or "auto")]
     options += ["--stdin", program.stdin] if program.stdin else []
+    options += found.typed
     return f"`{shlex.join(['overdrive', 'tune', *options])} {program.command()}`"

@@ -26,6 +26,7 @@ class TuneRequest:
     only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
 
     ranks: int | None = None  # as how many processes it is tried; 0: as many as pay; None: as one alone
+    typed: tuple[str, ...] = ()  # options that stand again in a command that is to be typed next
 
     def purpose(self) -> str:
         """The key that separates tunes of one program in the ledger."""

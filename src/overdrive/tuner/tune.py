@@ -30,6 +30,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         request.objective,
         request.only,
         budget=request.most_seconds(),
+        typed=request.typed,
         ranks=request.ranks,
         runs=request.runs if request.budget is None else None,
         earlier=checkpoint.earlier_duels(),

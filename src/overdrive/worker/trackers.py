@@ -4,9 +4,11 @@ user's; nothing goes over the network unless their own variables say so.
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from overdrive.core.run_record import RunRecord
 
@@ -33,6 +35,8 @@ def send(record: RunRecord, place: str) -> None:
         _TRACKERS[name](record, where)
     except ImportError as error:
         raise CannotSend(f"the record was not sent to {name}: {error.name or name} is not installed") from None
+    except CannotSend:
+        raise
     except Exception as error:
         raise CannotSend(f"the record was not sent to {name} ({type(error).__name__}: {error})") from None
 
@@ -86,8 +90,14 @@ def _mlflow(record: RunRecord, experiment: str) -> None:
 def _wandb(record: RunRecord, project: str) -> None:
     import wandb
 
+    apart: dict[str, Any] = {}
+    if getattr(wandb, "run", None) is not None:  # the script's own, which `init` would give back
+        if "create_new" not in str(inspect.signature(wandb.init)):  # before 0.19.10
+            raise CannotSend("the record was not sent to wandb: the script's own run is open, which it would end")
+        apart["reinit"] = "create_new"
     os.environ.setdefault("WANDB_MODE", "offline")
     run = wandb.init(
+        **apart,
         project=project or "overdrive",
         name=record.program[:100],
         config=_facts(record),

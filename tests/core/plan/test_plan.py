@@ -384,6 +384,21 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode_and_its_link(tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["link.toml", "real.toml"]
 
 
+def test_what_is_no_file_is_written_into_and_stays_what_it_is(tmp_path: Path) -> None:
+    """As `/dev/null` is, which every program of the machine writes to."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    kept = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(pipe, "text\n")
+        assert stat.S_ISFIFO(pipe.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
+        assert os.read(kept, 100) == b"text\n"
+        write_atomically(Path(f"/dev/fd/{kept}"), "of a shell's >(...)\n")
+        assert os.read(kept, 100) == b"of a shell's >(...)\n"
+    finally:
+        os.close(kept)
+
+
 def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:

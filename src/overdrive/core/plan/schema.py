@@ -36,6 +36,7 @@ def plan_schema(catalogue: Mapping[str, TechniqueLike]) -> dict[str, Any]:
                 "overdrive": {"const": FORMAT, "description": "the format of the file"},
                 "program": {"type": "string", "minLength": 1, "description": "the script or module it was found for"},
                 "contract": _CONTRACT,
+                "inference": {"type": "boolean", "description": "the program trains nothing: it calls its model"},
                 "technique": {"type": "array", "items": _technique(catalogue)},
                 "evidence": _evidence(),
                 "rejected": {
@@ -68,10 +69,6 @@ def _technique(catalogue: Mapping[str, TechniqueLike]) -> dict[str, Any]:
         "speedup": _INTERVAL,
     }
     return {**_object(given, ["name"]), "allOf": settings}
-
-
-def _rejected() -> dict[str, Any]:
-    return _object({"name": {"type": "string"}, "settings": {"type": "object"}, "reason": {"type": "string"}}, ["name"])
 
 
 def _value(knob: KnobLike) -> dict[str, Any]:
