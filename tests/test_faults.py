@@ -50,6 +50,7 @@ OF_THE_DAY = {
     "worker/profiling/torch/observing.py",
     "changes/code.py",
     "datacache/disk.py",
+    "datacache/in_use.py",
     "datacache/partial_table.py",
     "engines/kept.py",
     "survive/clocks.py",

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.internals import id_of, storage_id
 from overdrive.survive import structure
 from overdrive.survive.journal import NOTHING, Journal
 from overdrive.survive.set_in_calls import SetInCalls
@@ -74,7 +74,7 @@ def _form_alone(result: Any, given: Any) -> Any:
             memory = each.untyped_storage()
             if each.layout is not torch.strided or memory.nbytes() != each.nbytes:
                 return None
-            memories.add(memory._cdata)
+            memories.add(id_of(memory))
             place = each.shape, each.stride(), each.storage_offset()
             form.append((place, each.dtype, each.device, each.requires_grad))
     except (RuntimeError, NotImplementedError):  # one has no memory of its own

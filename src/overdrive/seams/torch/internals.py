@@ -62,9 +62,13 @@ def onednn_precisions() -> list[Callable[[], str]]:
 def storage_id(tensor: Any) -> int:
     """Equal for tensors that share their memory; that of the tensor itself where it has none of its own."""
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return id_of(tensor.untyped_storage())
     except (RuntimeError, NotImplementedError):  # sparse, fake or wrapped tensors
         return id(tensor)
+
+
+def id_of(storage: Any) -> int:
+    return int(storage._cdata)
 
 
 def storage_owners(storage: Any) -> int | None:
