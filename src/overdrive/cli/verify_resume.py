@@ -192,7 +192,9 @@ def verify_resume(
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
     reasons = list(dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line))
     _show(console, found, reasons)
-    nothing = "the program fails by itself" if code else "" if moments else "it ended before it could be killed"
+    nothing = "" if moments else "it ended before it could be killed"
+    if code and not gone_on:  # killed while it imports its libraries it ends alike, too
+        nothing = "the program fails by itself"
     verdict = _verdict(found, nothing)
     console.print(
         f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
