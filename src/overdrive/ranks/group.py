@@ -173,16 +173,15 @@ class Group:
         """All ranks' tensors, which are as long, one after the other there; both are flat, and `own` may be a part."""
         with self._waiting(what):
             self._meet("gather", what, own.nbytes)
-            gather(self._on(own, self._calls), whole, own).wait()
+            gather(self._on(own, self._calls), _bytes(whole), _bytes(own)).wait()
 
     def _gathered(self, own: torch.Tensor, what: str) -> torch.Tensor:
         """The bytes of all ranks."""
         with self._waiting(what):
             if own.device.type == "cpu" and (self._shares_memory or len(own) <= self._requests.room):
                 return self._requests.gathered(own, self._members, lambda: self._meet("gather", what, len(own)))
-            whole = own.new_empty(
-                self.size * len(own)
-            )  # for which memory may be short: the others go on from a meeting
+            # Before they meet, after which the others go on: memory may be short.
+            whole = own.new_empty(self.size * len(own))
             self._meet("gather", what, len(own))
             gather(self._on(own, self._calls), whole, own).wait()
         return whole
