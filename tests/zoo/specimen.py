@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from overdrive.core.contract import Contract
-from overdrive.seams.hub import Seams
+from overdrive.seams.hub import Handle, Seams
 from overdrive.seams.patch import Patches
 from overdrive.techniques.technique import Settings, Technique
 
@@ -17,8 +17,9 @@ class Specimen(Technique):
     program: ClassVar[str]  # which of the zoo's programs it is tried on
     installs: ClassVar[Callable[[Seams], None]]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         type(self).installs(seams)
+        return seams.handle()
 
 
 def specimen(program: str, contract: Contract) -> Callable[[Callable[[Seams], None]], type[Specimen]]:

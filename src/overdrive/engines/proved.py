@@ -11,11 +11,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from overdrive.engines import closeness
 from overdrive.engines.runtime import Engine
 from overdrive.engines.signature import Signature
-from overdrive.engines.tally import COMPARED, Tally
+from overdrive.engines.tally import Compared, Tally
 from overdrive.model_state.later_backward import Requiring
 
 
-class Proved:
+class Proved(Compared):
     """An engine for one size, with the form of the results that the model gave. `refused`: why it does not answer."""
 
     def __init__(
@@ -29,30 +29,15 @@ class Proved:
         tally: Tally | None = None,
     ) -> None:
         """`tally`: of the answers for other sizes, too."""
+        super().__init__(tally)
         self._refused = refused
         self._narrow = narrow
-        self._compared = 0
-        self.tally = tally or Tally()
         self.requiring = Requiring()
         self._engine = engine
         self._spec = spec
         self._constants = leaves
         self._bare = spec is not None and spec.is_leaf()  # its result is a tensor, and nothing else
         self._forms = [(each.shape, each.dtype, each.stride()) for each in tensors]
-
-    def due(self, every: int) -> bool:
-        """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
-        return not self.established or self.tally.due(every)
-
-    @property
-    def established(self) -> bool:
-        """Whether enough of its answers were compared for it to answer by itself."""
-        return self._compared >= COMPARED
-
-    @property
-    def early(self) -> bool:
-        """See `Tally`; of the call that is due now."""
-        return self.established and self.tally.early
 
     def answer(self, given: Signature) -> Any:
         if self._bare:
@@ -69,7 +54,7 @@ class Proved:
         for one, other in zip(tensors, self._results(given), strict=True):
             if one.shape != other.shape or not close(one, other, self._narrow):
                 return self._refuse("an engine's answer was another one")
-        self._compared += 1
+        self.compared += 1
 
     @property
     def refused(self) -> str:

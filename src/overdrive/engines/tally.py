@@ -29,3 +29,31 @@ class Tally:
         always = self._answers % every == 0
         self.early = not always and self._answers >= _AGAIN and self._answers & (self._answers - 1) == 0
         return always or self.early
+
+
+class Compared:
+    """What answers calls of one kind, by how many of its answers were compared with the model's.
+
+    Attributes:
+        compared: how many; what counts them is who compares.
+        tally: of its answers from then on.
+    """
+
+    def __init__(self, tally: Tally | None = None) -> None:
+        """`tally`: that of the answers for other sizes, too."""
+        self.compared = 0
+        self.tally = tally or Tally()
+
+    @property
+    def established(self) -> bool:
+        """Whether enough of its answers were compared for it to answer by itself."""
+        return self.compared >= COMPARED
+
+    def due(self, every: int = EVERY) -> bool:
+        """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
+        return not self.established or self.tally.due(every)
+
+    @property
+    def early(self) -> bool:
+        """See `Tally`; of the call that is due now."""
+        return self.established and self.tally.early

@@ -15,7 +15,7 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any
 
 from overdrive.survive import words
 from overdrive.survive.journal import Diverged, Entry
@@ -23,7 +23,7 @@ from overdrive.survive.journal import Diverged, Entry
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.seams.points import Point
-    from overdrive.survive.journal import Journal
+    from overdrive.survive.journaled_run import FetchingRun
 
 # The kind of an entry: key, what was asked in it and is told again, number of the data set, structure, words drawn,
 # whether its own tensors tell it the rest (the state of PyTorch's generator before it, where it draws from that).
@@ -35,30 +35,6 @@ _ALL = 1 << 27  # of all of them in one process
 _READ = ("value", "shapes")  # what a data set asks its own tensors
 _INT = {int}
 _MANY = 256  # questions in a fetch, which take about as much room as a generator's state
-
-
-class FetchingRun(Protocol):
-    """What is asked of the run that they belong to."""
-
-    journal: Journal
-
-    @property
-    def skips_fetches(self) -> bool:
-        """Whether they may be left out when it is made again."""
-
-    @property
-    def replaying(self) -> bool: ...
-
-    @property
-    def warming(self) -> bool: ...
-
-    def aside(self) -> bool: ...
-
-    def by_thread(self) -> None: ...
-
-    def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
-
-    def begin_anew(self, reason: str) -> NoReturn: ...
 
 
 class Batches:

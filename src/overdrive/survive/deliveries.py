@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.core.rng import States
-from overdrive.survive.batches import Batches, FetchingRun, key_of
+from overdrive.survive.batches import Batches, key_of
 from overdrive.survive.in_workers import MARK, Worker
 from overdrive.survive.journal import Diverged, Entry
+from overdrive.survive.journaled_run import FetchingRun
 
 DELIVERED = "delivered"  # the kind of an entry: number of the epoch, key, structure
 Told = dict[str, Any]

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overdrive.survive.batches import Batches, FetchingRun
+from overdrive.survive.batches import Batches
 from overdrive.survive.deliveries import Deliveries
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
+    from overdrive.survive.journaled_run import FetchingRun
 
 Told = list[Any]  # what data sets hold, None where that cannot be told; places in files; epochs with workers under way
 

@@ -1,4 +1,4 @@
-"""What calls and questions, noted or answered, ask of the run that they belong to."""
+"""What calls, questions and fetches, noted or answered, ask of the run that they belong to."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ if TYPE_CHECKING:
     from overdrive.survive.journal import Journal
 
 
-class JournaledRun(Protocol):
-    """What is asked of the run that they belong to.
-
-    Attributes:
-        steps: made so far.
-        keeps_samples: its plan does.
-        inside: a call that is skipped as a whole: what is asked in it is not told.
-    """
+class FetchingRun(Protocol):
+    """What fetches of batches ask."""
 
     journal: Journal
-    steps: int
-    inside: bool
-    keeps_samples: bool
 
     @property
     def skips_fetches(self) -> bool:
@@ -42,12 +33,26 @@ class JournaledRun(Protocol):
     def by_thread(self) -> None:
         """It is aside; in a thread of the program's it computes what counts."""
 
+    def begin_anew(self, reason: str) -> NoReturn: ...
+
+
+class JournaledRun(FetchingRun, Protocol):
+    """What calls and questions ask besides.
+
+    Attributes:
+        steps: made so far.
+        keeps_samples: its plan does.
+        inside: a call that is skipped as a whole: what is asked in it is not told.
+    """
+
+    steps: int
+    inside: bool
+    keeps_samples: bool
+
     def beside(self) -> bool:
         """Whether it is not the program's, or within a call that is skipped as a whole."""
 
     def elsewhere(self) -> bool:
         """Whether it is in a thread or a process of the program's."""
-
-    def begin_anew(self, reason: str) -> NoReturn: ...
 
     def cannot_skip(self, reason: str) -> None: ...

@@ -122,7 +122,7 @@ class Session:
 
     def settling(self) -> int:
         """Calls so far in which a technique did not act yet, and later may (see `Block`)."""
-        return sum(getattr(getattr(handle, "notes", None), "settling", 0) for handle in self.handles.values())
+        return sum(getattr(handle.notes, "settling", 0) for handle in self.handles.values())
 
     def _arrived(self, framework: str, module: str) -> None:
         """`module` of `framework` has been imported; the last of its modules brings what the seams patch."""

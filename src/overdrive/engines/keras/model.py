@@ -18,7 +18,7 @@ from overdrive.engines.gathering import Gathering
 from overdrive.engines.keras.given import Given
 from overdrive.engines.keras.standing import Standing, frozen, own_code
 from overdrive.engines.runtime import Array, NoEngine
-from overdrive.engines.tally import COMPARED, Tally
+from overdrive.engines.tally import Compared
 from overdrive.seams.keras.internals import mask_of
 
 _MOST_SIGNATURES = 8  # of one model: each is traced, which takes some tenths of a second, and has weights of its own
@@ -68,27 +68,13 @@ class Maker(Protocol):
         """
 
 
-class _Signature:
+class _Signature(Compared):
     """Calls that are alike. `made` is None until one comes a second time."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.made: Made | None = None
-        self.compared = 0
         self._form: Any = None
-        self._tally = Tally()
-
-    def due(self) -> bool:
-        """Whether the model is to make the next call too."""
-        return not self.established or self._tally.due()
-
-    @property
-    def established(self) -> bool:
-        return self.compared >= COMPARED
-
-    @property
-    def early(self) -> bool:
-        """See `Tally`; of the call that is due now."""
-        return self.established and self._tally.early
 
     def agreed(self, result: Any) -> None:
         self.compared += 1
