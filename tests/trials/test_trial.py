@@ -166,6 +166,29 @@ def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> 
     assert exit_reason_of_running(following) == ("ended", "after 200 steps")
 
 
+ENDS = """if step == 0:
+        import atexit
+        atexit.register(lambda: (print("goodbye"), time.sleep(WAITS)))"""
+
+
+def test_the_end_of_a_process_is_timed_as_python_ends_it(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._END_SECONDS", 20.0)
+    one = trial(ENDS.replace("WAITS", "0.5"))
+    one.first_step()
+    took = one.end()
+    assert took is not None and took >= 0.5  # at the least: it slept
+    assert "goodbye" in one.output_tail() and one.step == 1 and one.group.exit_code() == 0
+
+
+def test_an_end_that_does_not_come_is_not_known(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._END_SECONDS", 0.5)
+    one = trial(ENDS.replace("WAITS", "1000"))
+    one.first_step()
+    assert one.end() is None
+    one.stop()
+    assert not psutil.pid_exists(one.group.pids[0])
+
+
 @pytest.mark.fault(3)
 def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)

@@ -88,3 +88,5 @@ def test_a_whole_run_has_it_after_each_epoch() -> None:
     before = replace(before, epoch_steps=100.5, between_epochs=3.0)
     after = replace(after, epoch_steps=100.5, between_epochs=1.0)
     assert run_seconds(before, after, 201) == pytest.approx((28.0, 16.0))
+    ends = replace(before, end_seconds=0.7), replace(after, end_seconds=0.5)
+    assert run_seconds(*ends, 201) == pytest.approx((28.7, 16.5))

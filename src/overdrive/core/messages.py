@@ -74,6 +74,11 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class End:
+    """As Python ends a process, so that it can be timed; the program's own code after its last step is not run."""
+
+
+@dataclass(frozen=True)
 class Switched:
     """Which techniques act from now on."""
 
@@ -123,10 +128,10 @@ class Ended:
     reason: ExitReason | None = None  # where it is another than that it ended
 
 
-Command: TypeAlias = Run | Switch | TellFacts | TellTrace | TellRecorded | TellObserved | Stop
+Command: TypeAlias = Run | Switch | TellFacts | TellTrace | TellRecorded | TellObserved | Stop | End
 Report: TypeAlias = Block | Switched | Facts | Trace | Recorded | Observed | Beat | Isolated | Failed | Ended
 
-_COMMANDS = (Job, Run, Switch, TellFacts, TellTrace, TellRecorded, TellObserved, Stop)
+_COMMANDS = (Job, Run, Switch, TellFacts, TellTrace, TellRecorded, TellObserved, Stop, End)
 _REPORTS = (Block, Switched, Facts, Trace, Recorded, Observed, Beat, Isolated, Failed, Ended)
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in (*_COMMANDS, *_REPORTS)}
 

@@ -24,6 +24,7 @@ class Figures:
     samples_per_s: float | None = positive()
     seconds_per_step: float | None = positive()
     setup_seconds: float | None = positive()  # before the first step
+    end_seconds: float | None = positive()  # that Python takes to end the process
     peak_memory: float | None = positive()  # bytes
     epoch_steps: float | None = positive()  # of an epoch, where what comes between two was measured:
     between_epochs: float | None = positive()  # seconds of evaluations, checkpoints and the like, each time

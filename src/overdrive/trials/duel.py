@@ -84,14 +84,15 @@ class Side:
     samples: float = 0.0
     setups: tuple[float, ...] = ()  # seconds of each of its processes, from its start to its first step done
     peak_memory: int = 0  # bytes, the most of its processes; 0: not known
+    end_seconds: float = 0.0  # that Python took to end one of its processes; 0: not known
 
     def add(self, block: Block) -> Side:
-        return Side(
-            self.seconds + block.seconds,
-            self.steps + block.steps,
-            self.samples + block.samples,
-            self.setups,
-            max(self.peak_memory, block.peak_memory),
+        return replace(
+            self,
+            seconds=self.seconds + block.seconds,
+            steps=self.steps + block.steps,
+            samples=self.samples + block.samples,
+            peak_memory=max(self.peak_memory, block.peak_memory),
         )
 
     @property

@@ -64,6 +64,8 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             _align(duel, old, new)
             if pair.keeps_losses:
                 _keep_traces(pair, old, new)
+            if pair.number == 0 and pair.rules.patient and duel.old != duel.new:
+                _time_the_end(duel, old, new)
         except TrialOver as over:
             if over.trace:
                 pace = _both_to_the_end(pair, old, new, over.trace, pace)
@@ -179,6 +181,12 @@ def _keep_traces(pair: ProcessPair, old: Trial, new: Trial) -> None:
                 duel.new_facts = new.facts(pair.rules.patient and bool(duel.new.techniques))
     with blame(duel, new=False):
         duel.old_trace = old.trace()
+
+
+def _time_the_end(duel: Duel, old: Trial, new: Trial) -> None:
+    """What a whole run takes after its last step, for the same reason as its start."""
+    duel.old_side = replace(duel.old_side, end_seconds=old.end() or 0.0)
+    duel.new_side = replace(duel.new_side, end_seconds=new.end() or 0.0)
 
 
 def _both_to_the_end(pair: ProcessPair, old: Trial, new: Trial, trace: Trace, pace: Pace | None) -> Pace | None:

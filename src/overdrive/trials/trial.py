@@ -30,6 +30,7 @@ from overdrive.trials.pool import TrialPool
 
 MANY_FILES = 1000
 _GRACE_SECONDS = 3.0  # between TERM and KILL
+_END_SECONDS = 5.0  # that Python may take to end a process: 0.75 s where torchvision was imported
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
 _PLAIN_PATIENCE = 600.0  # ... of one in which calls of models are not looked at: it may evaluate for as long
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
@@ -116,6 +117,16 @@ class Trial:
 
     def trace(self) -> Trace:
         return self._ask(messages.TellTrace(), Trace)
+
+    def end(self) -> float | None:
+        """Let Python end it, as at a program's end, and time that; None where it takes longer than any patience.
+
+        Only `stop` can follow.
+        """
+        self.group.resume()
+        began = time.monotonic()
+        self._send(messages.End())
+        return time.monotonic() - began if self.group.wait(_END_SECONDS) else None
 
     def stop(self) -> None:
         """End it and everything it started, whatever state it is in; remove its scratch folder."""

@@ -25,4 +25,5 @@ def figures(duel: Duel, new: bool) -> Figures | None:
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
     half, most = percentiles([(pair.process, pair.calls[new]) for pair in kept])
-    return Figures(rate, seconds, side.setup_seconds, side.peak_memory or None, half=half, most=most)
+    setup, end, memory = side.setup_seconds, side.end_seconds or None, side.peak_memory or None
+    return Figures(rate, seconds, setup, end, memory, half=half, most=most)

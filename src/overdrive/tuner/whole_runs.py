@@ -10,7 +10,7 @@ LENGTHS = (1_000, 10_000, 100_000)  # steps of the whole runs whose gain is give
 
 
 def whole_run(before: Figures, after: Figures, steps: int) -> float:
-    """The speedup of a run of so many steps, start-up included, and what comes between epochs where that is known."""
+    """The speedup of a run of so many steps, start and end of the process included, and what comes between epochs where that is known."""
     old, new = run_seconds(before, after, steps)
     return old / new
 
@@ -18,8 +18,8 @@ def whole_run(before: Figures, after: Figures, steps: int) -> float:
 def run_seconds(before: Figures, after: Figures, steps: int) -> tuple[float, float]:
     """Of a run of so many steps as it was, and of one over as many samples under the plan."""
     epochs = steps / before.epoch_steps if before.epoch_steps else 0.0
-    old = _setup(before) + (steps - 1) * _pace(before) + epochs * (before.between_epochs or 0.0)
-    new = _setup(after) + (steps - 1) / _times_the_batch(before, after) * _pace(after)
+    old = _beside(before) + (steps - 1) * _pace(before) + epochs * (before.between_epochs or 0.0)
+    new = _beside(after) + (steps - 1) / _times_the_batch(before, after) * _pace(after)
     return old, new + epochs * (after.between_epochs or 0.0)
 
 
@@ -35,6 +35,11 @@ def break_even(found: Findings, before: Figures | None, after: Figures | None) -
 
 def _setup(side: Figures) -> float:
     return side.setup_seconds or 0.0
+
+
+def _beside(side: Figures) -> float:
+    """Seconds of a run before its first step and after its last."""
+    return _setup(side) + (side.end_seconds or 0.0)
 
 
 def _pace(side: Figures) -> float:

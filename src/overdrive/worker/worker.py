@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import time
@@ -13,6 +14,7 @@ from overdrive.core import messages
 from overdrive.core.facts import Facts
 from overdrive.core.messages import Beat, Ended, Failed, Job, Observed, Recorded
 from overdrive.core.records import Block, ExitReason, Trace
+from overdrive.core.streams import flush
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
 from overdrive.ranks.rank import Rank
@@ -266,6 +268,9 @@ class Worker:
             case messages.Stop():
                 # At once, without the program's own cleaning up: it must not save, evaluate or print now.
                 os._exit(0)
+            case messages.End():
+                flush()
+                ctypes.pythonapi.Py_Exit(0)
         return True
 
     def _observed(self) -> dict[str, Any]:
