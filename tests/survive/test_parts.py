@@ -479,6 +479,40 @@ def test_a_result_that_looks_like_an_earlier_one_is_told_as_it_would_be_anew() -
             assert repr(known.told(result, given)) == repr(structure.told(result, given))
 
 
+class Kept:
+    """As a cache of transformers: made of tensors, of other such objects, and of a kind of data."""
+
+    def __init__(self, tensor: Any, *layers: Any) -> None:
+        self.keys, self.layers = tensor, list(layers)
+        self.dtype, self.device, self.makes = tensor.dtype, tensor.device, Kept
+
+
+def test_an_object_that_is_what_its_attributes_are_is_returned_again() -> None:
+    from overdrive.survive import structure
+
+    x = torch.ones(4, 3)
+    told = json.loads(json.dumps(structure.told((x, Kept(x, Kept(x[1:]))), (x,))))
+    same, kept = structure.made(told, (x,), lambda: None)
+    assert same is x and kept.keys is x and type(kept) is Kept
+    (layer,) = kept.layers
+    assert layer.keys.shape == (3, 3) and layer.keys.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert (layer.dtype, layer.device, layer.makes, layer.layers) == (torch.float32, x.device, Kept, [])
+
+
+def test_an_object_that_the_call_was_given_or_that_is_more_than_that_cannot_be_told() -> None:
+    """One that was given may have been changed; one in two places would be two."""
+    from overdrive.survive import structure
+
+    class Local(Kept):
+        """Is found by no name."""
+
+    kept = Kept(torch.zeros(2))
+    kept.layers.append(kept)
+    for result, given in ((kept, ()), (Kept(torch.zeros(2)),) * 2, (Local(torch.zeros(2)), ()), (iter([1]), ())):
+        with pytest.raises(structure.CannotTell):
+            structure.told(result, (given,))
+
+
 def test_what_is_called_within_a_transform_of_torch_func_cannot_be_told() -> None:
     """It is said as a reason; an error would end all that watches the program."""
     from overdrive.survive import structure
