@@ -423,6 +423,29 @@ def test_weights_in_a_buffer_or_a_cache_are_found(monkeypatch: pytest.MonkeyPatc
     assert now(1).tolist() == [3.0] * 8 and now.cache_info().misses == 1
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_matrix_is_put_back_as_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    one = torch.zeros(2)
+
+    def graph(value: float, **about: Any) -> Any:
+        return torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), torch.tensor([value, 2.0]), (2, 2), **about)
+
+    for kind in (torch.Tensor.clone, torch.Tensor.coalesce, torch.Tensor.to_sparse_csr, torch.Tensor.to_sparse_csc):
+        then = Taking(held(one, kind(graph(1.0)), shared=True), OptimizerStates())
+        put_back(held(one, now := kind(graph(0.0)), shared=True), then.header, then.blocks.__getitem__)
+        assert now.layout is kind(graph(1.0)).layout and now.to_dense().tolist() == [[0, 1], [2, 0]]
+        other = torch.Tensor.to_sparse_csr if now.layout is torch.sparse_coo else torch.Tensor.coalesce
+        with pytest.raises(OtherState, match="at the snapshot"):
+            put_back(held(one, other(graph(1.0)), shared=True), then.header, then.blocks.__getitem__)
+    with pytest.raises(CannotTake, match="unusual kind"):
+        Taking(held(one, graph(1.0, requires_grad=True), shared=True), OptimizerStates())
+
+
 def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     from overdrive.survive import heap
     from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
