@@ -446,6 +446,28 @@ def test_a_sparse_matrix_is_put_back_as_what_it_is_made_of(monkeypatch: pytest.M
         Taking(held(one, graph(1.0, requires_grad=True), shared=True), OptimizerStates())
 
 
+def test_an_array_that_lies_in_a_tensors_memory_is_put_back_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PPO writes its next values into the tensor, which are zeros while the run is made again."""
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+
+    def views(tensor: Any, alone: bool = False) -> Any:
+        return [tensor, tensor.clone().numpy() if alone else tensor.reshape(-1).numpy()[1:]]
+
+    one = torch.zeros(2)
+    then = Taking(held(one, views(torch.ones(2, 2)), shared=True), OptimizerStates())
+    put_back(held(one, now := views(torch.zeros(2, 2)), shared=True), then.header, then.blocks.__getitem__)
+    assert now[0].tolist() == [[1, 1], [1, 1]] and now[1].tolist() == [1, 1, 1]
+    with pytest.raises(OtherState):
+        put_back(held(one, views(torch.ones(2, 2), alone=True), shared=True), then.header, then.blocks.__getitem__)
+    with pytest.raises(OtherState):  # one of its own is compared
+        then = Taking(held(one, np.ones(3), shared=True), OptimizerStates())
+        put_back(held(one, np.zeros(3), shared=True), then.header, then.blocks.__getitem__)
+
+
 def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     from overdrive.survive import heap
     from overdrive.survive.optimizer_states import CannotTake, OptimizerStates

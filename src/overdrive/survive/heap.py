@@ -214,6 +214,9 @@ class Heap:
     def _array(self, path: str, array: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
         if array.dtype.hasobject:
             yield path, array.tolist(), own
+        elif own and isinstance(tensor := _base_of(array), torch.Tensor):  # by `.numpy()`: the numbers are the tensor's
+            self.facts.append((path, f"{array.dtype} {array.shape} {array.strides}"))
+            yield f"{path}.base", tensor, own
         elif own:
             content = hashlib.sha256(array.tobytes()).hexdigest()[:16] if array.nbytes <= _MOST_HASHED else ""
             self.facts.append((path, f"{array.dtype} {array.shape} {content}"))
@@ -222,6 +225,13 @@ class Heap:
         frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
         if frame is not None:
             yield f"{path}()", frame, True
+
+
+def _base_of(array: Any) -> Any:
+    """Whose memory it lies in."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
 
 
 _MOST_HASHED = 1 << 28

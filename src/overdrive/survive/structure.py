@@ -18,7 +18,6 @@ class _Bare:
     """An object whose class takes as many bytes as this one keeps all in its `__dict__`."""
 
 
-
 class CannotTell(Exception):
     """A result that cannot be made again; the message says what it holds."""
 
