@@ -26,8 +26,8 @@ from torch.optim import Optimizer
 
 from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
-from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.seams.torch.layouts import kind_of, strided_parts
+from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

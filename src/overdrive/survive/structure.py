@@ -231,10 +231,11 @@ def _found(name: str) -> Any:
 
 def _is_object(kind: Any) -> bool:
     """Whether its objects are what their attributes are: no modules, whose calls go on, and nothing that is in C."""
+    plain: Any = object
     return (
         isinstance(kind, type)
-        and kind.__new__ is object.__new__
+        and kind.__new__ is plain.__new__
         and kind.__basicsize__ == _Bare.__basicsize__
-        and kind.__setattr__ is object.__setattr__
+        and kind.__setattr__ is plain.__setattr__
         and not issubclass(kind, torch.nn.Module)
     )
