@@ -423,6 +423,51 @@ def test_weights_in_a_buffer_or_a_cache_are_found(monkeypatch: pytest.MonkeyPatc
     assert now(1).tolist() == [3.0] * 8 and now.cache_info().misses == 1
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_matrix_is_put_back_as_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    one = torch.zeros(2)
+
+    def graph(value: float, **about: Any) -> Any:
+        return torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), torch.tensor([value, 2.0]), (2, 2), **about)
+
+    for kind in (torch.Tensor.clone, torch.Tensor.coalesce, torch.Tensor.to_sparse_csr, torch.Tensor.to_sparse_csc):
+        then = Taking(held(one, kind(graph(1.0)), shared=True), OptimizerStates())
+        put_back(held(one, now := kind(graph(0.0)), shared=True), then.header, then.blocks.__getitem__)
+        assert now.layout is kind(graph(1.0)).layout and now.to_dense().tolist() == [[0, 1], [2, 0]]
+        other = torch.Tensor.to_sparse_csr if now.layout is torch.sparse_coo else torch.Tensor.coalesce
+        with pytest.raises(OtherState, match="at the snapshot"):
+            put_back(held(one, other(graph(1.0)), shared=True), then.header, then.blocks.__getitem__)
+    with pytest.raises(CannotTake, match="unusual kind"):
+        Taking(held(one, graph(1.0, requires_grad=True), shared=True), OptimizerStates())
+
+
+def test_an_array_that_lies_in_a_tensors_memory_is_put_back_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PPO writes its next values into the tensor, which are zeros while the run is made again."""
+    from overdrive.survive import heap
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+
+    def views(tensor: Any, alone: bool = False) -> Any:
+        return [tensor, tensor.clone().numpy() if alone else tensor.reshape(-1).numpy()[1:]]
+
+    one = torch.zeros(2)
+    then = Taking(held(one, views(torch.ones(2, 2)), shared=True), OptimizerStates())
+    put_back(held(one, now := views(torch.zeros(2, 2)), shared=True), then.header, then.blocks.__getitem__)
+    assert now[0].tolist() == [[1, 1], [1, 1]] and now[1].tolist() == [1, 1, 1]
+    with pytest.raises(OtherState):
+        put_back(held(one, views(torch.ones(2, 2), alone=True), shared=True), then.header, then.blocks.__getitem__)
+    with pytest.raises(OtherState):  # one of its own is compared
+        then = Taking(held(one, np.ones(3), shared=True), OptimizerStates())
+        put_back(held(one, np.zeros(3), shared=True), then.header, then.blocks.__getitem__)
+
+
 def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     from overdrive.survive import heap
     from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
@@ -477,6 +522,40 @@ def test_a_result_that_looks_like_an_earlier_one_is_told_as_it_would_be_anew() -
         for result in [*results, *results]:
             assert known.told(result, given) == structure.told(result, given)
             assert repr(known.told(result, given)) == repr(structure.told(result, given))
+
+
+class Kept:
+    """As a cache of transformers: made of tensors, of other such objects, and of a kind of data."""
+
+    def __init__(self, tensor: Any, *layers: Any) -> None:
+        self.keys, self.layers = tensor, list(layers)
+        self.dtype, self.device, self.makes = tensor.dtype, tensor.device, Kept
+
+
+def test_an_object_that_is_what_its_attributes_are_is_returned_again() -> None:
+    from overdrive.survive import structure
+
+    x = torch.ones(4, 3)
+    told = json.loads(json.dumps(structure.told((x, Kept(x, Kept(x[1:]))), (x,))))
+    same, kept = structure.made(told, (x,), lambda: None)
+    assert same is x and kept.keys is x and type(kept) is Kept
+    (layer,) = kept.layers
+    assert layer.keys.shape == (3, 3) and layer.keys.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert (layer.dtype, layer.device, layer.makes, layer.layers) == (torch.float32, x.device, Kept, [])
+
+
+def test_an_object_that_the_call_was_given_or_that_is_more_than_that_cannot_be_told() -> None:
+    """One that was given may have been changed; one in two places would be two."""
+    from overdrive.survive import structure
+
+    class Local(Kept):
+        """Is found by no name."""
+
+    kept = Kept(torch.zeros(2))
+    kept.layers.append(kept)
+    for result, given in ((kept, ()), (Kept(torch.zeros(2)),) * 2, (Local(torch.zeros(2)), ()), (iter([1]), ())):
+        with pytest.raises(structure.CannotTell):
+            structure.told(result, (given,))
 
 
 def test_what_is_called_within_a_transform_of_torch_func_cannot_be_told() -> None:

@@ -9,7 +9,6 @@ import math
 import os
 import random
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from overdrive.cli.json_output import console_beside, write_json
 from overdrive.cli.line import fail
+from overdrive.cli.resume_copy import copy_folder, size_of_copy
 from overdrive.cli.resume_ends import Comparison, End, compared
 from overdrive.cli.survive import SEED
 from overdrive.core.json_data import to_json
@@ -71,7 +71,7 @@ class _Place:
     def __init__(self, within: Path, name: str, program: Program, plan: Path | None, seed: str, root: Path) -> None:
         """`root`: is copied; the working folder, or one that holds it."""
         self.folder, self.state = within / name / "folder", within / name / "run"
-        shutil.copytree(root, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*.survive", "*.pyc"))
+        copy_folder(root, self.folder, _used(program))
         self._log = within / name
         self._working = self.folder / Path.cwd().relative_to(root)
         self._root = root
@@ -167,7 +167,7 @@ def verify_resume(
         root: the folder that is copied; None: the working folder.
     """
     console = console_beside(json_path, soft_wrap=True)
-    root = _checked(root or Path.cwd())
+    root = _checked(root or Path.cwd(), program)
     seed = secrets.randbelow(10**6) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="resume-of-") as scratch:
         entropy = secrets.token_hex(16)
@@ -275,14 +275,19 @@ def _killed(
     return end, moments
 
 
-def _checked(root: Path) -> Path:
+def _used(program: Program) -> tuple[Path, ...]:
+    """What is copied wherever it lies: the working folder, and the script."""
+    return (Path.cwd(), *([] if program.module else [Path(program.target).resolve()]))
+
+
+def _checked(root: Path, program: Program) -> Path:
     """Whole; a folder that cannot be copied ends this command."""
     root = root.resolve()
     if not Path.cwd().is_relative_to(root):
         fail(f"--copy {root} does not hold the working folder, in which the program is started.")
     if outside := _writable_outside(root):
         say(f"{outside} leads out of the folder: what runs write there they share, and it is not compared")
-    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    size = size_of_copy(root, _used(program))
     if size > _MOST_BYTES:
         fail(f"{root} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
     return root

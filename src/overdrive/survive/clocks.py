@@ -52,6 +52,7 @@ def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float
             what tells it.
     """
     made = _Made() if MADE in os.environ else None
+    made_for_libraries = _Made()  # how often these ask may be another number in a run that is made again
     local, plain_now = time.localtime, time.time
     for name in _NAMES:
         plain = getattr(time, name)
@@ -59,14 +60,16 @@ def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float
         setattr(time, name, kind(plain, read, functools.partial(made.read, name) if made else plain))
 
     def now() -> float:
-        noted = functools.partial(made.read, "time") if made else plain_now
         frame: Any = sys._getframe(1)
         while frame.f_code.co_filename == __file__:
             frame = frame.f_back
         file = frame.f_code.co_filename
         if belongs_to_us(file):
             return plain_now()
-        if _is_library(file):
+        library = _is_library(file)
+        clock = made_for_libraries if library else made
+        noted = functools.partial(clock.read, "time") if made and clock else plain_now
+        if library:
             return float(read_in_library(f"{file}:{frame.f_lineno}", noted))
         return float(read(plain_now, noted))
 

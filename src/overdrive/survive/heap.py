@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 
 from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
+from overdrive.seams.torch.layouts import kind_of, strided_parts
 from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
 
@@ -42,6 +43,7 @@ _NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 # Set at each entry and read at its exit: those that decorate a method are not entered where its calls are left out.
 _NOT_OF_AUTOCAST = ("prev", "prev_cache_enabled", "prev_fastdtype")
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 _NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
 
 
@@ -127,7 +129,10 @@ class Heap:
             self.compiled = path
 
     def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> None:
-        self.tensors.append((path, tensor))
+        parts = strided_parts(tensor) if _is_sparse(tensor) else [tensor]
+        if len(parts) > 1:
+            self.facts.append((path, f"{_about(tensor)} {kind_of(tensor)} {_is_coalesced(tensor)}"))
+        self.tensors += [(path, part) for part in parts]
         if vars(tensor):
             self._waiting += [(f"{path}.{name}", value, own) for name, value in reversed(vars(tensor).items())]
 
@@ -209,6 +214,9 @@ class Heap:
     def _array(self, path: str, array: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
         if array.dtype.hasobject:
             yield path, array.tolist(), own
+        elif own and isinstance(tensor := _base_of(array), torch.Tensor):  # by `.numpy()`: the numbers are the tensor's
+            self.facts.append((path, f"{array.dtype} {array.shape} {array.strides}"))
+            yield f"{path}.base", tensor, own
         elif own:
             content = hashlib.sha256(array.tobytes()).hexdigest()[:16] if array.nbytes <= _MOST_HASHED else ""
             self.facts.append((path, f"{array.dtype} {array.shape} {content}"))
@@ -217,6 +225,13 @@ class Heap:
         frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
         if frame is not None:
             yield f"{path}()", frame, True
+
+
+def _base_of(array: Any) -> Any:
+    """Whose memory it lies in."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
 
 
 _MOST_HASHED = 1 << 28
@@ -313,6 +328,15 @@ def _of_buffer(buffer: Any) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 else hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def _is_sparse(tensor: torch.Tensor) -> bool:
+    """A matrix of a graph, say. One that is trained is no memory alone: it has a gradient, which is sparse, too."""
+    return type(tensor) is torch.Tensor and tensor.layout in _SPARSE and not tensor.requires_grad
+
+
+def _is_coalesced(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.sparse_coo and tensor.is_coalesced()
 
 
 def _about(tensor: torch.Tensor) -> str:

@@ -14,6 +14,10 @@ from overdrive.seams.torch.internals import storage_id
 _PLAIN = (bool, int, float, str, type(None))
 
 
+class _Bare:
+    """An object whose class takes as many bytes as this one keeps all in its `__dict__`."""
+
+
 class CannotTell(Exception):
     """A result that cannot be made again; the message says what it holds."""
 
@@ -24,8 +28,7 @@ def told(result: Any, given: Any) -> Any:
     Raises:
         CannotTell: there is something in it that is no tensor and no usual container.
     """
-    tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
-    return _Telling(tensors).tell(result)
+    return _Telling(tree_leaves(given)).tell(result)
 
 
 def signature(result: Any) -> Any:
@@ -56,10 +59,12 @@ def told_alone(result: Any) -> Any:
 
 
 class _Telling:
-    def __init__(self, given: list[torch.Tensor]) -> None:
+    def __init__(self, leaves: list[Any]) -> None:
+        given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._given = {id(tensor): place for place, tensor in reversed(list(enumerate(given)))}
         self._memories = {storage_id(tensor): place for place, tensor in reversed(list(enumerate(given)))}
         self._own: dict[int, int] = {}  # memories by their number
+        self._met = {id(leaf) for leaf in leaves if _is_object(type(leaf))}
 
     def tell(self, thing: Any) -> Any:
         if isinstance(thing, torch.Tensor):
@@ -78,7 +83,24 @@ class _Telling:
             return ["keywords", name, [[key, self.tell(value)] for key, value in thing.items()]]
         if hasattr(kind, "__dataclass_fields__"):
             return ["keywords", name, [[key, self.tell(getattr(thing, key))] for key in kind.__dataclass_fields__]]
+        if kind in (torch.dtype, torch.device):
+            return [kind.__name__, str(thing).removeprefix("torch.")]
+        if isinstance(thing, type) and _found(f"{thing.__module__}:{thing.__qualname__}") is thing:
+            return ["class", f"{thing.__module__}:{thing.__qualname__}"]
+        if _is_object(kind) and _found(name) is kind:  # a cache of transformers
+            return ["object", name, self._attributes(thing)]
         raise CannotTell(f"a {kind.__qualname__}")
+
+    def _attributes(self, thing: Any) -> Any:
+        """
+        Raises:
+            CannotTell: it was given to the call, which may have changed it, or it is in more than one place: made again
+                it would be another object.
+        """
+        if id(thing) in self._met:
+            raise CannotTell(f"a {type(thing).__qualname__} that is elsewhere, too")
+        self._met.add(id(thing))
+        return [[key, self.tell(value)] for key, value in vars(thing).items()]
 
     def _tensor(self, tensor: torch.Tensor) -> Any:
         if id(tensor) in self._given:
@@ -145,6 +167,12 @@ class _Making:
             return _class(structure[1])(*(self.make(each) for each in structure[2]))
         if kind == "keywords":
             return _class(structure[1])(**{key: self.make(value) for key, value in structure[2]})
+        if kind in ("dtype", "device"):
+            return getattr(torch, structure[1]) if kind == "dtype" else torch.device(structure[1])
+        if kind == "class":
+            return _found(structure[1])
+        if kind == "object":
+            return self._object(*structure[1:])
         if kind == "given":
             return self._given[structure[1]]
         if kind == "view":
@@ -162,6 +190,14 @@ class _Making:
             self._memories[number] = torch.zeros(count, dtype=dtype, device=about[4])
         return self._view(self._memories[number], *about)
 
+    def _object(self, name: str, attributes: Any) -> Any:
+        kind = _found(name)
+        if not _is_object(kind):
+            raise CannotTell(f"a {name}, which is not there")
+        thing = object.__new__(kind)
+        vars(thing).update((key, self.make(value)) for key, value in attributes)
+        return thing
+
     def _view(
         self, memory: torch.Tensor, shape: Any, strides: Any, offset: int, dtype: str, device: str, graph: bool
     ) -> torch.Tensor:
@@ -177,12 +213,29 @@ class _Making:
 
 
 def _class(name: str) -> Any:
-    """Of a module that the program has imported; data name no other."""
-    module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
+    found = _found(name)
     fits = isinstance(found, type) and (hasattr(found, "_fields") or hasattr(found, "__dataclass_fields__"))
     if not fits:
         raise CannotTell(f"a {name}, which is not there")
     return found
+
+
+def _found(name: str) -> Any:
+    """A class of a module that the program has imported; data name no other. None where there is none."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else None
+
+
+def _is_object(kind: Any) -> bool:
+    """Whether its objects are what their attributes are: no modules, whose calls go on, and nothing that is in C."""
+    plain: Any = object
+    return (
+        isinstance(kind, type)
+        and kind.__new__ is plain.__new__
+        and kind.__basicsize__ == _Bare.__basicsize__
+        and kind.__setattr__ is plain.__setattr__
+        and not issubclass(kind, torch.nn.Module)
+    )
