@@ -74,8 +74,8 @@ def _asked_alone(point: Around, name: str, plain: Callable[..., Any]) -> Callabl
 
 
 def _asked_of(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Likewise of a method that may take something besides, which it mostly is not given: to hand on nothing takes a
-    fifth of the call."""
+    """Likewise of a method that may take something besides, which it mostly is not given: to hand on nothing is a third
+    of what passing here takes."""
 
     @functools.wraps(plain)
     def asked(self: Any, /, *args: Any, **kwargs: Any) -> Any:
