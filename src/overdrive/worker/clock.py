@@ -63,8 +63,8 @@ class TrainingClock:
 
         def rests() -> None:
             nonlocal seen
-            if self.steps != seen:  # else another optimizer of the same step
-                seen = self.steps
+            if (steps := self.steps) != seen:  # else another optimizer of the same step
+                seen = steps
                 act()
 
         self._acts[act] = rests

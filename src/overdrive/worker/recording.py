@@ -40,8 +40,9 @@ class Recorder:
         self.clock.at_rest(seams, self._rests)
 
     def _stepped(self, optimizer: Any) -> None:
-        ticked = self.clock.steps != self._seen  # this completed a step
-        self._seen = self.clock.steps
+        steps = self.clock.steps
+        ticked = steps != self._seen  # this completed a step
+        self._seen = steps
         for name, step_recorder in self._step_recorders.items():
             if step_recorder.stepped(optimizer, ticked) and self.first_step_at is None:
                 self.framework = name

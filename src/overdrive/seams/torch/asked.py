@@ -30,7 +30,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         for name in _ALONE:
             patches.replace(torch.Tensor, name, _asked_alone(hub.value_asked, name, getattr(torch.Tensor, name)))
         for name in _METHODS:
-            patches.replace(torch.Tensor, name, _asked(hub.value_asked, name, getattr(torch.Tensor, name)))
+            patches.replace(torch.Tensor, name, _asked_of(hub.value_asked, name, getattr(torch.Tensor, name)))
         removers += _replace_both(hub.value_asked, patches, _BOTH)
     if hub.shape_asked.wanted:
         removers += _replace_both(hub.shape_asked, patches, _SHAPED)
@@ -69,6 +69,19 @@ def _asked_alone(point: Around, name: str, plain: Callable[..., Any]) -> Callabl
         if point.rests or not point.subscribers or torch.compiler.is_compiling():
             return plain(self)
         return point.run((name, self), functools.partial(plain, self))
+
+    return asked
+
+
+def _asked_of(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Likewise of a method that may take something besides, which it mostly is not given: to hand on nothing is a third
+    of what passing here takes."""
+
+    @functools.wraps(plain)
+    def asked(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if point.rests or not point.subscribers or torch.compiler.is_compiling():
+            return plain(self, *args, **kwargs) if args or kwargs else plain(self)
+        return point.run((name, self), functools.partial(plain, self, *args, **kwargs))
 
     return asked
 

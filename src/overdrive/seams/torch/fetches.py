@@ -31,6 +31,14 @@ def under_way() -> bool:
     return _thread.depth > 0 or in_worker()
 
 
+def calls_plain_leaf(module: Any) -> bool:
+    """Whether samples are being fetched here and this module has no parameters, and no modules that may have some.
+
+    In one function, though others tell its parts: it is asked once for each sample.
+    """
+    return (_thread.depth > 0 or in_worker()) and not (module._parameters or module._modules)
+
+
 def current() -> tuple[int, Any] | None:
     """Which fetch is under way in this thread, and of which indices; None where there is none."""
     return (_thread.number, _thread.indices) if _thread.depth else None

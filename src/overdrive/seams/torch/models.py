@@ -24,6 +24,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
+from torch.compiler import is_compiling  # `torch` is slow to tell its names, and this is asked for each sample
 
 from overdrive.core.progress import log
 from overdrive.seams.hub import Seams
@@ -37,7 +38,7 @@ from overdrive.seams.torch.internals import (
     keeps_saved_tensors_elsewhere,
     unseen_by_modes,
 )
-from overdrive.seams.torch.modules import first_parameter, modules_in, parameters_in
+from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
@@ -59,14 +60,19 @@ _USUAL = (
 )
 
 
+class _Thread(threading.local):
+    model = False  # the call of one is under way
+
+
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     answers = answers_of(hub)
     wanted = hub.model_called.wanted or hub.model_begins.wanted
     if not (answers or wanted or any(point.wanted for point in hub.operators.values())):
         return []
     plain = torch.nn.Module.__call__
-    inside = threading.local()
+    inside = _Thread()
     calls = _Calls(hub)
+    begins = hub.model_begins
 
     def alone(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         """A call of which it was told that it begins: those within it are not."""
@@ -78,12 +84,12 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or getattr(inside, "model", False):
+        if is_compiling() or inside.model:
             return plain(self, *args, **kwargs)
-        told = bool(hub.model_begins.subscribers)
+        told = bool(begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told
-            hub.model_begins.publish(self)
-        if fetches.under_way() and _is_plain_leaf(self):  # as most transforms are: known in a tenth of the time
+            begins.publish(self)
+        if fetches.calls_plain_leaf(self):  # as most transforms are: known in a tenth of the time
             return plain(self, *args, **kwargs)
         step = answers.begins(self) if answers else None
         operators = [point for point in hub.operators.values() if point.techniques]
@@ -221,11 +227,6 @@ def acting(hub: Seams) -> list[str]:
     for point in hub.operators.values():
         found += point.techniques
     return found
-
-
-def _is_plain_leaf(module: torch.nn.Module) -> bool:
-    """Whether it has no parameters, and no modules that may have some."""
-    return not (parameters_in(module) or modules_in(module))
 
 
 def _is_transform(module: torch.nn.Module) -> bool:
