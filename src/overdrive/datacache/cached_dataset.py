@@ -191,9 +191,12 @@ class CachedDataset:
             self.drop(f"{type(error).__name__}: {error}")
 
     def _take(self, rows: Rows, batch: Any) -> bool:
-        taken = self.table.write(rows, batch)
+        try:
+            taken, why = self.table.write(rows, batch), "its samples differ in shape or kind"
+        except Unfit as error:
+            taken, why = False, str(error)
         if not taken:
-            self.drop("its samples differ in shape or kind")
+            self.drop(why)
         return taken
 
     def fetch_real(self, fetcher: Any, indices: list[int], rows: Rows) -> Any:

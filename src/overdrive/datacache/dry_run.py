@@ -15,6 +15,7 @@ from overdrive.changes.files import Files, stats_of
 from overdrive.changes.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
+from overdrive.datacache.codes import Coded, coded_from_json, worth_coding
 from overdrive.datacache.encoding import encode
 from overdrive.datacache.opened import LookedFor
 from overdrive.datacache.randomness import left_alone
@@ -42,6 +43,7 @@ class DryRunResult:
     settles: bool  # its first fetch changed the data set, later ones did not: it opens a file, say
     called: Called  # what the tried samples came to in libraries
     checks: dict[int, int]  # crc32 of some samples, fetched in the forked process
+    coded: Coded = ()  # leaves that may be kept as codes
 
 
 def prove(source: Source, before: Fingerprint) -> DryRunResult:
@@ -56,7 +58,8 @@ def prove(source: Source, before: Fingerprint) -> DryRunResult:
     answer = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
     checks = {int(index): crc for index, crc in answer["checks"].items()}
     layout = Layout.from_json(answer["layout"])
-    return DryRunResult(layout, answer["seconds"], answer["opened"], answer["settles"], answer["called"], checks)
+    coded = coded_from_json(layout, answer["coded"])
+    return DryRunResult(layout, answer["seconds"], answer["opened"], answer["settles"], answer["called"], checks, coded)
 
 
 @dataclass(frozen=True)
@@ -216,9 +219,10 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
         raise Unfit("fetching a sample changes the data set")
 
     layout = layout_of(batches[0][1])
-    _compare(layout, indices, singles, again, batches)
+    table = _compare(layout, indices, singles, again, batches)
     return {
         "layout": layout.to_json(),
+        "coded": worth_coding(table) if source.filled is None else (),
         "seconds": seconds,
         "opened": opened.found(before.files),
         "called": calls.told(),
@@ -249,7 +253,8 @@ def _compare(
     singles: list[Any],
     again: list[Any],
     batches: list[tuple[list[int], Any]],
-) -> None:
+) -> Table:
+    """A table of the samples, which are what the batches are made of."""
     table = Table.in_memory(layout, len(indices))
     for row, (one, other) in enumerate(zip(singles, again, strict=True)):
         if not table.write(_rows(table, [row]), one):
@@ -261,6 +266,7 @@ def _compare(
     for picks, batch in batches:
         if not same_bits(batch, table.gather(_rows(table, picks)), layout):
             raise Unfit("its batches are more than samples stacked (padded, mixed or sorted, perhaps)")
+    return table
 
 
 def _rows(table: Table, indices: list[int]) -> Any:

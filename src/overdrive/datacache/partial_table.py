@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes.files import stats_of
+from overdrive.datacache.codes import Coded, coded_from_json, files_of, table_of
 from overdrive.datacache.disk import PARTIAL, locked, mapped, new_file, new_place, sums
 from overdrive.datacache.in_use import InUse, this_machine
 from overdrive.datacache.ragged import FiledTable, Filled
@@ -64,13 +65,21 @@ class PartialTable:
 
     @classmethod
     def begin(
-        cls, folder: Path, key: str, layout: Layout, count: int, filled: Filled | None = None, limit: int = 0
+        cls,
+        folder: Path,
+        key: str,
+        layout: Layout,
+        count: int,
+        filled: Filled | None = None,
+        limit: int = 0,
+        coded: Coded = (),
     ) -> PartialTable:
         """
         Args:
             folder: of the store.
             filled: where rows are of different lengths, how long one is.
             limit: bytes that such rows may take together.
+            coded: leaves that are kept as codes.
 
         Raises:
             OSError: there is no room, or another process fills this table.
@@ -87,13 +96,13 @@ class PartialTable:
             if filled is not None:
                 partial.table = FiledTable.begin(place, layout, count, present, filled, limit)
             else:
-                leaves = [
-                    new_file(place / f"{number}.raw", count * leaf.bytes).reshape(count, leaf.bytes)
-                    for number, leaf in enumerate(layout.leaves)
+                parts = [
+                    new_file(place / name, rows * size).reshape(rows, size)
+                    for name, rows, size in files_of(layout, count, coded)
                 ]
-                partial.table = Table(layout, count, leaves, present)
+                partial.table = table_of(layout, count, parts, present, coded, place)
             description = {"layout": layout.to_json(), "count": count, "limit": limit if filled is not None else None}
-            (place / "layout.json").write_text(json.dumps({**description, "machine": this_machine()}))
+            (place / "layout.json").write_text(json.dumps({**description, "coded": coded, "machine": this_machine()}))
             partial.place = folder / f"{PARTIAL}{key}"
             partial.table.in_use = in_use
             os.rename(place, partial.place)  # only one can take this name: the others' folder is not empty
@@ -192,6 +201,7 @@ class PartialTable:
             "count": self.table.count,
             "layout": self.table.layout.to_json(),
             "ragged": isinstance(self.table, FiledTable),
+            "coded": self.table.coded,
             "files": [{"name": name, "bytes": held.nbytes, "sums": sums(held)} for name, held in contents.items()],
             "depends": depends,
             "fill_seconds": round(seconds, 3),
@@ -241,5 +251,7 @@ def _joined(place: Path, description: Any, filled: Filled | None) -> Table:
         raise ValueError("it has rows of another kind")
     if filled is not None:
         return FiledTable.join(place, layout, count, present, filled, int(description["limit"]))
-    names = [(place / f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
-    return Table(layout, count, [mapped(path, count, size, writable=True) for path, size in names], present)
+    coded = coded_from_json(layout, description.get("coded", ()))
+    files = files_of(layout, count, coded)
+    parts = [mapped(place / name, rows, size, writable=True) for name, rows, size in files]
+    return table_of(layout, count, parts, present, coded, place)

@@ -6,6 +6,7 @@ import multiprocessing
 from dataclasses import dataclass, field
 from typing import Any
 
+from overdrive.datacache.codes import Coded, CodedTable
 from overdrive.datacache.draws import Generators, contents_of
 from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import SampleShare
@@ -85,8 +86,10 @@ class Source:
         """A real batch, as torch fetches it."""
         return map_fetcher(self.dataset, self.collate).fetch(self.indices(rows))
 
-    def empty_table(self, layout: Layout) -> Table:
-        """For all samples, in memory."""
+    def empty_table(self, layout: Layout, coded: Coded = ()) -> Table:
+        """For all samples, in memory; the leaves `coded` as codes."""
+        if coded:
+            return CodedTable.with_codes(layout, self.count, coded)
         if self.filled is not None:
             return RaggedTable.with_room(layout, self.count, self.filled)
         return Table.in_memory(layout, self.count)

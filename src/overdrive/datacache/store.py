@@ -18,6 +18,7 @@ import numpy as np
 
 from overdrive.changes.files import stats_of
 from overdrive.core.atomic_file import write_atomically
+from overdrive.datacache.codes import Coded, coded_from_json, files_of, table_of
 from overdrive.datacache.disk import (
     PARTIAL,
     lies_in_memory,
@@ -122,15 +123,23 @@ class Store:
             self.note(place.name, NOTE, without_program(read_note(place / f"{NOTE}.json"), self._early.program))
 
     def partial(
-        self, key: str, layout: Layout, count: int, size: int = 0, filled: Filled | None = None
+        self,
+        key: str,
+        layout: Layout,
+        count: int,
+        size: int = 0,
+        filled: Filled | None = None,
+        coded: Coded = (),
     ) -> PartialTable | None:
         """A new table to be filled; None where the disk has no room for it, or another process fills it.
 
         Args:
             size: bytes of all rows, where they are of different lengths; about so many.
             filled: how long such a row is.
+            coded: leaves that are kept as codes.
         """
-        size = size if filled is not None else layout.bytes * count
+        if filled is None:
+            size = sum(rows * each for _, rows, each in files_of(layout, count, coded))
         if size > self._allowed() or self.busy(key):
             return None
         self._evict(size, besides=key)
@@ -138,7 +147,7 @@ class Store:
         if size > left:
             return None
         try:
-            return PartialTable.begin(self.folder, key, layout, count, filled, left)
+            return PartialTable.begin(self.folder, key, layout, count, filled, left, coded)
         except OSError:
             return None
 
@@ -241,15 +250,16 @@ def _opened(place: Path, early: EarlyCheck | None, packed: bool) -> Table | None
         return None
     known = early.take(place, text) if early else {}
 
-    def rows_of(name: str, size: int) -> Bytes:
+    def rows_of(name: str, rows: int, size: int) -> Bytes:
         data = known[name].data if name in known else None
-        return mapped(place / name, count, size) if data is None else data.reshape(count, size)
+        return mapped(place / name, rows, size) if data is None else data.reshape(rows, size)
 
     if manifest.get("ragged"):
         table: Table = FiledTable.stored(place, layout, count)
     else:
-        leaves = [rows_of(f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
-        table = Table(layout, count, leaves, np.ones(count, dtype=np.bool_))
+        coded = coded_from_json(layout, manifest.get("coded", ()))
+        parts = [rows_of(*each) for each in files_of(layout, count, coded)]
+        table = table_of(layout, count, parts, np.ones(count, dtype=np.bool_), coded, place)
     for (name, held), entry in zip(table.contents().items(), manifest["files"], strict=True):
         if name != entry["name"] or entry["bytes"] != held.nbytes:
             return None

@@ -33,6 +33,7 @@ class Table:
         self.writable = all(held.flags.writeable for held in self.leaves)  # else another process fills it
         self.missing = count - int(present.sum())
         self.in_use: InUse | None = None  # where it lies on disk
+        self.coded: tuple[int, ...] = ()  # leaves that are kept as codes, see `CodedTable`
         self.made_from: list[str] = []  # files that its samples were read from, besides those that the key knows
 
     @classmethod
@@ -63,6 +64,9 @@ class Table:
         """Take in a real batch; False where it is of another layout than the samples before it.
 
         What another process fills is only looked at: there, nothing is written.
+
+        Raises:
+            Unfit: the table has no room for what is in it (`CodedTable`).
         """
         tensors = tensors_of(batch, self.layout.structure)
         if tensors is None or not all(
@@ -73,8 +77,8 @@ class Table:
         if not self.writable:
             return True
         self.renew()
-        for leaf, held, tensor in zip(self.layout.leaves, self.leaves, tensors, strict=True):
-            held[rows] = bytes_of(tensor if leaf.plain else tensor.permute(leaf.order))
+        for number, (leaf, tensor) in enumerate(zip(self.layout.leaves, tensors, strict=True)):
+            self._keep(number, rows, bytes_of(tensor if leaf.plain else tensor.permute(leaf.order)))
         fence()
         self.present[rows] = True
         self.count_present()
@@ -120,14 +124,24 @@ class Table:
 
         self.renew()
         tensors = []
-        for leaf, held in zip(self.layout.leaves, self.leaves, strict=True):
+        for number, leaf in enumerate(self.layout.leaves):
             sizes, dtype = (len(rows), *leaf.sizes_in_memory), getattr(torch, leaf.dtype)
             tensor = torch.empty(sizes, dtype=dtype) if buffers is None else buffers.take(sizes, dtype)
-            np.take(held, rows, axis=0, out=bytes_of(tensor), mode="clip")
+            self._read(number, rows, bytes_of(tensor))
             if not leaf.plain:
                 tensor = tensor.permute(np.argsort(leaf.order).tolist())
             tensors.append(tensor)
         return self.layout.build(tensors)
+
+    def part(self, number: int, first: int, end: int) -> Bytes:
+        """Leaf `number` of the samples from `first` on to `end`, as it would lie in memory."""
+        return self.leaves[number][first:end]
+
+    def _keep(self, number: int, rows: Rows, data: Bytes) -> None:
+        self.leaves[number][rows] = data
+
+    def _read(self, number: int, rows: Rows, into: Bytes) -> None:
+        np.take(self.leaves[number], rows, axis=0, out=into, mode="clip")
 
 
 def whole_numbers(indices: Any) -> Rows | None:

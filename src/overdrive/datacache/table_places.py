@@ -8,6 +8,7 @@ import time
 
 from overdrive.changes.called import Called
 from overdrive.core.ranks_here import ranks_here
+from overdrive.datacache.codes import Coded, bytes_as_codes
 from overdrive.datacache.dry_run import DryRunResult, still_true
 from overdrive.datacache.early import this_program
 from overdrive.datacache.partial_table import PartialTable
@@ -76,6 +77,11 @@ class TablePlaces:
         # What lies in memory is there once for each rank, and all of them look before any has filled its own.
         fits = size <= (budget := self._memory_share * available_memory() / ranks_here())
         disk = self._store.room() if self._store and key else 0
+        coded: Coded = ()
+        # Codes take longer to read than numbers that lie in memory, and less than those that come from the disk.
+        if not fits and proof.coded and (size > disk or size > available_memory()):
+            coded, size = proof.coded, bytes_as_codes(proof.layout, count, proof.coded)
+            fits = size <= budget
         if not fits and size > disk:
             why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
             budgets = f"{budget / 1e9:.1f} GB of memory and {disk / 1e9:.1f} GB of disk{why}"
@@ -87,7 +93,7 @@ class TablePlaces:
                     self._store.forget_unused()
                     return left.table, left
                 left.abandon()
-            partial = self._store.partial(key, proof.layout, count, size, source.filled)
+            partial = self._store.partial(key, proof.layout, count, size, source.filled, coded)
             if partial is not None:
                 self._store.forget_unused()  # a table is begun: last time's are of another data set, or other code
                 return partial.table, partial
@@ -103,7 +109,7 @@ class TablePlaces:
             time.sleep(_ROUND)
         if not fits:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
-        return source.empty_table(proof.layout), None
+        return source.empty_table(proof.layout, coded), None
 
     def _is_of(self, source: Source, proof: DryRunResult, table: Table) -> bool:
         """Whether its rows are what the source gives now, as far as some of them show it."""

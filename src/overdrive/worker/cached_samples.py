@@ -27,12 +27,14 @@ class CachedSamples:
 
 
 def _told(kept: CachedDataset) -> dict[str, Any]:
-    missing = kept.table.missing
+    from overdrive.datacache.codes import bytes_as_codes  # imports numpy
+
+    missing, sizes = kept.table.missing, (kept.table.layout, kept.table.count)
     reason = kept.dropped or (f"{missing:,} of its samples could not be fetched" if missing else "")
     return {
         "data_set": type(kept.source.dataset).__name__,
         "samples": kept.table.count,
-        "bytes": kept.source.bytes_of_all(kept.table.layout),
+        "bytes": bytes_as_codes(*sizes, kept.table.coded) if kept.table.coded else kept.source.bytes_of_all(sizes[0]),
         "key": kept.key,
         "reason": reason,
     }

@@ -42,9 +42,10 @@ class SampleCache(Technique):
 
     When it hurts: where samples are cheap already, or where the stacked samples are larger than the memory:
     they then lie on disk alone, whose speed decides. Where they fit neither their share of the memory nor that
-    of the disk, it refuses. A first run spends time on writing them down; an opening on checking them (2 GB/s
-    for each core). While others fetch, memory that the program writes to is there twice: no more than half of
-    what is free, or it fetches alone.
+    of the disk, numbers of few values (pictures, normalised or not) are kept as a byte each, with a table of the
+    values; where that does not fit either, it refuses. A first run spends time on writing them down; an opening on
+    checking them (2 GB/s for each core). While others fetch, memory that the program writes to is there twice: no
+    more than half of what is free, or it fetches alone.
 
     Contract: exact. A data set is tried in a forked process before: its samples must come out the same in
     every bit under other random states, leave it and all random generators as they were, and be just

@@ -14,8 +14,8 @@ from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.loader import kept_by
 from overdrive.datacache.offers import Offers
 from overdrive.datacache.source import spread
-from overdrive.datacache.table import Bytes, Table, same_bits
-from overdrive.forks.layout import Leaf, Unfit, tensors_of
+from overdrive.datacache.table import Table, same_bits
+from overdrive.forks.layout import Unfit, tensors_of
 from overdrive.seams.torch import drawn_indices
 from overdrive.seams.torch.heard_iterators import hear, hear_no_more, is_alone
 from overdrive.techniques.data.device_resident.rows import BatchRows, EpochRows
@@ -34,7 +34,7 @@ class DeviceTable:
         """
         self._layout = table.layout
         self.device = device
-        self._leaves = [_sent(held, leaf, device) for held, leaf in zip(table.leaves, table.layout.leaves, strict=True)]
+        self._leaves = [_sent(table, number, device) for number in range(len(table.layout.leaves))]
         rows = np.array(spread(table.count, _COMPARED), dtype=np.intp)
         there = BatchRows(rows, device)
         here = self._layout.build([self.gather(number, there).cpu() for number in range(len(self._leaves))])
@@ -50,15 +50,16 @@ class DeviceTable:
         return tensor if leaf.plain else tensor.permute(np.argsort(leaf.order).tolist())
 
 
-def _sent(held: Bytes, leaf: Leaf, device: Any) -> Any:
+def _sent(table: Table, number: int, device: Any) -> Any:
     import torch
 
+    leaf = table.layout.leaves[number]
     dtype = getattr(torch, leaf.dtype)
-    sent = torch.empty((len(held), *leaf.sizes_in_memory), dtype=dtype, device=device)
+    sent = torch.empty((table.count, *leaf.sizes_in_memory), dtype=dtype, device=device)
     step = max(1, _CHUNK // leaf.bytes)
     with silenced():  # a table from disk is mapped for reading only, and only read here
-        for start in range(0, len(held), step):
-            rows = np.ascontiguousarray(held[start : start + step])
+        for start in range(0, table.count, step):
+            rows = np.ascontiguousarray(table.part(number, start, start + step))
             part = torch.from_numpy(rows.reshape(-1)).view(dtype).reshape(len(rows), *leaf.sizes_in_memory)
             sent[start : start + step].copy_(part)
     return sent
