@@ -372,12 +372,12 @@ def _held(weight: Any, count: Any, shared: bool) -> Any:
 
 
 def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.survive import heap
+    from overdrive.survive import names
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.state import OtherState, Taking, put_back
 
     # Other tests of this process, as modules, would be the program's too.
-    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     then = held(torch.arange(4.0), 3, shared=True)
     taken = Taking(then, OptimizerStates())
     blocks = [bytes(each) for each in taken.blocks]
@@ -408,11 +408,11 @@ def _cached(content: float) -> Any:
 
 def test_weights_in_a_buffer_or_a_cache_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of the best epoch, loaded at the end: there are zeros in them when the run is made again."""
-    from overdrive.survive import heap
+    from overdrive.survive import names
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.state import OtherState, Taking, put_back
 
-    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     one = torch.zeros(2)
     then = Taking(held(one, _buffer(3.0), shared=True), OptimizerStates())
     put_back(held(one, _buffer(3.0), shared=True), then.header, then.blocks.__getitem__)
@@ -425,11 +425,11 @@ def test_weights_in_a_buffer_or_a_cache_are_found(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_a_sparse_matrix_is_put_back_as_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.survive import heap
+    from overdrive.survive import names
     from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
     from overdrive.survive.state import OtherState, Taking, put_back
 
-    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     one = torch.zeros(2)
 
     def graph(value: float, **about: Any) -> Any:
@@ -448,11 +448,11 @@ def test_a_sparse_matrix_is_put_back_as_what_it_is_made_of(monkeypatch: pytest.M
 
 def test_an_array_that_lies_in_a_tensors_memory_is_put_back_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """PPO writes its next values into the tensor, which are zeros while the run is made again."""
-    from overdrive.survive import heap
+    from overdrive.survive import names
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.state import OtherState, Taking, put_back
 
-    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
 
     def views(tensor: Any, alone: bool = False) -> Any:
         return [tensor, tensor.clone().numpy() if alone else tensor.reshape(-1).numpy()[1:]]
@@ -469,11 +469,11 @@ def test_an_array_that_lies_in_a_tensors_memory_is_put_back_with_it(monkeypatch:
 
 
 def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.survive import heap
+    from overdrive.survive import names
     from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
     from overdrive.survive.state import Taking
 
-    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     weight = torch.zeros(2)
     for harmless in ({weight}, {(1, 2), "a", Path("b")}, {SimpleNamespace, print}, {frozenset({weight})}):
         Taking(held(weight, harmless, shared=True), OptimizerStates())
@@ -486,7 +486,7 @@ def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytes
     """A run takes many snapshots; the one that is made again is looked at once, when all its variables are there."""
     from overdrive.survive import heap
 
-    monkeypatch.setattr(heap, "_is_programs", lambda module: False)
+    monkeypatch.setattr(names, "_is_programs", lambda module: False)
 
     def main(looks: tuple[int, ...]) -> Any:
         device = "cpu"
@@ -618,11 +618,11 @@ def test_a_generator_of_the_programs_own_goes_on_where_it_was(
     make: Any, draw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that drew from it in its calls would draw the same once more: these are skipped when it is made again."""
-    from overdrive.survive import heap
+    from overdrive.survive import names
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.state import Taking, put_back
 
-    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     then, now = make(), make()
     draw(then)
     header = json.loads(json.dumps(Taking(held(torch.zeros(2), then, shared=True), OptimizerStates()).header))

@@ -10,10 +10,8 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
-import inspect
 import io
 import random
-import sys
 import types
 import weakref
 from collections import deque
@@ -28,7 +26,8 @@ from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
 from overdrive.seams.torch.layouts import kind_of, strided_parts
 from overdrive.seams.torch.passed_iterators import is_stand_in
-from overdrive.survive.ours import belongs_to_library, belongs_to_us, is_redirected
+from overdrive.survive.names import attributes, content_of, of_frame, of_function, roots
+from overdrive.survive.ours import belongs_to_library, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _KEEPS_RESULTS = type(functools.cache(int))
@@ -43,8 +42,8 @@ _NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 # Set at each entry and read at its exit: those that decorate a method are not entered where its calls are left out.
 _NOT_OF_AUTOCAST = ("prev", "prev_cache_enabled", "prev_fastdtype")
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_MOST_HASHED = 1 << 28  # bytes of an array
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
-_NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
 
 
 class Heap:
@@ -67,7 +66,7 @@ class Heap:
         self._sets: list[tuple[str, Any]] = []
         self._kept: dict[int, Any] = {}  # what was looked at, so that no other object gets its address meanwhile
         self._waiting: list[tuple[str, Any, bool]] = []
-        for name, thing in reversed(list(_roots(frame))):
+        for name, thing in reversed(list(roots(frame))):
             self._waiting.append((name, thing, True))
         self._walk()
         self._look_into_sets()
@@ -142,16 +141,16 @@ class Heap:
         elif isinstance(thing, _GENERATORS):
             self.generators.append(thing)
         elif isinstance(thing, types.FrameType):
-            yield from _of_frame(path, thing)
+            yield from of_frame(path, thing)
         elif isinstance(thing, (types.GeneratorType, types.CoroutineType)):
             yield from self._generator(path, thing)
         elif isinstance(thing, types.FunctionType):
-            yield from _of_function(path, thing, own)
+            yield from of_function(path, thing, own)
         elif isinstance(thing, types.MethodType):
             yield f"{path}.__self__", thing.__self__, own
             yield f"{path}.__func__", thing.__func__, own
         elif isinstance(thing, types.CellType):
-            with_value = _cell(thing)
+            with_value = content_of(thing)
             if with_value:
                 yield path, with_value[0], own
         elif isinstance(thing, functools.partial):
@@ -183,7 +182,7 @@ class Heap:
             found = True
             for name, tensor in [*thing.named_parameters(), *thing.named_buffers()]:
                 yield f"{path}.{name}", tensor, inner
-        held = _variables(thing)
+        held = attributes(thing)
         is_optimizer = isinstance(thing, Optimizer)
         skipped = _NOT_OF_OPTIMIZERS if is_optimizer else _NOT_OF_AUTOCAST if isinstance(thing, torch.autocast) else ()
         for name, value in held:
@@ -232,89 +231,6 @@ def _base_of(array: Any) -> Any:
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array
-
-
-_MOST_HASHED = 1 << 28
-
-
-def _roots(frame: Any) -> Iterator[tuple[str, Any]]:
-    main = sys.modules["__main__"]
-    for module in [main, *(each for each in list(sys.modules.values()) if _is_programs(each) and each is not main)]:
-        for name, value in list(vars(module).items()):
-            if name not in _NAMES_OF_PYTHON:
-                yield f"{module.__name__}.{name}", value
-    frames: list[Any] = []
-    while frame is not None and not belongs_to_us(frame.f_code.co_filename, starter=True):
-        frames.append(frame)
-        frame = frame.f_back
-    for each in reversed(frames):
-        if not belongs_to_us(each.f_code.co_filename):
-            yield f"{each.f_code.co_name}()", each
-
-
-def _is_programs(module: Any) -> bool:
-    name = getattr(module, "__name__", "")
-    return bool(getattr(module, "__file__", None)) and isinstance(name, str) and not belongs_to_library(name)
-
-
-def _of_frame(path: str, frame: types.FrameType) -> Iterator[tuple[str, Any, bool]]:
-    own = not belongs_to_library(frame.f_globals.get("__name__", ""))
-    variables = _variables_of(frame)
-    for name, value in variables.items():
-        yield f"{path}.{name}", value, own
-    seen = {id(value) for value in variables.values()}
-    outside = (id(frame.f_globals), id(frame.f_builtins), id(frame.f_locals), id(variables), id(frame.f_back))
-    for number, value in enumerate(gc.get_referents(frame)):  # what is on its stack: iterators of its loops
-        if id(value) in seen or id(value) in outside or isinstance(value, (types.FrameType, types.CodeType, dict)):
-            continue
-        if not isinstance(value, types.FunctionType):
-            yield f"{path}<{number}>", value, False
-
-
-def _variables_of(frame: types.FrameType) -> dict[str, Any]:
-    """In the order of the function's code: before Python 3.13 `f_locals` keeps the order in which an earlier look at
-    this frame, for an earlier snapshot, has found them, and a run that is made again is looked at once."""
-    found, code = frame.f_locals, frame.f_code
-    if found is frame.f_globals:
-        return {}
-    if not code.co_flags & inspect.CO_OPTIMIZED:  # a class's body
-        return dict(found)
-    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars, *found))
-    return {name: found[name] for name in names if name in found}
-
-
-def _of_function(path: str, function: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
-    own = own and not belongs_to_library(function.__module__ or "")
-    for number, cell in enumerate(function.__closure__ or ()):
-        yield f"{path}.{function.__code__.co_freevars[number]}", cell, own
-    for name in ("__defaults__", "__kwdefaults__"):
-        if value := getattr(function, name, None):
-            yield f"{path}.{name}", value, own
-    for name, value in vars(function).items():
-        if not name.startswith("_torchdynamo"):  # an address, say
-            yield f"{path}.{name}", value, own
-
-
-def _cell(cell: types.CellType) -> tuple[Any, ...]:
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return ()
-
-
-def _variables(thing: Any) -> list[tuple[str, Any]]:
-    try:
-        found = list(vars(thing).items())
-    except TypeError:
-        found = []
-    for kind in type(thing).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__"):
-                found.append((name, getattr(thing, name, None)))
-    if isinstance(thing, type):
-        return [(name, value) for name, value in found if not name.startswith("__")]
-    return found
 
 
 def _of_buffer(buffer: Any) -> str:
