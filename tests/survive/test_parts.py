@@ -484,7 +484,7 @@ def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.Monk
 
 def test_when_a_variable_was_first_looked_at_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run takes many snapshots; the one that is made again is looked at once, when all its variables are there."""
-    from overdrive.survive import heap
+    from overdrive.survive import heap, names
 
     monkeypatch.setattr(names, "_is_programs", lambda module: False)
 
