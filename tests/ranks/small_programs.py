@@ -876,6 +876,26 @@ def gradients_between_results():
     return fit(model, data(), loss), size(model)
 
 
+@program
+def gradients_watched_between_results():
+    seen = []
+
+    def loss(model, x, _):
+        made, styles = model(x[:, :4])
+        styles.retain_grad()
+        styles.register_hook(lambda gradient: seen.append(gradient.norm().item()))
+        if len(kept) % 2:
+            styles.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+        styles.register_hook(lambda gradient: gradient * 9).remove()
+        kept.append(styles)
+        if len(kept) == 3:
+            styles.sum().backward(retain_graph=True)
+        return made.square().mean() + (styles.square().mean() if len(kept) % 3 else 0)
+
+    kept, model = [], Generator()
+    return fit(model, data(), loss), seen, [each.grad.norm().item() for each in kept], size(model)
+
+
 class OfChosen(nn.Module):
     """Batch norm of masked words, of points, of regions."""
 

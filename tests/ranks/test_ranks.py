@@ -116,6 +116,10 @@ def test_a_part_that_fails_on_one_rank_alone_is_undone_on_all(python: Run, overd
     compare((*names, "gradients_between_results"), python, overdrive)
 
 
+def test_what_watches_the_gradient_of_a_result_sees_the_whole_batch_s(warm_python: Run, overdrive: Run) -> None:
+    compare(("gradients_watched_between_results",), warm_python, overdrive)
+
+
 # As on a GPU, where the trial of a call is made in the rank's own process.
 WITHOUT_FORKS = """
 import sys, torch

@@ -26,6 +26,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return hub.gradients_asked.run(outputs, functools.partial(ask, outputs), inputs, *args, **kwargs)
 
         patches.replace(torch.autograd, "grad", grad)
+    if hub.gradient_watched.wanted:
+        _watch(hub, patches)
     if not hub.loss_backward.wanted and not hub.backward_done.wanted:
         return []
     run = torch.autograd.backward
@@ -44,6 +46,29 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     patches.replace(torch.autograd, "backward", backward)
     return []
+
+
+def _watch(hub: Seams, patches: Patches) -> None:
+    plain_hook: Any = torch.Tensor.register_hook
+    plain_retain: Any = torch.Tensor.retain_grad
+
+    def watched(tensor: Any, hook: Any) -> Any:
+        def plain(hook: Any) -> Any:
+            return plain_retain(tensor) if hook is None else plain_hook(tensor, hook)
+
+        found = hub.gradient_watched.ask(tensor, hook, plain)
+        return plain(hook) if found is None else found
+
+    @functools.wraps(plain_hook)
+    def register_hook(self: Any, hook: Any) -> Any:
+        return watched(self, hook)
+
+    @functools.wraps(plain_retain)
+    def retain_grad(self: Any) -> None:
+        watched(self, None)
+
+    patches.replace(torch.Tensor, "register_hook", register_hook)
+    patches.replace(torch.Tensor, "retain_grad", retain_grad)
 
 
 def _is_one(tensors: Any) -> bool:

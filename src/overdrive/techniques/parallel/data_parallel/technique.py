@@ -71,6 +71,7 @@ class DataParallel(Technique):
 
         def arrived() -> None:
             from overdrive.techniques.parallel.data_parallel.calls import Divided
+            from overdrive.techniques.parallel.data_parallel.watched import watch
 
             sparing = settings["shards"] != "nothing"
             sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
@@ -82,6 +83,7 @@ class DataParallel(Technique):
             seams.moments_taken.subscribe(divided.norms.moments)
             seams.train_function_made.subscribe(divided.trained_by)
             seams.gradients_asked.subscribe(divided.asked)
+            seams.gradient_watched.subscribe(watch)
             seams.on_undo(divided.close)
 
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
