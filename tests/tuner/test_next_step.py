@@ -64,7 +64,15 @@ def test_the_budget_that_is_named_is_enough_for_what_was_seen_to_gain() -> None:
     short.rejected = [replace(untried("autocast"), measured=gain, lacks=350.0), untried("compile")]
     assert "--budget 15m" in next_step(short)
     short.rejected = [replace(untried("autocast"), measured=Interval(0.9, 1.26, 1.7), lacks=350.0)]
+    short.rejected += [replace(untried("compile"), lacks=100.0)]
     assert "--budget 10m" in next_step(short)
+
+
+def test_the_budget_that_is_named_is_enough_for_one_of_those_that_had_no_time() -> None:
+    """Of public ddpm, 17 s a step, none had time in 90 s, and 5 min were named, in which none had time either."""
+    slow = found(old_side=Side(seconds=1700.0, steps=100, setups=(30.0,)))
+    slow.rejected = [replace(untried("compile"), lacks=1000.0), replace(untried("threads"), lacks=800.0)]
+    assert "--budget 20m" in next_step(slow)
 
 
 def test_a_busy_machine_is_named_before_all_else() -> None:
