@@ -65,6 +65,23 @@ model = nn.Sequential(nn.Linear(5, args.width), nn.Linear(args.width, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=args.momentum)
 {LOOP}
 """
+FIELDS = NAMED.replace(
+    """
+BATCH = 16
+""",
+    """
+from dataclasses import dataclass, fields
+@dataclass
+class Args:
+    lr: float = 0.05
+    patience: int = 7
+BATCH = 16
+""",
+).replace(
+    "args = parser.parse_args()",
+    'for each in fields(Args): parser.add_argument("--" + each.name, type=float, default=each.default)\n'
+    "args = parser.parse_args()",
+)
 BY_HAND = f"""
 lr = 0.05
 bs = 8
@@ -221,6 +238,14 @@ def test_options_and_constants_that_decide_a_seams_value_are_named(
     assert found["momentum"].place == "option --momentum"
     assert found["width"].place == "option --width" and found["width"].effect == "hidden size of 0"
     assert "given 32" in output(pool, script(NAMED), {"batch-size": 32})
+
+
+def test_a_field_of_a_data_class_that_an_option_sets_is_that_option(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(FIELDS), "--patience", "9")
+    assert found["patience"].place == "option --patience" and found["patience"].default == 9
+    assert not any(each.place.startswith("constant Args.") for each in found.values())
 
 
 def test_where_other_values_break_the_program_equal_ones_are_all_that_is_known(

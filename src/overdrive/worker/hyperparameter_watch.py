@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import is_dataclass
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from overdrive.core.hyperparameters import (
     LOADER,
     MODEL,
     OPTIMIZER,
+    OPTION,
     Hyperparameters,
     Seen,
     ValuePlace,
@@ -37,6 +39,12 @@ _LONG_ENOUGH = 120.0  # seconds of a model's calls, for one that trains nothing:
 _AT_SEAMS = (OPTIMIZER, LOADER, DROPOUT, *MODEL)
 _STEPS_TO_MEET = 4  # a listing looks at two
 _ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
+
+
+def _is_field(main: Any, name: str, fields: Collection[str]) -> bool:
+    """Whether this is a data class's field of one of these names: `Args.lr`."""
+    owner, _, field = name.partition(".")
+    return field in fields and is_dataclass(getattr(main, owner, None))
 
 
 class _Noted(dict[str, Value]):
@@ -123,9 +131,14 @@ class HyperparameterWatch:
         return to_json(Seen(places, loss, "\n".join(self._trees), self._read.paths() if self._read else ()))
 
     def _seen(self) -> Iterator[ValuePlace]:
-        """All places but constants that have another value by now: something else decides that."""
+        """All places but constants that have another value by now: something else decides that; and but defaults of
+        a data class that an option sets."""
         main = sys.modules["__main__"]
+        options = [place.name for place in self._places.values() if place.kind == OPTION]
+        fields = {name.lstrip("-").rpartition(".")[2].replace("-", "_") for name in options}
         for place in self._places.values():
+            if place.kind == CONSTANT and _is_field(main, place.name, fields):
+                continue
             if place.kind == IMPORTED:
                 if self._imported.still(place):
                     yield place
