@@ -10,7 +10,8 @@ LENGTHS = (1_000, 10_000, 100_000)  # steps of the whole runs whose gain is give
 
 
 def whole_run(before: Figures, after: Figures, steps: int) -> float:
-    """The speedup of a run of so many steps, start and end of the process included, and what comes between epochs where that is known."""
+    """The speedup of a run of so many steps, start and end of the process included, and what comes between epochs where
+    that is known."""
     old, new = run_seconds(before, after, steps)
     return old / new
 
