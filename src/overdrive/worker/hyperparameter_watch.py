@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,6 +21,7 @@ from overdrive.core.hyperparameters import (
     MODEL,
     OPTIMIZER,
     OPTION,
+    WIDTH,
     Hyperparameters,
     Seen,
     ValuePlace,
@@ -179,11 +180,18 @@ class HyperparameterWatch:
         where = values.line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._values, self._rates))
         if self._wanted.look or any(key.startswith(MODEL) for key in self._wanted.values):
-            self._heard(architecture.of_models(models, optimizer, self._values))
+            self._heard(list(map(self._of_all, architecture.of_models(models, optimizer, self._values))))
             self._heard(heads_and_kernels.of_models(models, self._values))
         self._heard(values.of_dropouts(models, self._values))
         if self._wanted.look:
             self._trees.update({str(model)[:_LONGEST_TREE]: None for model in models})
+
+    def _of_all(self, place: ValuePlace) -> ValuePlace:
+        """One size is one place: it is told by the layers of the models of all optimizers, as of a GAN's two."""
+        known = self._places.get(place.key)
+        if known is None or place.kind != WIDTH or place.of in known.of:
+            return place
+        return replace(place, of=f"{known.of}; {place.of}")
 
     def _stepped(self, optimizer: Any) -> None:
         """After some steps, by which all places had been seen when they were listed.
