@@ -126,3 +126,9 @@ def test_a_program_that_is_too_short_is_told_how_it_becomes_longer(steps: int, s
     told = too_short(found(), steps)
     assert says in told and "times as many by its own options" in told
     assert f"train.py --epochs {epochs}`" in too_short(found(("--epochs", "2")), steps)
+
+
+def test_a_screening_that_measured_nothing_says_so() -> None:
+    """Of a public DQN on a busy machine: "nothing established in 0 pairs of blocks"."""
+    assert Screened().sentence() == "no pair of blocks was measured in its time"
+    assert Screened(pairs=1).sentence() == "nothing established in 1 pair of blocks"
