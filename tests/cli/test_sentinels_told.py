@@ -84,6 +84,7 @@ def test_without_a_plan_nothing_is_made_again(script: Write, warm_run: Run) -> N
             {"a": Contract.EXACT, "b": Contract.ROUNDING},
             "2 steps made again without a and b, all the same but for rounding",
         ),
+        (dict.fromkeys("abc", Contract.EXACT), "2 steps made again without a, b and c, all the same"),
         ({"b": Contract.STATISTICAL}, "2 steps made again without b, on average the same"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overdrive.core.units import clock, several
+from overdrive.core.units import clock, listed, several
 
 
 @pytest.mark.parametrize(("number", "told"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps")])
@@ -20,3 +20,8 @@ def test_a_plural_of_its_own_is_given() -> None:
 @pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (6.9, "0:06"), (725, "12:05"), (3725, "1:02:05")])
 def test_time_that_passes_has_minutes_and_seconds(seconds: float, told: str) -> None:
     assert clock(seconds) == told
+
+
+@pytest.mark.parametrize(("names", "told"), [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_a_list_has_commas_but_for_the_last(names: str, told: str) -> None:
+    assert listed(names) == told

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
 import click
 import pytest
@@ -132,6 +135,56 @@ def test_parameters_of_the_function_that_fire_calls(heard: Heard, monkeypatch: p
     monkeypatch.setattr(sys, "argv", ["train.py", "--no_such=1"])
     with pytest.raises(SystemExit):
         fire.Fire(train)
+
+
+@dataclass
+class Schedule:
+    decay: float = 0
+    cosine: bool = True
+
+
+@dataclass
+class Args:
+    lr: float = 0.1
+    batch_size: int = 64
+    use_amp: bool = False
+    model: Literal["gru", "lstm"] = "gru"
+    out: str = "runs"
+    clip: float | None = None
+    renamed: Annotated[int, "tyro.conf.arg(name=...)"] = 1
+    schedule: Schedule = field(default_factory=Schedule)
+    worked_out: int = field(default=0, init=False)
+
+
+def test_fields_of_the_data_class_that_tyro_makes(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cli(
+        f: Any, *, args: Any = None, config: Any = None, **named: Any
+    ) -> Any:  # tyro's, which is not installed here
+        return f(lr=0.5)
+
+    tyro = ModuleType("tyro")
+    tyro.cli = cli  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tyro", tyro)
+    leave = arguments.enter(lambda places: heard.update({place.name: place for place in places}))
+    assert tyro.cli(Args).lr == 0.5
+    assert {name: place.value for name, place in heard.items()} == {
+        "--lr": 0.5,
+        "--batch-size": 64,
+        "--use-amp": False,
+        "--model": "gru",
+        "--schedule.decay": 0.0,
+        "--schedule.cosine": True,
+    }
+    assert heard["--model"].choices == ("gru", "lstm")
+    assert (heard["--use-amp"].on, heard["--use-amp"].off) == ("--use-amp", "--no-use-amp")
+    assert heard["--schedule.cosine"].off == "--schedule.no-cosine"
+    heard.clear()
+    tyro.cli(Args, args=["--lr", "1"])
+    tyro.cli(Args, config=("markers",))
+    tyro.cli(lambda lr: lr)
+    assert not heard
+    leave()
+    assert tyro.cli is cli
 
 
 @pytest.mark.parametrize("parse", [argparse.ArgumentParser.parse_known_args, click.Command.parse_args])

@@ -65,6 +65,23 @@ model = nn.Sequential(nn.Linear(5, args.width), nn.Linear(args.width, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=args.momentum)
 {LOOP}
 """
+FIELDS = NAMED.replace(
+    """
+BATCH = 16
+""",
+    """
+from dataclasses import dataclass, fields
+@dataclass
+class Args:
+    lr: float = 0.05
+    patience: int = 7
+BATCH = 16
+""",
+).replace(
+    "args = parser.parse_args()",
+    'for each in fields(Args): parser.add_argument("--" + each.name, type=float, default=each.default)\n'
+    "args = parser.parse_args()",
+)
 BY_HAND = f"""
 lr = 0.05
 bs = 8
@@ -177,6 +194,20 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 {LOOP}
 print("at the end", len(model[0]), "hidden", model[0][0].up.weight.shape[0])
 """
+OF_TWO_MODELS = f"""{START}
+class Generator(nn.Sequential): pass
+class Critic(nn.Sequential): pass
+generator = Generator(nn.Linear(5, 24), nn.ReLU(), nn.Linear(24, 5))
+critic = Critic(nn.Linear(5, 24), nn.ReLU(), nn.Linear(24, 1))
+loader = DataLoader(TensorDataset(x, y), batch_size=16)
+optimizers = [torch.optim.SGD(each.parameters(), lr=0.05) for each in (generator, critic)]
+for epoch in range(2):
+    for a, b in loader:
+        nn.functional.mse_loss(critic(generator(a)), b).backward()
+        for each in optimizers:
+            each.step()
+print("hidden", generator[0].out_features, critic[0].out_features)
+"""
 DELICATE = NAMED.replace("args = parser.parse_args()", "args = parser.parse_args()\nassert args.momentum == 0.9")
 
 
@@ -219,8 +250,16 @@ def test_options_and_constants_that_decide_a_seams_value_are_named(
     assert "learning rate of SGD" in found["lr"].effect
     assert found["batch-size"].place.startswith("constant BATCH")  # --width has the same value
     assert found["momentum"].place == "option --momentum"
-    assert found["width"].place == "option --width" and found["width"].effect == "hidden size of 0"
+    assert found["width"].place == "option --width" and found["width"].effect == "hidden size of Sequential.0"
     assert "given 32" in output(pool, script(NAMED), {"batch-size": 32})
+
+
+def test_a_field_of_a_data_class_that_an_option_sets_is_that_option(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(FIELDS), "--patience", "9")
+    assert found["patience"].place == "option --patience" and found["patience"].default == 9
+    assert not any(each.place.startswith("constant Args.") for each in found.values())
 
 
 def test_where_other_values_break_the_program_equal_ones_are_all_that_is_known(
@@ -330,7 +369,10 @@ def test_depth_and_width_of_a_model_are_found_where_the_program_lives_with_other
     found = listed(pool, script(DEEP))
     assert found["depth"].place == "option --layers" and found["depth"].tried
     assert found["depth"].effect == "number of blocks in Sequential.0"
-    assert found["width"].place == "hidden size of 0.0.up, 0.1.up, 0.2.up and 1 more"
+    assert (
+        found["width"].place
+        == "hidden size of " + ", ".join(f"Sequential.0.{at}.up" for at in range(3)) + " and 1 more"
+    )
     assert not any(each.default == 12 for each in found.values())
     assert (str(domain_of(found["depth"])), str(domain_of(found["width"]))) == ("2..8", "6, 8, 24, 48")
     other = output(pool, script(DEEP), {"depth": 2, "width": 48})
@@ -339,6 +381,15 @@ def test_depth_and_width_of_a_model_are_found_where_the_program_lives_with_other
     depth = listed(pool, literal)["depth"]
     assert depth.place == "number of blocks in Sequential.0" and str(domain_of(depth)) == "1..3"
     assert "at the end 5 hidden 24" in output(pool, literal, {"depth": 5})
+
+
+def test_a_size_that_two_models_have_is_told_by_the_layers_of_both(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    """Of a public GAN, "hidden size of model.0" was told of what sets a layer of its other model, too."""
+    found = listed(pool, script(OF_TWO_MODELS))
+    assert found["width"].place == "hidden size of Generator.0; Critic.0"
+    assert "hidden 48 48" in output(pool, script(OF_TWO_MODELS), {"width": 48})
 
 
 def test_the_batch_size_of_a_loader_whose_batches_another_one_takes(

@@ -64,7 +64,15 @@ def test_the_budget_that_is_named_is_enough_for_what_was_seen_to_gain() -> None:
     short.rejected = [replace(untried("autocast"), measured=gain, lacks=350.0), untried("compile")]
     assert "--budget 15m" in next_step(short)
     short.rejected = [replace(untried("autocast"), measured=Interval(0.9, 1.26, 1.7), lacks=350.0)]
+    short.rejected += [replace(untried("compile"), lacks=100.0)]
     assert "--budget 10m" in next_step(short)
+
+
+def test_the_budget_that_is_named_is_enough_for_one_of_those_that_had_no_time() -> None:
+    """Of public ddpm, 17 s a step, none had time in 90 s, and 5 min were named, in which none had time either."""
+    slow = found(old_side=Side(seconds=1700.0, steps=100, setups=(30.0,)))
+    slow.rejected = [replace(untried("compile"), lacks=1000.0), replace(untried("threads"), lacks=800.0)]
+    assert "--budget 20m" in next_step(slow)
 
 
 def test_a_busy_machine_is_named_before_all_else() -> None:
@@ -118,3 +126,9 @@ def test_a_program_that_is_too_short_is_told_how_it_becomes_longer(steps: int, s
     told = too_short(found(), steps)
     assert says in told and "times as many by its own options" in told
     assert f"train.py --epochs {epochs}`" in too_short(found(("--epochs", "2")), steps)
+
+
+def test_a_screening_that_measured_nothing_says_so() -> None:
+    """Of a public DQN on a busy machine: "nothing established in 0 pairs of blocks"."""
+    assert Screened().sentence() == "no pair of blocks was measured in its time"
+    assert Screened(pairs=1).sentence() == "nothing established in 1 pair of blocks"

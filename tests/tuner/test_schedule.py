@@ -11,6 +11,7 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.confirmation import FEWEST
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.duel_runner import SCREENED
@@ -173,3 +174,11 @@ def test_what_seeds_prove_is_joined_where_there_is_time_for_the_other_proof_too(
     assert made.time_to_be_joined(0.2, Contract.ROUNDING)
     made.deadline -= 2.0
     assert not made.time_to_be_joined(0.2, Contract.ROUNDING)
+
+
+def test_what_is_to_be_established_needs_the_time_of_its_confirmation_too() -> None:
+    late = with_slow_steps(schedule(0.0, adopted=0))
+    confirmation = late.durations.of_confirmation(FEWEST)
+    assert confirmation > 60
+    assert late.seconds_missing_to_establish(100.0) == pytest.approx(100.0 + confirmation - 10.0)
+    assert late.seconds_missing(0.0, Contract.EXACT, 0.1) < 60  # that its duel needs alone

@@ -16,7 +16,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
-from overdrive.core.units import count, duration, several, unit_of
+from overdrive.core.units import count, duration, listed, several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.seams import frameworks
 from overdrive.techniques.catalogue import catalogue
@@ -153,7 +153,7 @@ def _before_its_traceback(failure: BaseException, session: Session, rank: Rank |
         return rank.over_alone() if rank else None
     risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
     if risks:
-        say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
+        say(f"the program failed under {listed(risks)}; `overdrive run --no-plan` runs it as it is")
     if isinstance(failure, ModuleNotFoundError) and failure.name:
         from overdrive.cli.causes import in_another_environment
 
@@ -240,7 +240,7 @@ def steps_made_again(sentinels: Sentinels) -> str:
     found = same.get(loosest, "on average the same")
     if sentinels.different:
         found = f"{sentinels.different:,} not the same"
-    return f"{steps} made again without {' and '.join(sentinels.looked_at)}, {found}"
+    return f"{steps} made again without {listed(tuple(sentinels.looked_at))}, {found}"
 
 
 def _write_record(

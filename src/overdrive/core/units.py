@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def count(value: float) -> str:
     """A number for people: 12,740 or 24.5 or 0.0262."""
@@ -11,6 +13,11 @@ def count(value: float) -> str:
 def several(number: int, one: str, more: str = "") -> str:
     """ "1 process", "12 processes": `more` is the plural, which else has an s."""
     return f"1 {one}" if number == 1 else f"{number:,} {more or one + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def duration(seconds: float) -> str:

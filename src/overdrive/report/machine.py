@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from overdrive.core.units import several
+from overdrive.core.units import listed, several
 
 _GIB = 2**30
 
@@ -164,7 +164,7 @@ def _storage(places: list[Mapping[str, Any]]) -> str:
         uses.setdefault(f"{place['mount']} ({place['kind']}, {place['type']}{free})", []).append(place["use"])
     if len(uses) == 1:
         return f"all on {next(iter(uses))}"
-    return "; ".join(f"{' and '.join(names)} on {place}" for place, names in uses.items())
+    return "; ".join(f"{listed(names)} on {place}" for place, names in uses.items())
 
 
 def _scheduler(found: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Seam of a script's command line: which options its parser has, heard when it parses, never read from its source.
 
-argparse (and what is built on it, such as `HfArgumentParser`), click (with typer), absl and fire. An option that the
-script does not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
+argparse (and what is built on it, such as `HfArgumentParser`), click (with typer), absl, fire and tyro. An option that
+the script does not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
-from overdrive.seams.flags import place_of, watch_absl, watch_fire
+from overdrive.seams.flags import place_of, watch_absl, watch_fire, watch_tyro
 from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
@@ -29,6 +29,7 @@ def enter(heard: Heard) -> Callable[[], None]:
         Arrival("click", lambda: _watch_click(patches, heard)),
         Arrival("absl.flags", lambda: watch_absl(patches, heard)),
         Arrival("fire", lambda: watch_fire(patches, heard)),
+        Arrival("tyro", lambda: watch_tyro(patches, heard)),
     ]
     for arrival in arrivals:
         arrival.watch()

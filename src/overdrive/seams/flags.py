@@ -1,17 +1,20 @@
-"""Seam of a script's command line where absl or fire reads it: flags that the program defines, a function's parameters.
+"""Seam of a script's command line where absl, fire or tyro reads it: the program's flags, a function's parameters, the
+fields of a data class.
 
 `app.run(main)` parses absl's flags; `fire.Fire(train)` calls a function with what the command line says of its
-parameters. Of absl's own flags, and those that libraries define, none is told.
+parameters; `tyro.cli(Args)` makes a data class of it. Of absl's own flags, and those that libraries define, none is
+told.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.core.whose import is_library
@@ -83,6 +86,46 @@ def _with_heard_calls(component: Any, heard: Heard) -> Any:
 
 def _fire_places(name: str, value: Any) -> list[ValuePlace]:
     return place_of(f"--{name}", value, (), on=f"--{name}=True", off=f"--{name}=False")
+
+
+def watch_tyro(patches: Patches, heard: Heard) -> None:
+    import tyro
+
+    parse = tyro.cli
+
+    @functools.wraps(parse)
+    def parsed(f: Any, *more: Any, **named: Any) -> Any:
+        made = parse(f, *more, **named)
+        own_words = named.get("args") is None or list(named["args"]) == sys.argv[1:]
+        if own_words and not named.get("config") and isinstance(f, type) and dataclasses.is_dataclass(f):
+            with contextlib.suppress(Exception):  # a class of the program's own making is not told
+                result = made[0] if named.get("return_unknown_args") else made
+                heard(_tyro_places(result, "", "_" if named.get("use_underscores") else "-"))
+        return made
+
+    patches.replace(tyro, "cli", parsed)
+
+
+def _tyro_places(made: Any, prefix: str, dash: str) -> list[ValuePlace]:
+    """Of a data class; what its annotations may have given another name or form (`Annotated`, a subcommand) is not
+    told."""
+    found = []
+    hints = get_type_hints(type(made), include_extras=True)
+    for field in dataclasses.fields(made):
+        hint, value = hints[field.name], getattr(made, field.name)
+        name = f"{prefix}{field.name.replace('_', dash)}"
+        if not field.init or hasattr(hint, "__metadata__"):
+            continue
+        if dataclasses.is_dataclass(value):
+            found += _tyro_places(value, f"{name}.", dash) if type(value) is hint else []
+            continue
+        if hint is float and type(value) is int:  # a default that is written as `0`
+            value = float(value)
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        *groups, own = name.split(".")
+        off = f"--{'.'.join([*groups, f'no{dash}{own}'])}"
+        found += place_of(f"--{name}", value, choices, on=f"--{name}", off=off)
+    return found
 
 
 def place_of(name: str, value: Any, choices: Sequence[Any], on: str = "", off: str = "") -> list[ValuePlace]:

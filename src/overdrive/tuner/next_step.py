@@ -113,9 +113,10 @@ def _estimate(each: Rejected) -> float:
 
 
 def _longer(found: Findings) -> int:
-    """Minutes of a budget with twice the time, or as much as what was seen to gain lacked at least."""
-    gaining = (each for each in found.rejected if each.kind == "time" and each.speedup and each.speedup.low > 1)
-    lacks = max((each.lacks for each in gaining), default=0.0)
+    """Minutes of a budget with twice the time, or as much as what was seen to gain lacked; one of them, at least."""
+    late = [each for each in found.rejected if each.kind == "time" and each.lacks]
+    least = min((each.lacks for each in late), default=0.0)
+    lacks = max((each.lacks for each in late if each.speedup and each.speedup.low > 1), default=least)
     wanted = max(2 * found.budget, found.budget + lacks) / 60
     return next((each for each in _BUDGETS if each >= wanted), _BUDGETS[-1])
 

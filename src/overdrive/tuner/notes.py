@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from overdrive.core.contract import Contract
 from overdrive.core.tune_result import Figures
-from overdrive.core.units import duration, unit_of, whole_unit_of
+from overdrive.core.units import duration, listed, unit_of, whole_unit_of
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.findings import Findings
@@ -52,7 +52,7 @@ def _swaps(found: Findings) -> Iterator[str]:
         out = [each.name for each in swapped[0].before if each.name not in dict(found.best())]
         if out:
             won = f"{swapped[0].duel.describe()} against the plan with {'it' if len(out) == 1 else 'them'}"
-            yield f"{' and '.join(names_of(swapped))} took the place of {' and '.join(out)}: {won}."
+            yield f"{listed(names_of(swapped))} took the place of {listed(out)}: {won}."
 
 
 def _of_calls(found: Findings, side: Figures | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from overdrive.core.objective import size
 from overdrive.core.records import ExitReason, TrialOver
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.units import listed
 from overdrive.evidence.equivalence import Check
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, Side
@@ -116,7 +117,7 @@ class OomRecovery:
             level = catalogue()[name].contract
             check = Check(level, "as declared: the program does not run without it, so nothing could be compared")
             self._found.adopt(Adopted(name, settings, duel, check, for_memory=True, needed=True))
-        named = " and ".join(name for name, _ in spec.techniques)
+        named = listed([name for name, _ in spec.techniques])
         peak = f", with {size(side.peak_memory)} at the peak" if side.peak_memory else ""
         said = f"By itself the program runs out of memory ({exit_reason.detail}); with {named} it runs{peak}."
         self._found.note(

@@ -25,7 +25,7 @@ class Rejected:
     check: Check | None = None  # where it came to one
     kind: str = "measured"  # see `NotKept`
     measured: Interval | None = None  # where that was not by its duel
-    lacks: float = 0.0  # seconds by which the budget was too small for it, at the least; 0: that is not why
+    lacks: float = 0.0  # seconds by which the budget was too small to try and confirm it; 0: that is not why
 
     @property
     def speedup(self) -> Interval | None:

@@ -269,6 +269,14 @@ class Schedule:
         needed = max(duel, self.durations.of_start()) + start
         return time.monotonic() + needed - self.selection_ends(level, promise)
 
+    def seconds_missing_to_establish(self, seconds: float) -> float:
+        """By how many the budget is too small for what takes so long to be adopted, and a shortest confirmation.
+
+        A candidate is tried with less, as its duel may be all that there is time for. A new budget is not to be so: of
+        a public diffusion model, 17 s a step, 90 s did not hold the first steps, and 5 min were advised.
+        """
+        return time.monotonic() + seconds + self.durations.of_confirmation(evidence.FEWEST) - self.deadline
+
     def time_to_run_duel_again(self) -> bool:
         """Whether there is time for another duel of a technique that gained nothing in the whole plan."""
         return time.monotonic() + self.durations.of_duel(AGAIN) < self.proof_begins()

@@ -110,6 +110,8 @@ class Screened:
 
     def sentence(self) -> str:
         """What came of it."""
+        if not self.pairs:
+            return "no pair of blocks was measured in its time"
         besides = f" ({self.disturbed} of them left out: others held the cores)" if self.disturbed else ""
         if self.busy():
             besides = f" (in {self.disturbed} of them others held the cores)"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import is_dataclass, replace
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +20,8 @@ from overdrive.core.hyperparameters import (
     LOADER,
     MODEL,
     OPTIMIZER,
+    OPTION,
+    WIDTH,
     Hyperparameters,
     Seen,
     ValuePlace,
@@ -37,6 +40,12 @@ _LONG_ENOUGH = 120.0  # seconds of a model's calls, for one that trains nothing:
 _AT_SEAMS = (OPTIMIZER, LOADER, DROPOUT, *MODEL)
 _STEPS_TO_MEET = 4  # a listing looks at two
 _ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
+
+
+def _is_field(main: Any, name: str, fields: Collection[str]) -> bool:
+    """Whether this is a data class's field of one of these names: `Args.lr`."""
+    owner, _, field = name.partition(".")
+    return field in fields and is_dataclass(getattr(main, owner, None))
 
 
 class _Noted(dict[str, Value]):
@@ -123,9 +132,14 @@ class HyperparameterWatch:
         return to_json(Seen(places, loss, "\n".join(self._trees), self._read.paths() if self._read else ()))
 
     def _seen(self) -> Iterator[ValuePlace]:
-        """All places but constants that have another value by now: something else decides that."""
+        """All places but constants that have another value by now: something else decides that; and but defaults of
+        a data class that an option sets."""
         main = sys.modules["__main__"]
+        options = [place.name for place in self._places.values() if place.kind == OPTION]
+        fields = {name.lstrip("-").rpartition(".")[2].replace("-", "_") for name in options}
         for place in self._places.values():
+            if place.kind == CONSTANT and _is_field(main, place.name, fields):
+                continue
             if place.kind == IMPORTED:
                 if self._imported.still(place):
                     yield place
@@ -166,11 +180,18 @@ class HyperparameterWatch:
         where = values.line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._values, self._rates))
         if self._wanted.look or any(key.startswith(MODEL) for key in self._wanted.values):
-            self._heard(architecture.of_models(models, optimizer, self._values))
+            self._heard(list(map(self._of_all, architecture.of_models(models, optimizer, self._values))))
             self._heard(heads_and_kernels.of_models(models, self._values))
         self._heard(values.of_dropouts(models, self._values))
         if self._wanted.look:
             self._trees.update({str(model)[:_LONGEST_TREE]: None for model in models})
+
+    def _of_all(self, place: ValuePlace) -> ValuePlace:
+        """One size is one place: it is told by the layers of the models of all optimizers, as of a GAN's two."""
+        known = self._places.get(place.key)
+        if known is None or place.kind != WIDTH or place.of in known.of:
+            return place
+        return replace(place, of=f"{known.of}; {place.of}")
 
     def _stepped(self, optimizer: Any) -> None:
         """After some steps, by which all places had been seen when they were listed.

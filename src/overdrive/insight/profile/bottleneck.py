@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from overdrive.core.bounds import text
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.core.units import unit_of
+from overdrive.core.units import listed, unit_of
 from overdrive.insight.profile.split import shares
 from overdrive.techniques.catalogue import catalogue
 
@@ -72,7 +72,7 @@ def bottleneck(
     if between >= _TOLD:
         detail = f" ({share - between:.0%} operators, {between:.0%} Python between them){detail}"
     none = _NONE if facts else ""  # of a program of which nothing is known, nothing is said
-    helped = f" {_listed(names)} address{'es' if len(names) == 1 else ''} it." if names else none
+    helped = f" {listed(names)} address{'es' if len(names) == 1 else ''} it." if names else none
     name = NAMES[part][0].upper() + NAMES[part][1:]
     sentence = f"{name} is the bottleneck: {share:.0%} of a {unit_of(inference)}{detail}.{helped}"
     return Bottleneck(part, seconds, share, names, sentence)
@@ -112,7 +112,3 @@ def addressing(
             promise = judged.share(*technique.targets) * technique.expected_saving
             found.append((technique.contract.rank, -promise, name))
     return tuple(name for _, _, name in sorted(found)[:_MOST])
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from overdrive.core.units import listed
 from overdrive.machine.rules import memory, network
 from overdrive.machine.rules.finding import Basis, Finding, Rule, Severity, Sure, Survey
 from overdrive.machine.rules.variables import is_on
@@ -26,10 +27,6 @@ def _hosts(pool: Survey) -> dict[str, Mapping[str, Any]]:
     for each in pool["ranks"]:
         found.setdefault(each["host"], each)
     return found
-
-
-def _named(hosts: list[str]) -> str:
-    return hosts[0] if len(hosts) == 1 else f"{', '.join(hosts[:-1])} and {hosts[-1]}"
 
 
 def _active(reading: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -54,7 +51,7 @@ def sockets(pool: Survey) -> Iterator[Finding]:
             yield Finding(
                 "pool_sockets",
                 Severity.WRONG,
-                f"InfiniBand or RoCE is there on {_named(hosts)}, and {name} has NCCL use sockets.",
+                f"InfiniBand or RoCE is there on {listed(hosts)}, and {name} has NCCL use sockets.",
                 "Machines talk over TCP, at a fraction of the ports' rate.",
                 Basis.CITED,
                 "Take the variable away on all ranks.",
@@ -184,7 +181,7 @@ def unlike_ports(pool: Survey) -> Iterator[Finding]:
         yield Finding(
             "pool_slow_rail",
             Severity.WRONG,
-            f"{_named(slow)} has a port with {rates[slow[0]]:g} Gb/s; the best hosts have {best:g} Gb/s.",
+            f"{listed(slow)} has a port with {rates[slow[0]]:g} Gb/s; the best hosts have {best:g} Gb/s.",
             f"{rates[slow[0]] / best:.0%} of the others' speed; collectives wait for the slowest.",
             Basis.COMPUTED,
             "Seat or replace cable and transceiver, and look at the switch port's speed.",
@@ -254,7 +251,7 @@ def _of_each_host(rule: Rule) -> Rule:
             for finding in rule(survey):
                 found.setdefault(finding, []).append(host)
         for finding, hosts in found.items():
-            yield replace(finding, what=f"On {_named(hosts)}: {finding.what}")
+            yield replace(finding, what=f"On {listed(hosts)}: {finding.what}")
 
     asked.__name__ = rule.__name__
     return asked

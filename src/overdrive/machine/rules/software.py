@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive.core.installing import pip_install
-from overdrive.core.units import several
+from overdrive.core.units import listed, several
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 
@@ -164,7 +164,7 @@ def bytecode(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "no_bytecode",
             Severity.ADVICE,
-            f"There is no bytecode of {' and '.join(without)}: Python compiles their modules at every start.",
+            f"There is no bytecode of {listed(without)}: Python compiles their modules at every start.",
             "`import torch, torchvision` took 9.7 s in place of 4.0 on two cores.",
             Basis.UNKNOWN,
             "Compile them once (a tune's trials share their bytecode by themselves).",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ def of_models(models: Iterable[nn.Module], optimizer: Any, values: Mapping[str, 
     hidden: defaultdict[int, list[_Hidden]] = defaultdict(list)
     for model in roots:
         for each in _hidden_layers(model):
-            hidden[each.size].append(each)
+            hidden[each.size].append(replace(each, name=f"{type(model).__name__}.{each.name}".rstrip(".")))
     for size, layers in hidden.items():
         place = ValuePlace(WIDTH, "width", size, of=_named(layers))
         places[place.key] = place

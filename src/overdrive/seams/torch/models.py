@@ -27,6 +27,7 @@ import torch
 from torch.compiler import is_compiling  # `torch` is slow to tell its names, and this is asked for each sample
 
 from overdrive.core.progress import log
+from overdrive.core.units import listed
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import Answer, Failing, reason_of
@@ -175,7 +176,7 @@ class _Calls:
                         raise
                 # Here, where the error is gone, and what it held of the first call with it: memory was perhaps short.
                 left = _unseen(moment.undo) if moment is not None else []
-                besides = f"; from the first call, {' and '.join(left)} could not be put back" if left else ""
+                besides = f"; from the first call, {listed(left)} could not be put back" if left else ""
                 for name, why in faults.items():
                     self._hub.leave_out(name, why + besides)
         finally:

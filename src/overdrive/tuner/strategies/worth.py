@@ -135,17 +135,18 @@ class Worth:
         return each.promise > group.promise or near
 
     def lacks(self, candidate: Candidate) -> tuple[str, float]:
-        """Why it is not tried, and the seconds that the budget lacks for it at the least; 0: that is not why."""
+        """Why it is not tried, and the seconds that the budget lacks to try and confirm it; 0: that is not why."""
         if why := self.is_in_vain(candidate):
             return why, 0.0
         if not self.pays(candidate):
             return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)", 0.0
         start, contract = candidate.usual_start, candidate.contract
         missing = max(0.0, self._schedule.seconds_missing(start, contract, candidate.promise))
+        lacks = max(missing, self._schedule.seconds_missing_to_establish(self.seconds(candidate)))
         if not self._schedule.time_for_another(start):
-            return "too little of the budget is left to try and confirm it", missing
+            return "too little of the budget is left to try and confirm it", lacks
         more = math.ceil(missing / 60)
-        return f"no time is left for a {contract} proof: the budget lacks {more} min at least", missing
+        return f"no time is left for a {contract} proof: the budget lacks {more} min at least", lacks
 
 
 def _gain(candidate: Candidate) -> float:
