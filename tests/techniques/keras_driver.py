@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import io
 import json
 import os
+import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
@@ -104,8 +107,11 @@ def batches_of_chance(lengths: list[int], **options: Any) -> dict[str, Any]:
 
     kinds = (tf.TensorSpec((6, 6, 1), tf.float32), tf.TensorSpec((), tf.int64))
     data = tf.data.Dataset.from_generator(samples, output_signature=kinds).shuffle(40, seed=4).batch(9)
-    history = made.fit(data, epochs=len(lengths), verbose=0, callbacks=[watch], **options)
-    return {"losses": losses(history), "iterations": watch.iterations, "steps": watch.steps}
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        history = made.fit(data, epochs=len(lengths), verbose=2, callbacks=[watch], **options)
+    bars = re.findall(r"^(\d+/\d+) - ", shown.getvalue(), re.MULTILINE)
+    return {"losses": losses(history), "iterations": watch.iterations, "steps": watch.steps, "bars": bars}
 
 
 def counted() -> dict[str, Any]:

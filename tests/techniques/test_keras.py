@@ -46,6 +46,7 @@ def test_epochs_of_unknown_length_end_where_they_end_one_step_at_a_time(
     assert plain["iterations"] == list(accumulate(min(each + 1, most) for each in lengths))
     assert fours["iterations"] == plain["iterations"]
     assert fours["losses"] == plain["losses"]  # of the same batches, with the same dropout: shuffled and drawn as often
+    assert len(plain["bars"]) == len(lengths) and fours["bars"] == plain["bars"]  # "5/5", which is printed
 
 
 def test_epochs_cut_from_data_of_unknown_length_go_one_step_at_a_time(results: dict[str, Any]) -> None:

@@ -12,13 +12,16 @@ _PACKAGES = (
     *("lightning", "pytorch-lightning", "accelerate", "transformers"),
     *("keras", "tensorflow", "jax"),
 )
+# The same package under other names: its record stands under the name that it was installed by.
+_OTHER_NAMES = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")}
 
 
 def versions() -> dict[str, str]:
     """Versions by name; what is not installed is left out."""
     found = {"python": platform.python_version(), "overdrive": __version__}
     for package in _PACKAGES:
-        if version := _version(package):
+        names = (package, *_OTHER_NAMES.get(package, ()))
+        if version := next(filter(None, map(_version, names)), None):
             found[package] = version
     library, version = _libc()
     if library:

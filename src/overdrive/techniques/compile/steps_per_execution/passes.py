@@ -16,14 +16,16 @@ class Passes:
     """Of one `fit`.
 
     Args:
+        model: that is trained.
         epochs: Keras's iterator over them, whose data have no length that is known.
         grouped: the model's train function, of several steps.
         single: ... of one.
     """
 
-    def __init__(self, epochs: Any, grouped: Callable[..., Any], single: Callable[..., Any]) -> None:
+    def __init__(self, model: Any, epochs: Any, grouped: Callable[..., Any], single: Callable[..., Any]) -> None:
         import tensorflow as tf
 
+        self._model = model
         self._epochs = epochs
         self._steps = epochs.steps_per_execution
         self._grouped = grouped
@@ -32,6 +34,28 @@ class Passes:
         with tf.device("/CPU:0"):
             self._fetched = tf.Variable(0, dtype=tf.int64, trainable=False)
         epochs._get_iterator = self._opened
+        self._count_in_bar()
+
+    def _count_in_bar(self) -> None:
+        """The bar shows the batches that there were. Keras counts whole calls: 32 where the second of two calls of 16
+        steps found 9."""
+        from keras.callbacks import ProgbarLogger
+
+        shown = ProgbarLogger.on_train_batch_end
+
+        def show(bar: Any, batch: int, logs: Any = None) -> None:
+            most = self._epochs._num_batches
+            made = int(self._fetched) if most is None else min(self._epochs._steps_seen, most)
+            shown(bar, min(batch, made - 1) if bar.model is self._model else batch, logs)
+
+        ProgbarLogger.on_train_batch_end = show
+        self._bar = shown
+
+    def close(self) -> None:
+        """At the end of the `fit`."""
+        from keras.callbacks import ProgbarLogger
+
+        ProgbarLogger.on_train_batch_end = self._bar
 
     def _opened(self) -> Any:
         data = self._open_data()

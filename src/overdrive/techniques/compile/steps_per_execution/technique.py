@@ -114,6 +114,7 @@ class _UnderWay:
     single: Any = None
     grouped: Any = None  # the train function, where something else stands in its place
     opened: bool = False  # whether its data are
+    close: Callable[[], None] = lambda: None  # what was set for this `fit` alone
 
 
 class _Executions:
@@ -150,6 +151,7 @@ class _Executions:
         try:
             return call(*args, **kwargs)
         finally:
+            under_way.close()
             # `evaluate` and `train_on_batch` go one step at a time, as written.
             if under_way.grouped is not None:
                 model.train_function = under_way.grouped
@@ -174,7 +176,8 @@ class _Executions:
             model = under_way.model
             model.make_train_function()
             under_way.grouped = model.train_function
-            model.train_function = Passes(epochs, under_way.grouped, functools.partial(_single, under_way)).train
+            passes = Passes(model, epochs, under_way.grouped, functools.partial(_single, under_way))
+            model.train_function, under_way.close = passes.train, passes.close
 
     def evaluation(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`evaluate` or `predict` of a callback while `fit` is under way: one step at a time, as written. Grouped, more
