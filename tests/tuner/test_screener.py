@@ -38,6 +38,8 @@ __all__ = ["offer"]  # a fixture
 
 
 SECONDS = {Contract.EXACT: 20.0, Contract.ROUNDING: 90.0, Contract.STATISTICAL: 150.0}
+# No more than it takes to try a candidate.
+SURE = {"seconds_missing_to_establish": lambda seconds: 0.0}
 TIME: Any = SimpleNamespace(
     time_for_another=lambda *_, **__: True,
     time_for_all=lambda seconds: seconds < 160.0,
@@ -495,7 +497,7 @@ def test_what_promises_most_is_not_pushed_out_by_what_gains_more_for_its_time(le
     def in_time(start: float, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         return spent[0] + start + SECONDS[level] < left
 
-    time = SimpleNamespace(**{**vars(TIME), "time_for_another": in_time, "seconds_missing": lambda *_: 60.0})
+    time = SimpleNamespace(**{**vars(TIME), "time_for_another": in_time, "seconds_missing": lambda *_: 60.0, **SURE})
     asked, labels = Greedy(found, time, Progress()), []
     while (each := asked.ask()) is not None:
         labels.append(each.label)
@@ -626,7 +628,12 @@ def test_what_was_screened_and_has_no_time_for_a_duel_is_told_once_with_what_it_
     offer(many=OURS | {"candidates": lambda self, facts: sizes})
     found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset({"many"}))
     found.screened = Screened(settings={"many": sizes[0]}, speedups={"many": Interval(1.1, 1.2, 1.3)})
-    late = {"time_for_another": lambda *_, **__: False, "seconds_missing": lambda *_: 60.0, "pays": lambda saving: True}
+    late = {
+        "time_for_another": lambda *_, **__: False,
+        "seconds_missing": lambda *_: 60.0,
+        **SURE,
+        "pays": lambda saving: True,
+    }
     asked = Greedy(found, SimpleNamespace(**{**vars(TIME), **late}), Progress())
     assert asked.ask() is None and asked.ask() is None
     (told,) = found.rejected
