@@ -41,7 +41,7 @@ BARS = (
     Bar("the same", "an expert, by hand, bf16", "cpu", ("cifar", "expert"), by_overdrive=False),
     Bar("VAE", "pytorch/examples, a step", "public", ("vae", "rounding")),
     Bar("MNIST CNN, Keras", "training, rounding", "keras", ("speed",)),
-    Bar("U-Net", "a step, not confirmed", "public", ("unet", "rounding")),
+    Bar("U-Net", "a step", "public", ("unet", "rounding")),
     Bar("MNIST CNN", "pytorch/examples, a step", "public", ("mnist", "rounding")),
     Bar("word-level LSTM", "pytorch/examples, a step", "public", ("word_lstm", "rounding")),
     Bar("makemore", "public script, a step", "public", ("makemore", "rounding")),
