@@ -30,9 +30,9 @@ def copy_folder(root: Path, into: Path, used: Collection[Path]) -> None:
         return _spared(Path(folder), names, used)
 
     shutil.copytree(root, into, symlinks=True, ignore=spared)
-    for folder, names in _walk(root, used):
+    for folder, _, left_out in _walk(root, used):
         there = into / folder.relative_to(root)
-        for name in names:
+        for name in left_out:
             if _is_environment(folder / name, used):
                 (there / name).symlink_to(folder / name, target_is_directory=True)
             elif _holds_objects(folder, name):
@@ -43,21 +43,19 @@ def copy_folder(root: Path, into: Path, used: Collection[Path]) -> None:
 def size_of_copy(root: Path, used: Collection[Path]) -> int:
     """How many bytes `copy_folder` would copy."""
     size = 0
-    for folder, names in _walk(root, used):
-        left_out = _spared(folder, names, used)
-        files = (folder / name for name in names if name not in left_out)
-        size += sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
+    for folder, files, left_out in _walk(root, used):
+        copied = (folder / name for name in files if name not in left_out)
+        size += sum(path.stat().st_size for path in copied if path.is_file() and not path.is_symlink())
     return size
 
 
-def _walk(root: Path, used: Collection[Path]) -> Iterator[tuple[Path, list[str]]]:
-    """Each folder that is copied, with all the names in it."""
+def _walk(root: Path, used: Collection[Path]) -> Iterator[tuple[Path, list[str], set[str]]]:
+    """Each folder that is copied, with the files in it, and all that is not copied as it is."""
     for at, folders, files in os.walk(root):
         folder = Path(at)
-        names = [*folders, *files]
-        left_out = _spared(folder, names, used)
+        left_out = _spared(folder, [*folders, *files], used)
         folders[:] = [name for name in folders if name not in left_out]
-        yield folder, names
+        yield folder, files, left_out
 
 
 def _spared(folder: Path, names: list[str], used: Collection[Path]) -> set[str]:
