@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -522,6 +522,45 @@ def test_what_programs_do_with_parameters(python: Run, overdrive: Run) -> None:
     line = ("run", "--ranks", "2", "--layout", "pipeline=2", "parameter_uses.py", *names)
     many = overdrive(*line, cwd=HERE, timeout=1200)
     assert many.returncode == 0 and differing(one.stdout, many.stdout) == {}, many.stderr
+
+
+SEVERAL = """
+import torch
+from torch import nn
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.second(hidden), hidden
+model = Both()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+made, hidden = model(torch.randn(4, 6))
+LINE
+made.sum().backward()
+print("went on")
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("hidden.retain_grad()", "`retain_grad()` of one of several results"),
+        ("hidden.register_hook(print)", "a hook on one of several results"),
+        ("torch.autograd.grad(made.sum(), [hidden])", "with respect to one of several results"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["pipeline=2", "data=2,pipeline=2"])
+def test_a_gradient_that_another_rank_may_have_ends_the_run_with_a_sentence(
+    line: str, said: str, layout: str, script: Callable[[str], Path], overdrive: Run
+) -> None:
+    path = script(SEVERAL.replace("LINE", line))
+    ranks = "4" if "data" in layout else "2"
+    told = overdrive("run", "--ranks", ranks, "--layout", layout, path.name, cwd=path.parent)
+    assert told.returncode == 1 and said in told.stderr and not told.stdout, told
+    assert "Traceback" not in told.stderr
 
 
 @pytest.mark.cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -438,6 +439,17 @@ def test_programs_print_the_numbers_of_one_process(name: str, said: str, python:
     assert one.returncode == many.returncode == 0, many.stderr
     assert said in many.stderr
     assert not difference(one.stdout, many.stdout, ROUNDING)
+
+
+@pytest.mark.cluster
+def test_gradients_of_a_result_that_another_is_computed_from_are_whole(python: Run, overdrive: Run) -> None:
+    names = ("gradients_between_results", "gradients_watched_between_results")
+    one = python("small_programs.py", *names, cwd=HERE)
+    many = overdrive("run", "--ranks", "2", "--layout", "tensor=2", "small_programs.py", *names, cwd=HERE)
+    assert many.stderr.count("Generator: the weights of 3 layers are divided over 2 ranks") == 2, many.stderr
+    # The last number of each goes through the parameters, of which a rank has parts.
+    expected, got = (re.sub(r", [^,]+\)$", "", each.stdout, flags=re.MULTILINE) for each in (one, many))
+    assert "Error" not in expected and not difference(expected, got, ROUNDING), got
 
 
 TWO_MODELS = """

@@ -8,12 +8,30 @@ inside a call, and stays what it is for one that every rank uses outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge
 
 from overdrive.ranks.group import Group
+
+
+@dataclass(frozen=True)
+class _Crossing:
+    """See `results.Crossing`."""
+
+    group: Group
+    dim: int
+    sizes: Sequence[int]
+    scale: float
+
+    def whole(self, gradient: torch.Tensor) -> torch.Tensor:
+        scale = 1 / (self.group.size * self.scale)
+        return Gathered.apply(gradient, self.group, self.dim, self.sizes, scale)  # type: ignore[no-untyped-call, no-any-return]
+
+    def part(self, gradient: torch.Tensor) -> torch.Tensor:
+        scale = self.group.size * self.scale
+        return Part.apply(gradient, self.group, self.dim, self.sizes, scale)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class Gathered(torch.autograd.Function):
@@ -21,35 +39,13 @@ class Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, part: Any, group: Group, dim: int, sizes: Sequence[int], scale: float) -> Any:
-        ctx.group, ctx.dim, ctx.sizes, ctx.scale = group, dim, sizes, scale
+        ctx.crossing = _Crossing(group, dim, sizes, scale)
         whole = group.gather(part, dim, sizes, "a model's result")
         return whole if scale == 1 else whole * scale
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        group: Group = ctx.group
-        part = Part.apply(gradient, group, ctx.dim, ctx.sizes, group.size * ctx.scale)  # type: ignore[no-untyped-call]
-        return part, None, None, None, None
-
-
-def edge_of_part(result: Any) -> GradientEdge | None:
-    """Where in the graph this rank's part of a gathered result is; None for any other tensor.
-
-    Other results of the call may be computed from that part. The gradient that comes to the gathered one is not all.
-    """
-    made = result.grad_fn if isinstance(result, torch.Tensor) else None
-    # Layers in parts have a function of this name, too, without sizes.
-    if made is None or made.name() != "GatheredBackward" or not hasattr(made, "sizes"):
-        return None
-    node, place = made.next_functions[0]
-    return None if node is None or hasattr(node, "variable") else GradientEdge(node, place)
-
-
-def of_result(result: Any, gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient of a gathered result, of the one that has come to this rank's part of it."""
-    made = result.grad_fn
-    scale = 1 / (made.group.size * made.scale)
-    return Gathered.apply(gradient, made.group, made.dim, made.sizes, scale)  # type: ignore[no-untyped-call, no-any-return]
+        return ctx.crossing.part(gradient), None, None, None, None
 
 
 class Part(torch.autograd.Function):

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge
 
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
-from overdrive.model_state.division.exchange import (
-    Gathered,
-    Mean,
-    Part,
-    Shared,
-    edge_of_part,
-    of_result,
-    part_of,
-    shares,
-)
+from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared, part_of, shares
 from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.results import gradients_of
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
 from overdrive.model_state.division.way import Way
@@ -85,22 +76,14 @@ class Divided:
         """What `torch.autograd.grad` gives, with the parts of all ranks."""
         if self._within or not self.divided or not self.group.mine():
             return call(inputs, *args, **kwargs)
-        named = isinstance(inputs, Mapping)
-        alone = isinstance(inputs, (torch.Tensor, GradientEdge))
-        asked = [*inputs.values()] if named else [inputs] if alone else [*inputs]
         # Where a call is asked for many gradients at once, or for zeros, it is asked for those of tensors.
-        plain = kwargs.get("is_grads_batched") or kwargs.get("materialize_grads")
-        edges = [None if plain else edge_of_part(each) for each in asked]
-        found = call([edge or each for edge, each in zip(edges, asked, strict=True)], *args, **kwargs)
-        made = tuple(
-            each
-            if each is None or each.layout is not torch.strided
-            else Mean.apply(each, self.group)  # type: ignore[no-untyped-call]
-            if edge is None
-            else of_result(tensor, each)
-            for tensor, edge, each in zip(asked, edges, found, strict=True)
+        plain = bool(kwargs.get("is_grads_batched") or kwargs.get("materialize_grads"))
+        return gradients_of(
+            inputs,
+            lambda asked: call(asked, *args, **kwargs),
+            plain,
+            lambda each: Mean.apply(each, self.group),  # type: ignore[no-untyped-call]
         )
-        return dict(zip(inputs, made, strict=True)) if named else made
 
     def trained_by(self, model: Any) -> None:
         """Keras has made what it trains that model by."""

@@ -70,8 +70,8 @@ class DataParallel(Technique):
             raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
 
         def arrived() -> None:
+            from overdrive.model_state.division.results import watch
             from overdrive.techniques.parallel.data_parallel.calls import Divided
-            from overdrive.techniques.parallel.data_parallel.watched import watch
 
             sparing = settings["shards"] != "nothing"
             sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from overdrive.core.objective import size
 from overdrive.model_state.division.call import CallToDivide
@@ -32,6 +33,7 @@ from overdrive.techniques.parallel.pipeline_parallel.finding import found
 from overdrive.techniques.parallel.pipeline_parallel.gradients import StageGradients
 from overdrive.techniques.parallel.pipeline_parallel.links import Live
 from overdrive.techniques.parallel.pipeline_parallel.stages import Unstaged, running
+from overdrive.techniques.parallel.pipeline_parallel.transfers import one_of_several
 
 
 class Pipelines:
@@ -91,7 +93,25 @@ class Pipelines:
                 return call(*args, **kwargs)
         return self._staged(pipeline, kind, asked)
 
+    def asked(self, outputs: Any, call: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """An answer to the seam *gradients asked*."""
+        for each in pytree.tree_leaves(inputs):
+            self._refuse(each, "`torch.autograd.grad` with respect to")
+        return call(inputs, *args, **kwargs)
+
+    def watched(self, result: Any, hook: Any, plain: Any) -> None:
+        """An answer to the seam *gradient watched*."""
+        self._refuse(result, "`retain_grad()` of" if hook is None else "a hook on")
+
     # -- inside -----------------------------------------------------------------------------------
+
+    def _refuse(self, result: Any, what: str) -> None:
+        if one_of_several(result):
+            self._rank.say(
+                f"{what} one of several results of a model in stages: its gradient may be on another rank. Use "
+                "`--layout tensor=N`, or --ranks alone"
+            )
+            raise SystemExit(1)
 
     def _trained(self, model: nn.Module) -> bool:
         """Whether an optimizer has it, and it is no part of one that is in stages."""

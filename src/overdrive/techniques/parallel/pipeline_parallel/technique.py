@@ -69,6 +69,8 @@ class PipelineParallel(Technique):
             seams.model_called.subscribe(pipelines.called)
             seams.random_drawn.subscribe(pipelines.drawn)
             seams.operator_called("batch_norm").subscribe(pipelines.norms.answer)
+            seams.gradients_asked.subscribe(pipelines.asked)
+            seams.gradient_watched.subscribe(pipelines.watched)
             seams.on_undo(pipelines.close)
 
         seams.blameless.add(self.name)  # a call that fails in stages fails on all ranks, as the program makes it

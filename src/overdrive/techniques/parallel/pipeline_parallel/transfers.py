@@ -110,6 +110,7 @@ class Delivered(torch.autograd.Function):
         ctx: Any, reached: Callable[[], None], wholes: list[Any], pieces: list[tuple[int, int]], *tensors: Any
     ) -> Any:
         ctx.reached, ctx.pieces = reached, pieces
+        ctx.several = len(wholes) > 1
         ctx.shapes = [each.shape for each in tensors]
         ctx.set_materialize_grads(False)
         return tuple(wholes)
@@ -128,6 +129,15 @@ class Delivered(torch.autograd.Function):
                 found += gradient.split([shape[dim] for shape in shapes], dim)
         tokens = [some.new_zeros(()) for _ in ctx.shapes[len(found) :]]
         return None, None, None, *found, *tokens
+
+
+def one_of_several(result: Any) -> bool:
+    """Whether a call in stages has made it, and others with it, which may be computed from it on other ranks: what
+    comes here as its gradient may not be all."""
+    made = result.grad_fn if isinstance(result, torch.Tensor) and result.requires_grad else None
+    if hasattr(made, "crossing"):  # of all replicas
+        made = made.next_functions[0][0]  # type: ignore[union-attr]
+    return getattr(made, "several", False)
 
 
 def received(links: Links, source: int, number: int, like: torch.Tensor, device: torch.device) -> torch.Tensor:

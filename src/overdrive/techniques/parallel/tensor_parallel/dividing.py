@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from overdrive.core.objective import size
+from overdrive.model_state.division.results import gradients_of
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
 from overdrive.ranks.rank import Rank
@@ -102,6 +103,13 @@ class Dividing:
             return pytree.tree_map_only(Part, lambda each: whole_of(each), call(*args, **kwargs))
         finally:
             call_over()
+
+    def asked(self, outputs: Any, call: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """What `torch.autograd.grad` gives, of results that ranks had parts of."""
+        if not self._cuts or shards() is not self._live:
+            return call(inputs, *args, **kwargs)
+        plain = bool(kwargs.get("is_grads_batched") or kwargs.get("materialize_grads"))
+        return gradients_of(inputs, lambda asked: call(asked, *args, **kwargs), plain, lambda each: each)
 
     def norm(self, call: Callable[..., Any], gradients: Sequence[Any], kind: float, foreach: Any) -> Any:
         """Of all gradients together, with the parts of all ranks."""

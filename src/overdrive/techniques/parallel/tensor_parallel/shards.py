@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -74,18 +75,31 @@ class _Entered(torch.autograd.Function):
         return Summed.apply(gradient)  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True)
+class _Crossing:
+    """See `results.Crossing`."""
+
+    cut: Cut
+
+    def whole(self, gradient: torch.Tensor) -> torch.Tensor:
+        return Gathered.apply(gradient, self.cut)  # type: ignore[no-untyped-call, no-any-return]
+
+    def part(self, gradient: torch.Tensor) -> torch.Tensor:
+        them = shards()
+        part = self.cut.part(entered(gradient), them.rank, them.size)
+        # A weight keeps what it is given as its gradient: a view would keep the whole.
+        return part.clone(memory_format=torch.contiguous_format)
+
+
 class Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Any, cut: Cut) -> Any:
-        ctx.cut = cut
+        ctx.crossing = _Crossing(cut)
         return shards().gather(part.detach(), cut)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        them = shards()
-        part = ctx.cut.part(entered(gradient), them.rank, them.size)
-        # A weight keeps what it is given as its gradient: a view would keep the whole.
-        return part.clone(memory_format=torch.contiguous_format), None
+        return ctx.crossing.part(gradient), None
 
 
 _last: dict[int, tuple[Any, Any]] = {}  # by rank, the tensor that entered last, and what it entered as

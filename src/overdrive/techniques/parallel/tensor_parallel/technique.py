@@ -59,12 +59,15 @@ class TensorParallel(Technique):
             raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
 
         def arrived() -> None:
+            from overdrive.model_state.division.results import watch
             from overdrive.techniques.parallel.tensor_parallel.dividing import Dividing
 
             dividing = Dividing(rank)
             seams.optimizer_made.subscribe(dividing.made)
             seams.model_called.subscribe(dividing.called)
             seams.norm_taken.subscribe(dividing.norm)
+            seams.gradients_asked.subscribe(dividing.asked)
+            seams.gradient_watched.subscribe(watch)
 
         seams.framework_arrived.subscribe(arrived)
         return seams.handle()
