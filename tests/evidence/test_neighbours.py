@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from overdrive.evidence.neighbours import others, share_disturbed, undisturbed
+from overdrive.core.records import Block
+from overdrive.evidence.neighbours import disturbed, others, share_crowded, share_disturbed, undisturbed
 from overdrive.evidence.speed import Pair, speedup
 
 BLOCK = 0.1  # seconds, quiet
@@ -101,3 +102,22 @@ def test_each_process_has_what_is_usual_for_it() -> None:
     both = [*calm, *(Pair(1, 10, 1.0, 1.0, True, each.waited, each.others) for each in crowded)]
     assert share_disturbed(both) == 0
     assert others(both) == 1.0
+
+
+def test_pairs_in_which_cores_slow_each_other_down_do_not_change_the_ratio() -> None:
+    def pair(number: int) -> Pair:
+        share_a_core = number % 4 == 0  # then two threads take 1.4 times as long, and one thread as long as ever
+        looked = (1.02, 1.75) if share_a_core else (1.04, 0.97)
+        return Pair(0, 10, 1.4 if share_a_core else 1.0, 1.2, True, None, None, looked)
+
+    pairs = [pair(number) for number in range(40)]
+    assert share_crowded(pairs) == share_disturbed(pairs) == 0.25
+    kept = speedup(undisturbed(pairs)).estimate
+    assert kept == pytest.approx(1 / 1.2, abs=0.01) and speedup(pairs).estimate > kept + 0.005
+
+
+def test_a_block_of_a_screening_in_which_they_do_is_disturbed() -> None:
+    assert disturbed(Block(10, 10, 1.0, 0.0, crowded=1.7)) and disturbed(
+        Block(10, 10, 1.0, 0.0, 0.2, others=1.0, waited=0.2)
+    )
+    assert not disturbed(Block(10, 10, 1.0, 0.0, crowded=1.2)) and not disturbed(Block(10, 10, 1.0, 0.0))

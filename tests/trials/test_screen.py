@@ -56,7 +56,7 @@ def spec(script: Callable[[str], Path]) -> Callable[..., TrialSpec]:
 def test_a_screening_tells_what_each_does(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
     names = ["dawdles", "hastens"]
     design, rng = Design([*map(on_off, names), on_off("placebo", placebo=True)]), np.random.default_rng(0)
-    trial = ScreeningTrial(pool, spec(*names), 0, time.monotonic(), lambda waited, others: False)
+    trial = ScreeningTrial(pool, spec(*names), 0, time.monotonic(), lambda block: False)
     try:
         quickest = trial.warm_up(design.next_pair([*names, "placebo"], rng), design.factors)
         blocks = []
@@ -80,7 +80,7 @@ def test_one_that_fails_to_switch_is_left_out_and_its_pair_dropped(
     pool: TrialPool, spec: Callable[..., TrialSpec]
 ) -> None:
     design, rng = Design([on_off("fails"), on_off("hastens")]), np.random.default_rng(1)
-    trial = ScreeningTrial(pool, spec("fails", "hastens"), 0, disturbed=lambda waited, others: False)
+    trial = ScreeningTrial(pool, spec("fails", "hastens"), 0, disturbed=lambda block: False)
     try:
         trial.trial.first_step()
         pairs = [trial.pair(number, design.next_pair(["fails", "hastens"], rng), design.factors) for number in range(4)]
@@ -101,7 +101,7 @@ def test_what_is_on_is_told_and_what_is_disturbed(pool: TrialPool, spec: Callabl
     finally:
         trial.stop()
     busy = iter([True, False])
-    screening = ScreeningTrial(pool, spec("hastens"), 3, disturbed=lambda waited, others: next(busy))
+    screening = ScreeningTrial(pool, spec("hastens"), 3, disturbed=lambda block: next(busy))
     try:
         screening.trial.first_step()
         blocks = screening.pair(7, [(1,), (0,)], [on_off("hastens")])

@@ -180,6 +180,16 @@ def test_the_end_of_a_process_is_timed_as_python_ends_it(trial: Make, monkeypatc
     assert "goodbye" in one.output_tail() and one.step == 1 and one.group.exit_code() == 0
 
 
+def test_so_is_that_of_one_that_came_to_its_program_s_end(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._END_SECONDS", 20.0)
+    one = trial(ENDS.replace("WAITS", "0.5"))
+    assert exit_reason_of(one) == ("ended", "after 200 steps")
+    took = one.end()
+    assert took is not None and took >= 0.5
+    assert "goodbye" in one.output_tail() and one.group.exit_code() == 0
+    assert one.end() is None  # it is over
+
+
 def test_an_end_that_does_not_come_is_not_known(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.trial._END_SECONDS", 0.5)
     one = trial(ENDS.replace("WAITS", "1000"))

@@ -36,6 +36,14 @@ def test_the_share_that_was_left_out_is_told() -> None:
     assert told[1] == "Tune when the machine is quieter." and len(duel(19, 21).kept()) == 40
 
 
+def test_a_host_that_has_cores_share_one_is_told() -> None:
+    crowded = [Pair(0, 10, 1.0, 1.0, True, (0.0, 0.0), (0.0, 0.0), (1.0, 1.7))]
+    of_host, left_out = disturbed(Duel(SPEC, SPEC, duel(30, 0).pairs + crowded * 10))
+    assert "In 25% of the pairs of blocks" in of_host and "its host" in of_host
+    assert left_out.startswith("25% of the pairs of blocks of the confirmation were left out")
+    assert len(disturbed(Duel(SPEC, SPEC, duel(39, 0).pairs + crowded))) == 1
+
+
 def test_programs_that_use_the_machine_all_the_while_are_told() -> None:
     cores = os.cpu_count() or 1
     (told,) = disturbed(duel(40, 0, 0.5 * cores))

@@ -51,6 +51,7 @@ class Block:
     # As shares of its time, lead included; None where the machine does not tell. Noted by the parent.
     waited: float | None = None  # for a core, by all threads together
     others: float | None = None  # cores that other programs used meanwhile
+    crowded: float | None = None  # times as long as usual cores took while all worked (see `machine.crowding`)
 
 
 @dataclass(frozen=True)

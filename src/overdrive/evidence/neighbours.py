@@ -1,4 +1,5 @@
-"""Which pairs of blocks a neighbour disturbed: those in which a side waited for a core, as it does not usually.
+"""Which pairs of blocks a neighbour disturbed: those in which a side waited for a core, as it does not usually, or in
+which the cores slowed each other down more than usual (see `machine.crowding`).
 
 Bursts that slow both sides alike only add noise. Where one side uses more threads than the other they change the ratio
 itself, and more pairs do not mend that. Simulated, with a load in bursts of 0.3 s that slows one side 2.0 and the other
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from overdrive.core.records import Block
 from overdrive.evidence.speed import Pair
 
 MOST_WAITING = 0.05  # of a block's time, beyond what is usual for that side
@@ -25,6 +27,8 @@ _FEWEST_OTHERS = 0.1
 # that a neighbour may come in two of three.
 _USUAL = 25.0  # per cent
 _OF_USUAL = 0.1  # a side that waits for itself varies in that: by 2 % of 1.5 cores where two threads spun on two
+# As usual is the median, from which looks at quiet cores differ by 0.2 at most, and two on one core are at 1.7.
+_MOST_CROWDED = 1.3
 _UNKNOWN = (math.inf, math.inf)  # what others use, where nobody tells: they may be to blame
 _MOST_LEFT_OUT = 0.5  # of the pairs, beyond which all of them count ...
 MOST_BIAS = 1.33  # ... and a ratio may be so many times too large: one side is slowed 2.0, the other 1.5 times
@@ -40,7 +44,8 @@ def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
     return [
         pair
         for pair in pairs
-        if pair.waited is None or not any(map(_disturbed, pair.waited, usual[pair.process], pair.others or _UNKNOWN))
+        if not _crowded(pair)
+        and (pair.waited is None or not any(map(_disturbed, pair.waited, usual[pair.process], pair.others or _UNKNOWN)))
     ]
 
 
@@ -60,9 +65,12 @@ def busy(share: float) -> bool:
     return share > _MOST_LEFT_OUT
 
 
-def disturbed(waited: float | None, others: float | None) -> bool:
+def disturbed(block: Block) -> bool:
     """Whether a block of a process that goes on all the time was disturbed: no usual waiting is known for each row of
     switches, so that what waits for itself as well counts, where others were at work. False where nobody can tell."""
+    if block.crowded is not None and block.crowded > _MOST_CROWDED:
+        return True
+    waited, others = block.waited, block.others
     return waited is not None and others is not None and waited > MOST_WAITING and others > _FEWEST_OTHERS
 
 
@@ -71,10 +79,19 @@ def share_disturbed(pairs: Sequence[Pair]) -> float:
     return share_out(len(undisturbed(pairs)), len(pairs))
 
 
+def share_crowded(pairs: Sequence[Pair]) -> float:
+    """The share of the pairs in which the cores slowed each other down more than usual."""
+    return share_out(sum(not _crowded(pair) for pair in pairs), len(pairs))
+
+
 def others(pairs: Sequence[Pair]) -> float | None:
     """The cores that other programs used on average; None where it is not known."""
     told = [each for pair in pairs for each in pair.others or ()]
     return float(np.mean(told)) if told else None
+
+
+def _crowded(pair: Pair) -> bool:
+    return pair.crowded is not None and max(pair.crowded) > _MOST_CROWDED
 
 
 def _disturbed(waited: float, usual: float, by_others: float) -> bool:

@@ -54,6 +54,7 @@ class Pair:
     # Of either block, as shares of its time; None where the machine does not tell: see `evidence.neighbours`.
     waited: tuple[float, float] | None = None  # for a core, by all threads together
     others: tuple[float, float] | None = None  # cores that other programs used meanwhile
+    crowded: tuple[float, float] | None = None  # times as long as usual cores took, while all worked
     calls: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # of a model, in either block: seconds of each
 
 

@@ -273,7 +273,8 @@ class ProcessPair:
         duel.old_side, duel.new_side = duel.old_side.add(old), duel.new_side.add(new)
         waited, others = _both(old.waited, new.waited), _both(old.others, new.others)
         seconds, calls = comparable(duel, old, new), (old.calls, new.calls)
-        pair = Pair(self.number, old.steps, old.seconds, seconds, old_first, waited, others, calls)
+        crowded = _both(old.crowded, new.crowded)
+        pair = Pair(self.number, old.steps, old.seconds, seconds, old_first, waited, others, crowded, calls)
         duel.pairs.append(pair)
         return pair
 

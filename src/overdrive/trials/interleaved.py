@@ -64,11 +64,12 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             _align(duel, old, new)
             if pair.keeps_losses:
                 _keep_traces(pair, old, new)
-            if pair.number == 0 and pair.rules.patient and duel.old != duel.new:
-                _time_the_end(duel, old, new)
         except TrialOver as over:
-            if over.trace:
-                pace = _both_to_the_end(pair, old, new, over.trace, pace)
+            if not over.trace:
+                return pace
+            pace = _both_to_the_end(pair, old, new, over.trace, pace)
+        if pair.number == 0 and pair.rules.patient and duel.old != duel.new:
+            _time_the_end(duel, old, new)
     return pace
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 
 from overdrive.core import scratch
 from overdrive.core.facts import Facts
+from overdrive.machine.crowding import Crowding
 from overdrive.machine.frameworks import lacks_bytecode
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.launchers.launcher import Launcher
@@ -48,6 +49,7 @@ class TrialPool:
         if self.bytecode:
             self.bytecode.mkdir()
         self.reaper = Reaper()
+        self.crowding = Crowding()
         self.isolate = isolate
         self.also = tuple(also)
         self.isolation = ""
@@ -67,6 +69,7 @@ class TrialPool:
     ) -> None:
         if self._warm is not None:
             self._warm.close()
+        self.crowding.close()
         self.reaper.close()
         scratch.discard(self.scratch)
 

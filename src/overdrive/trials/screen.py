@@ -43,13 +43,13 @@ class ScreeningTrial:
         spec: TrialSpec,
         number: int,
         began: float = 0.0,
-        disturbed: Callable[[float | None, float | None], bool] = disturbed,
+        disturbed: Callable[[Block], bool] = disturbed,
     ) -> None:
         """
         Args:
             number: of the process, which its blocks carry.
             began: time.monotonic() of the screening's beginning, from which its blocks are timed.
-            disturbed: whether a neighbour disturbed a block, by what it waited and what others used (see `Block`).
+            disturbed: whether a neighbour disturbed a block.
         """
         self.number = number
         self.start_seconds = 0.0  # until it was warm
@@ -107,7 +107,7 @@ class ScreeningTrial:
             at = time.monotonic() - self._began
             block = self._block(on_in(row, factors))
             seconds = block.seconds / (block.samples or block.steps)
-            failed, disturbed = set(self.left_out) != out, self._disturbed(block.waited, block.others)
+            failed, disturbed = set(self.left_out) != out, self._disturbed(block)
             found.append(Observation(self.number, number, row, math.log(seconds), at, failed, disturbed))
         return found
 

@@ -96,12 +96,15 @@ class Trial:
         began = time.monotonic()
         least = _PLAIN_PATIENCE if self.spec.profiling == "plain" else _LEAST_PATIENCE
         patience = max(least, self.pool.patience, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
+        crowded = self.pool.crowding.look()
         before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
         load = self._watch.since(before)
         self._longest_wait = max(self._longest_wait, time.monotonic() - began)
         self._arrived(block)
-        return replace(block, waited=load.waited, others=load.others)
+        if crowded is not None:
+            crowded = max(crowded, self.pool.crowding.look() or 0.0)
+        return replace(block, waited=load.waited, others=load.others, crowded=crowded)
 
     def facts(self, costs: bool = False) -> Facts:
         """`costs`: those of an item too, which takes seconds; the steps after it are slower than usual."""
@@ -119,10 +122,13 @@ class Trial:
         return self._ask(messages.TellTrace(), Trace)
 
     def end(self) -> float | None:
-        """Let Python end it, as at a program's end, and time that; None where it takes longer than any patience.
+        """Let Python end it, as at a program's end, and time that; None where it takes longer than any patience, or has
+        ended before.
 
-        Only `stop` can follow.
+        Only `stop` can follow. It may have come to its program's end.
         """
+        if self.group.exit_code() is not None:
+            return None
         self.group.resume()
         began = time.monotonic()
         self._send(messages.End())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from overdrive.core.objective import size
-from overdrive.evidence.neighbours import MOST_BIAS, busy, others, share_disturbed
+from overdrive.evidence.neighbours import MOST_BIAS, busy, others, share_crowded, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
@@ -13,6 +13,7 @@ from overdrive.trials.duel import Duel
 
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
+_CROWDED = 0.1  # of the pairs, below which nobody needs to hear of it
 _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 
 
@@ -27,6 +28,11 @@ def disturbed(duel: Duel) -> list[str]:
     """What other programs did to a duel."""
     share, used = share_disturbed(duel.pairs), others(duel.kept())
     notes = []
+    if (slowed := share_crowded(duel.pairs)) > _CROWDED:
+        notes.append(
+            f"In {slowed:.0%} of the pairs of blocks of the confirmation this machine's cores slowed each other down "
+            "more than usual, and no program here was to blame: its host may have had them share one core."
+        )
     if busy(share):
         notes.append(
             f"In {share:.0%} of the pairs of blocks of the confirmation others held the cores, so that all count, and "

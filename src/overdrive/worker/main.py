@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from overdrive.core import messages, progress
-from overdrive.core.messages import Failed, Isolated, Job
+from overdrive.core.messages import Ended, Failed, Isolated, Job
 from overdrive.core.program import ProgramError
 from overdrive.core.records import ExitReason
 from overdrive.core.streams import flush
@@ -83,8 +83,12 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
         code = 1
     if worker.rank:
         worker.rank.over_in_trial(failed=bool(code))
+    flush()
     if code == 0:
-        worker.report(worker.ended())
+        told = worker.ended()
+        worker.report(told)
+        if isinstance(told, Ended) and not worker.rank:  # a failure is told by the end of its process
+            worker.stand_by()
     flush()
     os._exit(code)
 

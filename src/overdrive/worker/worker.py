@@ -273,6 +273,11 @@ class Worker:
                 ctypes.pythonapi.Py_Exit(0)
         return True
 
+    def stand_by(self) -> None:
+        """Its program is over: until the parent has done with it, or has Python end it."""
+        while self._obey():
+            pass
+
     def _observed(self) -> dict[str, Any]:
         """What those observers report that have something to report."""
         reports = {}
