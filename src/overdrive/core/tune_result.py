@@ -135,6 +135,7 @@ class PairRecord:
     a_first: bool = False
     waited: tuple[float, float] | None = None  # share of either block's time in which it waited for a core
     others: tuple[float, float] | None = None  # cores that other programs used meanwhile
+    crowded: tuple[float, float] | None = None  # times as long as usual cores took, while all worked
 
 
 @dataclass(frozen=True)
