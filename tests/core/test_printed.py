@@ -29,10 +29,50 @@ def test_numbers_of_lines_that_are_alike_are_series() -> None:
         "2026-11-25 00:04:12",
         "resnet18",
         "v1.2.3",
+        "{'train_runtime': 12.3456, 'train_samples_per_second': 98.7, 'train_steps_per_second': 3.1}",
+        "{'eval_runtime': '1.23', 'eval_samples_per_second': '98.7'}",
+        "time 31.2ms, mfu 4.2%",
+        "33.2 ms | 5.1% bf16 MFU | 1234 tok/s",
+        "ms/batch 33.21",
+        "tok/sec: 163840",
+        "samples/sec: 4210",
+        "img/s: 812.3",
+        "812 images/second",
+        "812.3 samples per second",
+        "Time  0.123 ( 0.140)\tData  0.001 ( 0.010)",
+        "time: 0.1234  data: 0.0001  max mem: 1234",
+        "time (s): 3.2",
+        "Time per epoch: 3.2",
+        "step_time 12.1 (avg: 12.3)",
+        "SPS: 1034",
+        "dt 12.3",
     ],
 )
 def test_what_the_machine_does_is_no_result(line: str) -> None:
     assert series(line) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss/step 0.5",
+        "loss per sample 0.5",
+        "accuracy on test data: 0.5",
+        "'eval_loss': 0.5",
+        "times_correct 0.5",
+        "time_mae 0.5",
+        "second 0.5",
+        "steps 0.5",
+    ],
+)
+def test_words_that_only_look_like_times_are_results(line: str) -> None:
+    assert list(series(line).values()) == [[0.5]]
+
+
+def test_of_a_line_of_times_and_results_the_results_are_left() -> None:
+    line = "Epoch: [0][10/99]\tTime  0.123 ( 0.140)\tData  0.001 ( 0.010)\tLoss 6.9 (7.0)\tAcc@1   3.12 (  2.50)"
+    assert [values[0] for values in series(line).values()] == [0.0, 10.0, 99.0, 6.9, 7.0, 1.0, 3.12, 2.5]
+    assert list(series("iter 7: loss 4.27, time 3221.90ms, mfu -100.00%").values()) == [[7.0], [4.27]]
 
 
 def test_of_a_progress_bar_its_end_is_left() -> None:
