@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from overdrive.core.printed import series
@@ -88,3 +90,20 @@ def test_only_so_many_kinds_of_lines_are_kept() -> None:
 def test_values_that_are_not_finite_are_kept() -> None:
     (values,) = series("loss nan\nloss 1").values()
     assert len(values) == 2 and values[0] != values[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("perplexity: 1,234.5", [1234.5]),
+        ("reward -12,345,678", [-12345678.0]),
+        ("1,234.5e2", [123450.0]),
+        ("[1, 200]", [1.0, 200.0]),
+        ("accuracy 0,931", [0.0, 931.0]),
+        ("1,100,0.5", [1.0, 100.0, 0.5]),
+        ("1,2345", [1.0, 2345.0]),
+        ("loss -inf", [-math.inf]),
+    ],
+)
+def test_a_number_with_thousands_separators_is_one(line: str, values: list[float]) -> None:
+    assert [value for (value,) in series(line).values()] == values

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf)"
+# With thousands separators: `1,234.5`. `0,931` is none, nor is part of a list (`1,100,0.5`).
+_THOUSANDS = r"(?<!\d,)[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d*)?"
+NUMBER = rf"([-+]?(?:(?:{_THOUSANDS}|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf))"
 _FOUND = re.compile(rf"(?i)(?<![\w.]){NUMBER}(?![\d.]*\d)(?!(?<=nan|inf)\w)")
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d(?::\d\d)?(?:[.,]\d+)?")
 # What a machine does, not a program: never the same twice. Where one escapes, the proof asks the program twice.
@@ -37,6 +39,15 @@ _MOST_LOOKED_AT = 24  # numbers of a line, those of the machine's included
 _MOST_TEXT = 100  # characters of a template
 
 
+def number(text: str) -> float:
+    """The value of what `NUMBER` finds.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    return float(text.replace(",", "") if re.fullmatch(NUMBER, text, re.IGNORECASE) else text)
+
+
 def series(output: str) -> dict[str, list[float]]:
     """Every number of an output, in the order in which it was printed, by its line with numbers as `#` and its place.
 
@@ -65,4 +76,4 @@ def _of_program(line: str) -> Iterator[tuple[int, float]]:
         end, machine = match.end(), too or told is not None
         if not machine and found < _MOST_PER_LINE:
             found += 1
-            yield place, float(match[1])
+            yield place, number(match[1])

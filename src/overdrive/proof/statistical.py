@@ -24,7 +24,7 @@ from overdrive.proof.runs import ALL, ProofRuns
 from overdrive.trials.checkpoint import TuneCheckpoint
 
 _RUN_STEPS = 300
-_LOOKED_AT = 2  # what is kept of a run; those of versions that kept less, or another metric, are made again
+_LOOKED_AT = 3  # what is kept of a run; those of versions that kept less, or another metric, are made again
 # Of the standard deviation over seeds, by which a number of the program's may be another when run again; and where the
 # losses are the same in every bit. Noise comes as near by luck in 1 of 18 runs, and in 1 of 1,800.
 _STEADY, _STEADIER = 0.1, 0.001
