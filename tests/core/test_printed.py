@@ -47,6 +47,7 @@ def test_numbers_of_lines_that_are_alike_are_series() -> None:
         "Time per epoch: 3.2",
         "step_time 12.1 (avg: 12.3)",
         "SPS: 1034",
+        "|    fps             | 1034        |",
         "dt 12.3",
     ],
 )
@@ -64,6 +65,7 @@ def test_what_the_machine_does_is_no_result(line: str) -> None:
         "times_correct 0.5",
         "time_mae 0.5",
         "second 0.5",
+        "FPs: 0.5",
         "steps 0.5",
     ],
 )

@@ -23,7 +23,7 @@ _LABELS = re.compile(
         (?<![^\W_])  # a word, or a part of one: train_runtime, step_time
         (?:
             (?:run|wall|date)?time | elapsed | took | takes | eta | duration | secs | seconds | ms | latency | wall
-            | speed | throughput | [fqstuw]ps | mfu | mem\w* | vram | rss | pid | date | dt
+            | speed | throughput | (?-i:[fqstuw]ps|[FQSTUW]PS) | mfu | mem\w* | vram | rss | pid | date | dt
             | (?:time|secs?|seconds|[mnuµ]?s) (?:[ ]?/[ ]?|[ _]per[ _]) \w+  # ms/batch, time per step
             | per[ _]{_A_SECOND}
         )
