@@ -48,6 +48,11 @@ def test_a_printed_number(name: str, value: float) -> None:
         ("Loss", "Loss: [3/10] 0.5", math.nan),  # how far it is
         ("Loss", "Loss (1/10): 0.5", math.nan),
         ("loss", "loss[0]: 0.5", math.nan),
+        ("loss", "loss: 1,234.5", 1234.5),
+        ("reward", "reward -12,345", -12345.0),
+        ("loss", "loss: -inf", -math.inf),
+        ("loss", "loss: 1, 234", 1.0),
+        (r"loss: ([\d,.]+)", "loss: 1,234.5", 1234.5),
     ],
 )
 def test_a_number_as_dictionaries_tensors_and_trainers_print_it(name: str, output: str, value: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from overdrive.core.printed import series
@@ -29,10 +31,52 @@ def test_numbers_of_lines_that_are_alike_are_series() -> None:
         "2026-11-25 00:04:12",
         "resnet18",
         "v1.2.3",
+        "{'train_runtime': 12.3456, 'train_samples_per_second': 98.7, 'train_steps_per_second': 3.1}",
+        "{'eval_runtime': '1.23', 'eval_samples_per_second': '98.7'}",
+        "time 31.2ms, mfu 4.2%",
+        "33.2 ms | 5.1% bf16 MFU | 1234 tok/s",
+        "ms/batch 33.21",
+        "tok/sec: 163840",
+        "samples/sec: 4210",
+        "img/s: 812.3",
+        "812 images/second",
+        "812.3 samples per second",
+        "Time  0.123 ( 0.140)\tData  0.001 ( 0.010)",
+        "time: 0.1234  data: 0.0001  max mem: 1234",
+        "time (s): 3.2",
+        "Time per epoch: 3.2",
+        "step_time 12.1 (avg: 12.3)",
+        "SPS: 1034",
+        "|    fps             | 1034        |",
+        "dt 12.3",
     ],
 )
 def test_what_the_machine_does_is_no_result(line: str) -> None:
     assert series(line) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss/step 0.5",
+        "loss per sample 0.5",
+        "accuracy on test data: 0.5",
+        "'eval_loss': 0.5",
+        "times_correct 0.5",
+        "time_mae 0.5",
+        "second 0.5",
+        "FPs: 0.5",
+        "steps 0.5",
+    ],
+)
+def test_words_that_only_look_like_times_are_results(line: str) -> None:
+    assert list(series(line).values()) == [[0.5]]
+
+
+def test_of_a_line_of_times_and_results_the_results_are_left() -> None:
+    line = "Epoch: [0][10/99]\tTime  0.123 ( 0.140)\tData  0.001 ( 0.010)\tLoss 6.9 (7.0)\tAcc@1   3.12 (  2.50)"
+    assert [values[0] for values in series(line).values()] == [0.0, 10.0, 99.0, 6.9, 7.0, 1.0, 3.12, 2.5]
+    assert list(series("iter 7: loss 4.27, time 3221.90ms, mfu -100.00%").values()) == [[7.0], [4.27]]
 
 
 def test_of_a_progress_bar_its_end_is_left() -> None:
@@ -48,3 +92,20 @@ def test_only_so_many_kinds_of_lines_are_kept() -> None:
 def test_values_that_are_not_finite_are_kept() -> None:
     (values,) = series("loss nan\nloss 1").values()
     assert len(values) == 2 and values[0] != values[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("perplexity: 1,234.5", [1234.5]),
+        ("reward -12,345,678", [-12345678.0]),
+        ("1,234.5e2", [123450.0]),
+        ("[1, 200]", [1.0, 200.0]),
+        ("accuracy 0,931", [0.0, 931.0]),
+        ("1,100,0.5", [1.0, 100.0, 0.5]),
+        ("1,2345", [1.0, 2345.0]),
+        ("loss -inf", [-math.inf]),
+    ],
+)
+def test_a_number_with_thousands_separators_is_one(line: str, values: list[float]) -> None:
+    assert [value for (value,) in series(line).values()] == values

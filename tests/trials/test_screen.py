@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver
+from overdrive.core.records import Block, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.screening import Design, estimate, on_off
-from overdrive.trials import duel, warming
+from overdrive.trials import duel, screen, warming
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.screen import ScreeningTrial, SwitchedTrial, failed
 from tests.warm_trials import WarmPool
@@ -119,3 +122,40 @@ def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., 
     finally:
         trial.stop()
     assert failed(over.value) is None
+
+
+class Samples(SimpleNamespace):
+    """Stands in for a trial of steps that take a tenth of a second, and have so many samples, over and over."""
+
+    call_steps, left_out, step = 1, MappingProxyType({}), 0
+
+    def switch(self, on: Collection[str]) -> None: ...
+
+    def first_step(self, until: float) -> None:
+        self.step = 1
+
+    def run(self, steps: int, lead: int = 0) -> Block:
+        begin = self.step + lead
+        self.step = begin + steps
+        samples = sum(self.samples[number % len(self.samples)] for number in range(begin, self.step))
+        return Block(self.step, steps, sum(map(self.seconds, range(begin, self.step))), samples)
+
+    def seconds(self, number: int) -> float:
+        return 0.1 * (self.samples[number % len(self.samples)] / 64 if min(self.samples) else 1)
+
+
+@pytest.mark.parametrize("samples", [(64, 0), (64, 0, 0, 0), (64, 0, 0), (0,), (64, 64, 64, 32)])
+@pytest.mark.parametrize("block_seconds", [0.1, 0.7])
+def test_blocks_are_as_long_as_they_are_whatever_batches_they_have(
+    samples: tuple[int, ...], block_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several steps of one batch; no batches of a loader; an epoch's last batch of half the samples."""
+    monkeypatch.setattr(duel, "BLOCK_SECONDS", block_seconds)
+    monkeypatch.setattr(screen, "SwitchedTrial", lambda pool, spec: Samples(samples=samples, spec=spec))
+    rows, factors = [(1,), (0,)], [on_off("any")]
+    trial = ScreeningTrial(cast(TrialPool, None), TrialSpec(Program("train.py")), 0, disturbed=lambda block: False)
+    trial.warm_up(rows, factors)
+    pairs = [trial.pair(number, rows, factors) for number in range(8)]
+    assert all(one.log_seconds == pytest.approx(other.log_seconds) for one, other in pairs)
+    seconds = [math.exp(block.log_seconds) for pair in pairs for block in pair]
+    assert all(0.05 < each < 0.11 for each in seconds), "a step, in all pairs alike"

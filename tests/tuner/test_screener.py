@@ -254,6 +254,46 @@ def test_where_no_half_can_start_nothing_is_screened(
     assert not seen.beliefs and len(trials.started) == 3
 
 
+@pytest.mark.parametrize("kind", ["late", "oom"])
+def test_what_was_measured_stays_where_a_later_process_does_not_come_to_its_first_step(
+    kind: str, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier one started with the same candidates: none of them is to blame."""
+    bring(offer, monkeypatch, fast={}, idle={})
+    trials.gains, trials.length, kept = {"fast": 0.3}, 20, Kept()
+    warm_up = trials.warm_up
+
+    def once(self: Trials, *order: Any) -> float:
+        if len(self.started) > 1:
+            raise TrialOver(ExitReason(kind, "its first step did not come within the budget"))
+        return warm_up(self, *order)
+
+    monkeypatch.setattr(trials, "warm_up", once)
+    seen, _ = screened(kept=kept)
+    assert len(trials.started) == 2 and seen.pairs == 20
+    assert seen.choice == ("fast",) and set(seen.beliefs) == {"fast", "idle"} == set(kept.found)
+    assert screened(kept=kept)[0].choice == seen.choice, "of a tune that was broken off"
+
+
+def test_no_process_is_begun_that_would_come_too_late_for_a_pair(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, stiff=STIFF)
+    trials.gains = {"fast": 0.3}
+    began: list[float] = []
+    warm_up = trials.warm_up
+
+    def slow(self: Trials, *order: Any) -> float:
+        began.append(self.clock.now)
+        self.clock.now += self.start_seconds
+        return warm_up(self, *order)
+
+    monkeypatch.setattr(trials, "warm_up", slow)
+    start = trials.clock.now
+    screened()
+    assert len(began) > 2 and began[-1] + 5.0 < screening_ends(start)
+
+
 def test_where_one_kills_its_process_and_the_others_leave_processes_are_screened_all_the_same(
     trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

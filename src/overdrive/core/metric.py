@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from overdrive.core.printed import NUMBER
+from overdrive.core.printed import NUMBER, number
 
 TRAINING_LOSS = "training loss"
 # The mean loss of the last third of the steps: runs of a few hundred steps spread over seeds by half as much more in
@@ -81,7 +81,7 @@ class Metric:
         found = []
         for each in self._pattern().findall(output):
             try:
-                found.append(float(each))
+                found.append(number(each))
             except ValueError:
                 found.append(math.nan)
         return found

@@ -4,17 +4,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
-NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf)"
+# With thousands separators: `1,234.5`. `0,931` is none, nor is part of a list (`1,100,0.5`).
+_THOUSANDS = r"(?<!\d,)[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d*)?"
+NUMBER = rf"([-+]?(?:(?:{_THOUSANDS}|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf))"
 _FOUND = re.compile(rf"(?i)(?<![\w.]){NUMBER}(?![\d.]*\d)(?!(?<=nan|inf)\w)")
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d(?::\d\d)?(?:[.,]\d+)?")
 # What a machine does, not a program: never the same twice. Where one escapes, the proof asks the program twice.
-_UNITS = re.compile(r"(?i)\s*(?:[munµ]?s|secs?|seconds?|min|minutes?|h|hours?|[kmgt]i?b|it/s|\S*/\s?s(?:ec)?|fps)\b")
-_LABELS = re.compile(
-    r"(?i)\b(?:time|elapsed|took|takes|eta|duration|seconds|speed|throughput|rate/s|mem\w*|vram|rss|pid|date)\W*$"
+_A_SECOND = r"s(?:ecs?|econds?)?"
+_UNITS = re.compile(
+    r"(?i)\s*(?:[munµ]?s|secs?|seconds?|min|minutes?|h|hours?|[kmgt]i?b|it/s|fps|%?\s?(?:\w+\s)?mfu"
+    rf"|\S*/\s?{_A_SECOND}|(?:\S+\s)?per\s{_A_SECOND})\b"
 )
+_LABELS = re.compile(
+    rf"""(?ix)
+    (?:
+        (?<![^\W_])  # a word, or a part of one: train_runtime, step_time
+        (?:
+            (?:run|wall|date)?time | elapsed | took | takes | eta | duration | secs | seconds | ms | latency | wall
+            | speed | throughput | (?-i:[fqstuw]ps|[FQSTUW]PS) | mfu | mem\w* | vram | rss | pid | date | dt
+            | (?:time|secs?|seconds|[mnuµ]?s) (?:[ ]?/[ ]?|[ _]per[ _]) \w+  # ms/batch, time per step
+            | per[ _]{_A_SECOND}
+        )
+        | \w/[ ]?{_A_SECOND}  # tokens/sec
+        | [)\]\d][\s|,;]*data  # behind another number: the time that the data took
+    )
+    (?:[ _]?[(\[][^()\[\]\d]{{0,20}}[)\]])?  # the unit: time (s)
+    \W*$"""
+)
+_BESIDE = re.compile(r"(?i)\s*[(\[]\W*(?:avg|average|mean)?\W*")  # between a number and its mean in brackets
 _MOST_TEMPLATES, _MOST_PER_LINE = 64, 8
+_MOST_LOOKED_AT = 24  # numbers of a line, those of the machine's included
 _MOST_TEXT = 100  # characters of a template
+
+
+def number(text: str) -> float:
+    """The value of what `NUMBER` finds.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    return float(text.replace(",", "") if re.fullmatch(NUMBER, text, re.IGNORECASE) else text)
 
 
 def series(output: str) -> dict[str, list[float]]:
@@ -37,8 +68,12 @@ def series(output: str) -> dict[str, list[float]]:
 
 
 def _of_program(line: str) -> Iterator[tuple[int, float]]:
-    for place, match in enumerate(_FOUND.finditer(line), start=1):
-        if place > _MOST_PER_LINE:
-            return
-        if not _UNITS.match(line, match.end()) and not _LABELS.search(line, 0, match.start()):
-            yield place, float(match[1])
+    """With its place among all numbers of the line."""
+    end, machine, found = 0, False, 0
+    for place, match in enumerate(islice(_FOUND.finditer(line), _MOST_LOOKED_AT), start=1):
+        too = machine and _BESIDE.fullmatch(line, end, match.start()) is not None
+        told = _UNITS.match(line, match.end()) or _LABELS.search(line, 0, match.start())
+        end, machine = match.end(), too or told is not None
+        if not machine and found < _MOST_PER_LINE:
+            found += 1
+            yield place, number(match[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -59,6 +60,7 @@ class ScreeningTrial:
         self._began = began
         self._disturbed = disturbed
         self._size = 1
+        self._a_batch_a_step = True
         self._started = time.monotonic()
 
     @property
@@ -87,6 +89,7 @@ class ScreeningTrial:
             for row in rows:
                 self._switch(on_in(row, factors))
                 block = self.trial.run(chunk)
+                self._a_batch_a_step &= block.samples > 0
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
                 unsettled |= settles(block) and seconds < SETTLING_SECONDS
@@ -102,14 +105,28 @@ class ScreeningTrial:
             TrialOver: it ended, failed, hung or crashed; the pair is lost.
         """
         out = set(self.left_out)
-        found = []
+        found, blocks = [], []
         for row in rows:
             at = time.monotonic() - self._began
             block = self._block(on_in(row, factors))
-            seconds = block.seconds / (block.samples or block.steps)
+            blocks.append(block)
             failed, disturbed = set(self.left_out) != out, self._disturbed(block)
-            found.append(Observation(self.number, number, row, math.log(seconds), at, failed, disturbed))
-        return found
+            found.append(Observation(self.number, number, row, 0.0, at, failed, disturbed))
+        paces = self._paces(blocks)
+        return [replace(each, log_seconds=math.log(pace)) for each, pace in zip(found, paces, strict=True)]
+
+    def _paces(self, blocks: Sequence[Block]) -> list[float]:
+        """Seconds a step of each; where each step has a batch of its own, of one with as many samples in all of them:
+        an epoch's last batch may be a small one.
+
+        Where several steps are made of one batch (truncated backpropagation through time), it is counted in the first
+        of them alone: what a block has of samples is an accident then. Blocks of one step, with which trials warm up,
+        show it.
+        """
+        self._a_batch_a_step &= all(block.samples > 0 for block in blocks)
+        shares = [block.samples / block.steps if self._a_batch_a_step else 1.0 for block in blocks]
+        usual = statistics.fmean(shares)
+        return [block.seconds / block.steps * usual / share for block, share in zip(blocks, shares, strict=True)]
 
     def stop(self) -> None:
         self.trial.stop()

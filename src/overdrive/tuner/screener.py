@@ -124,7 +124,7 @@ class Screener:
             return Screened()
         self._progress.stage(f"screening: {len(self._techniques)} candidates switched on and off in live trials")
         over = self._go_on()
-        while not over and time.monotonic() < self._deadline and (self._racing() or self._around.racing):
+        while not over and self._time_for_a_process() and (self._racing() or self._around.racing):
             over = not self._process()
             self._keep()
         self._keep(over=True)
@@ -136,6 +136,10 @@ class Screener:
         """With less it would end before anything is said: of steps of 5 s it came to 4 of 8 pairs in its minute."""
         step = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
         return max(_LEAST_SECONDS, self._start_seconds + 2 * _FEWEST_PAIRS * step)
+
+    def _time_for_a_process(self) -> bool:
+        """Whether one more would come to its first pair: the first is tried in any case."""
+        return time.monotonic() + (self._start_seconds if self._blocks else 0.0) < self._deadline
 
     def _process(self) -> bool:
         """One process more; whether another is wanted."""
@@ -156,6 +160,8 @@ class Screener:
         except TrialOver as ended:
             if failed(ended) is None:  # the program came to its end: another process goes on
                 return self._pairs > before and self._wanted()
+            if ended.exit_reason.kind == "late":  # no candidate is to blame, and the time is over
+                return False
             return self._blame(around, trial.on, str(ended.exit_reason))
         finally:
             self._note(trial.left_out)
@@ -295,14 +301,19 @@ class Screener:
 
     def _with_fewer(self, around: Collection[str]) -> bool:
         """Go on without what distinguishes processes; or with half of what is switched within them, and if that dies
-        too, with the other half. Whether there is any. What is not screened has a duel of its own."""
+        too, with the other half. Whether there is any. What is not screened has a duel of its own.
+
+        Where an earlier process started with all that this one had, none of them is to blame: what was measured stays.
+        """
         if around:
             self._around.leave(self._around.racing)
             return True
+        if self._blocks:
+            return False
         racing = self._racing()
         middle = len(racing) // 2
         if self._halves is None:
-            self._halves = [] if self._blocks else [racing[:middle], racing[middle:]]
+            self._halves = [racing[:middle], racing[middle:]]
         half = set(self._halves.pop(0) if self._halves else ())
         self._apart = (self._apart | set(racing)) - half
         self._active = (self._active - set(racing)) | half

@@ -23,8 +23,8 @@ All gains are on the logarithm of speed (.05 is 5 % faster), and intervals are s
     active, look = set(labels_of(factors)), next_look(0)
     for pair in itertools.count():
         for row in design.next_pair(active, rng):
-            began, took, samples = trial.run(on=on_in(row, factors))  # the caller's
-            blocks.append(Observation(process, pair, row, math.log(took / samples), began))
+            began, took, steps = trial.run(on=on_in(row, factors))  # the caller's
+            blocks.append(Observation(process, pair, row, math.log(took / steps), began))
         if pair + 1 == look:
             effects = estimate(blocks, factors, noise=0.05)
             look_result = race(effects, active, candidates, factors)

@@ -19,7 +19,7 @@ _MANY = 400  # degrees of freedom that are as good as more: t is 1.966 and not 1
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """log(seconds per sample) of a plan less that of nothing on = sum of `mean` over the terms that are in the plan.
+    """log(seconds per step) of a plan less that of nothing on = sum of `mean` over the terms that are in the plan.
 
     A term of two labels is there only where they were found to interact; the effect of one label alone is then
     that with the other off.

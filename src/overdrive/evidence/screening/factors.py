@@ -36,7 +36,7 @@ class Observation:
     process: int  # any number that the blocks of one process have in common
     pair: int  # number of the fold-over pair, of which this is one half; no other pair of the screening has it
     row: Row
-    log_seconds: float  # natural logarithm of the seconds per sample (or per token, where samples differ in length)
+    log_seconds: float  # natural logarithm of the seconds per step (of batches of one size)
     at: float  # seconds on any clock that all blocks have in common: when it began
     dropped: bool = False  # something failed in it: it and the other half of its pair do not count
     disturbed: bool = False  # from outside: so do these, where most others were not (see `evidence.neighbours`)

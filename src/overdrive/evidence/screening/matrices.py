@@ -23,7 +23,7 @@ class Pairs:
     first: Array  # (pairs, labels)
     second: Array  # (pairs, labels)
     before: Array  # (pairs, labels): what ran before the first half in the same process; NaN where nothing did
-    times: Array  # (pairs, 2): log seconds per sample of the halves
+    times: Array  # (pairs, 2): log seconds per step of the halves
     process: NDArray[np.integer[Any]]  # (pairs,): from 0, in order of their first pair
 
     def __len__(self) -> int:

@@ -29,13 +29,13 @@ class ProcessMean:
 
     pair: int  # number of the pair of processes, of which it is one half
     row: Row  # over the candidates of processes
-    log_seconds: float  # per sample
+    log_seconds: float  # per step
     error: float  # of that, one standard deviation, by how much its pairs of blocks differ; nan: it has one pair
     began: float  # seconds on a clock that all have in common
 
 
 def mean_of(blocks: Sequence[Observation]) -> tuple[float, float]:
-    """Log seconds per sample of a process, and its standard error: over its complete pairs, the fifth at either end
+    """Log seconds per step of a process, and its standard error: over its complete pairs, the fifth at either end
     left out.
 
     Raises:
