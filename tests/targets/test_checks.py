@@ -33,6 +33,30 @@ def checks(tmp_path: Path) -> Any:
     return runpy.run_path(str(tmp_path / "checks.py"))
 
 
+@pytest.mark.parametrize(
+    ("allowed", "files", "threads"),
+    [
+        (8, {}, 0),
+        (8, {"cpu.max": "max 100000\n"}, 0),
+        (2, {"cpu.max": "max 100000\n"}, 2),
+        (8, {"cpu.max": "350000 100000\n"}, 3),
+        (8, {"cpu.max": "50000 100000\n"}, 1),
+        (2, {"cpu.max": "350000 100000\n"}, 2),
+        (8, {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+        (8, {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0),
+    ],
+)
+def test_a_call_has_no_more_threads_than_the_process_has_cores(
+    allowed: int, files: dict[str, str], threads: int, checks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(allowed)))
+    (tmp_path / "groups" / "cpu").mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / "groups" / name).write_text(text)
+    assert checks["fewer_cores"](tmp_path / "groups") == threads
+
+
 @pytest.fixture
 def checked(checks: Any) -> Any:
     return checks["checked"]

@@ -54,6 +54,12 @@ def granted_cores(root: Path = reading.ROOT) -> int:
     return max(1, allowed if quota is None else min(allowed, int(quota)))
 
 
+def fewer_cores() -> int:
+    """The granted cores, where they are fewer than the machine has; else 0."""
+    granted = granted_cores()
+    return granted if granted < (_count(logical=True) or 1) else 0
+
+
 def busy_share(seconds: float = 0.5) -> float:
     """The share of all cores that other programs use now; takes `seconds`."""
     return float(psutil.cpu_percent(interval=seconds)) / 100

@@ -15,6 +15,7 @@ OBSERVER = "overdrive.targets.child.recorder"
 _ORDER = "order.json"
 TIMES = "times.json"
 SIGNATURE = "signature.json"
+LATENCY = "latency.json"  # calls of the shapes that the program sends most, the most usual first
 FPGA, TRITON = "fpga", "triton"
 ANSWERS, DESIGN, RTL = "answers.npz", "design.json", "rtl"  # of a design for an FPGA
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite, to_json
-from overdrive.targets.order import TRITON
+from overdrive.targets.order import LATENCY, TRITON
 from overdrive.targets.result import Exported, ShapeLatency, SideLatency
 
 RUNTIMES = {"onnx": "onnxruntime", "triton": "onnxruntime", "openvino": "openvino", "aoti": "torch"}
@@ -19,7 +19,7 @@ RUNTIMES = {"onnx": "onnxruntime", "triton": "onnxruntime", "openvino": "openvin
 
 def write_pages(result: Exported, folder: Path, command: str) -> None:
     """`proof.json`, `latency.json`, an example of zeros and `README.md`. `command`: the program's."""
-    for name, data in (("proof.json", result.proof), ("latency.json", result.latency)):
+    for name, data in (("proof.json", result.proof), (LATENCY, result.latency)):
         (folder / name).write_text(json.dumps(finite(to_json(data)), indent=1, allow_nan=False) + "\n")
     np.savez(folder / "example.npz", **_example(result.signature))
     (folder / "README.md").write_text(readme(result, command))

@@ -13,7 +13,26 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 SIGNATURE = json.loads((HERE / "signature.json").read_text())
 Arrays = dict[str, Any]
-THREADS = int(os.environ.get("OVERDRIVE_THREADS", "0"))  # that a call may use; 0: as many as the engine takes
+
+
+def fewer_cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use, where its container, job or affinity has fewer than the machine; else 0.
+
+    An engine takes as many threads as the machine has cores: those that are too many spin in the time of the others.
+    """
+    cores = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        try:
+            quota, period = map(int, " ".join((groups / name).read_text() for name in names).split())
+        except (OSError, ValueError):  # there is none, or it is "max"
+            continue
+        if quota > 0 and period > 0:
+            allowed = min(allowed, max(1, quota // period))
+    return allowed if allowed < cores else 0
+
+
+THREADS = int(os.environ.get("OVERDRIVE_THREADS") or fewer_cores())  # of a call; 0: as many as the engine takes
 
 
 def artefact() -> str:

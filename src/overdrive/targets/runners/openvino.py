@@ -9,7 +9,7 @@ import openvino
 
 # Where the processor has bf16, the default is to compute in it.
 exact = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY", "PERFORMANCE_HINT": "LATENCY"}
-if checks.THREADS:  # other instances have the other cores, and each would be bound to the first ones
+if checks.THREADS:  # others have the other cores, and each would be bound to the first ones
     exact |= {"INFERENCE_NUM_THREADS": str(checks.THREADS), "ENABLE_CPU_PINNING": "NO"}
 model = openvino.Core().compile_model(checks.artefact(), "CPU", exact)
 request = model.create_infer_request()
