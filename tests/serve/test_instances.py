@@ -79,7 +79,8 @@ def test_one_has_the_cores_that_are_granted_where_those_are_not_all(
     lines = checks.read_text().splitlines()
     checks.write_text("\n".join("THREADS = 0" if line.startswith("THREADS") else line for line in lines))
     load_instances(folder, 1, 0)
-    assert sys.modules["checks"].THREADS == threads
+    found = sys.modules["checks"].THREADS
+    assert found == threads
 
 
 def test_they_answer_as_the_export(folder: Path) -> None:

@@ -19,7 +19,7 @@ SIGNATURE = {
         {"name": "rows", "shape": ["batch", 3], "dtype": "float32"},
         {"name": "mask", "shape": ["batch"], "dtype": "bool"},
     ],
-    "dimensions": {"batch": {"min": 2}},
+    "dimensions": {"batch": {"min": 2, "max": 5}},
     "artefact": "model.onnx",
     "files": {"model.onnx": hashlib.sha256(b"a graph").hexdigest()},
 }
@@ -83,7 +83,11 @@ def test_inputs_come_in_the_order_of_the_signature(checked: Any) -> None:
         ({"rows": ROWS.astype(float), "mask": MASK}, "rows is of type float64; float32 is wanted"),
         ({"rows": ROWS[:, :2], "mask": MASK}, r"rows has the shape \[4, 2\]; \[batch, 3\]"),
         ({"rows": ROWS, "mask": MASK[:3]}, r"mask has the shape \[3\]; \[batch\] with {'batch': 4}"),
-        ({"rows": ROWS[:1], "mask": MASK[:1]}, r"rows has the shape \[1, 3\]"),
+        (
+            {"rows": ROWS[:1], "mask": MASK[:1]},
+            r"rows has the shape \[1, 3\]; \[batch, 3\] is wanted, batch from 2 to 5",
+        ),
+        ({"rows": np.zeros((6, 3), np.float32), "mask": np.zeros(6, bool)}, "is wanted, batch from 2 to 5"),
         ({"rows": ROWS[0], "mask": MASK}, r"rows has the shape \[3\]"),
     ],
 )

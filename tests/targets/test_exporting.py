@@ -90,6 +90,51 @@ def test_calls_of_shapes_that_are_not_in_it_are_told(tmp_path: Path, monkeypatch
     assert dict(made.left) == {"their shapes are other ones, and its own are fixed": 1}
 
 
+def test_calls_of_more_shapes_than_are_kept_are_told_where_it_does_not_answer_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfThese(Net):
+        """`view` to what the code has of it: another number of rows is refused by the model, and by its graph."""
+
+        def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+            return self.fc(rows).view({2: 2, 3: 3}.get(int(rows.shape[0]), -1), 3)
+
+    fake_target.install(monkeypatch)
+    calls = [(rows(count),) for count in (*range(2, 14), 13)]
+    (tmp_path / "varies").mkdir()
+    made, signature = exported(called(Net().eval(), *calls), tmp_path / "varies")
+    assert signature["inputs"][0]["shape"] == ["batch", 6] and not made.left
+    (tmp_path / "fixed").mkdir()
+    made, signature = exported(called(OfThese().eval(), *calls), tmp_path / "fixed")
+    assert signature["inputs"][0]["shape"] == [2, 6] and sum(made.left.values()) == 12
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(20, 4), nn.Embedding(8, 4)
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+
+
+class Asserts(Positions):
+    def forward(self, tokens: torch.Tensor) -> Any:
+        assert tokens.shape[1] <= 8
+        return super().forward(tokens)
+
+
+@pytest.mark.parametrize("model", [Positions, Asserts])
+def test_a_dimension_ends_where_the_model_takes_no_more(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond its table of positions PyTorch fails, and OpenVINO answers with zeros."""
+    fake_target.install(monkeypatch)
+    made, signature = exported(called(model().eval(), *((torch.ones(3, n).long(),) for n in range(2, 7))), tmp_path)
+    assert not made.refused and signature["inputs"][0]["shape"] == ["batch", "size_1"]
+    assert signature["dimensions"] == {"batch": {"min": 1}, "size_1": {"min": 1, "max": 8}}
+
+
 def test_plain_values_are_part_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_target.install(monkeypatch)
     kept = called(Net().eval(), *((rows(8, seed),) for seed in range(4)), scale=2.0)

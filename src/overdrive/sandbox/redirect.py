@@ -59,7 +59,7 @@ def redirect_torch() -> None:
 
 
 def redirect_safetensors() -> None:
-    """The same of safetensors, which opens files in Rust; call it before a module takes its functions by their names."""
+    """The same of safetensors, which opens files in Rust; call it before its functions are taken by their names."""
     if _active is not None:
         have_follow("safetensors", _active.path_to_write, _active.path_to_read)
 

@@ -90,10 +90,14 @@ def remarks(result: Exported) -> list[str]:
 def _dimensions(result: Exported) -> list[str]:
     sizes = result.proof.sizes
     told = [
-        f"`{name}` may vary from {each['min']} on; compared were {', '.join(map(str, sizes.get(name, ())))}."
+        f"`{name}` may vary from {each['min']} {_end(each)}; compared were {', '.join(map(str, sizes.get(name, ())))}."
         for name, each in result.signature["dimensions"].items()
     ]
     return [*(told or ["All shapes are fixed."]), ""]
+
+
+def _end(limits: Mapping[str, int]) -> str:
+    return f"to {limits['max']}" if "max" in limits else "on"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

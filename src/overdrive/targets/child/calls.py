@@ -14,6 +14,7 @@ from overdrive.seams.torch.layouts import bytes_of
 
 _OF_A_SHAPE = 12  # calls that are kept
 _MOST_SHAPES = 8
+_MOST_COUNTED = 1000  # shapes of which no input is kept
 _MOST_BYTES = 512 << 20  # of all that is kept
 
 
@@ -33,6 +34,7 @@ class Call:
 class Shape:
     """Calls with the same structure, shapes, types and plain values."""
 
+    form: Any  # of a `Signature`
     count: int = 0
     kept: deque[Call] = field(default_factory=lambda: deque(maxlen=_OF_A_SHAPE))
 
@@ -43,6 +45,8 @@ class CalledModel:
     count: int = 0
     evaluated: bool = False  # it has been called in evaluation mode
     shapes: dict[Any, Shape] = field(default_factory=dict)
+    # Calls of further shapes: by form, and by the sizes of each tensor.
+    beyond: Counter[tuple[Any, tuple[torch.Size, ...]]] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)  # calls that no artefact could answer
 
     def note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -52,15 +56,20 @@ class CalledModel:
         if not self.model.training and not self.evaluated:
             self.evaluated = True
             self.shapes.clear()
+            self.beyond.clear()
             self.left.clear()
         call, given = _copied(args, kwargs)
         if given is None:
             self.left[f"it is given {_odd(call)}"] += 1
             return
         if given.key not in self.shapes and len(self.shapes) >= _MOST_SHAPES:
-            self.left[f"there are more than {_MOST_SHAPES} shapes of inputs"] += 1
+            further = given.form, tuple(each.shape for each in given.tensors)
+            if further in self.beyond or len(self.beyond) < _MOST_COUNTED:
+                self.beyond[further] += 1
+            else:
+                self.left[f"there are more than {_MOST_COUNTED:,} shapes of inputs"] += 1
             return
-        shape = self.shapes.setdefault(given.key, Shape())
+        shape = self.shapes.setdefault(given.key, Shape(given.form))
         shape.count += 1
         shape.kept.append(call)
         while sum(each.size for other in self.shapes.values() for each in other.kept) > _MOST_BYTES:

@@ -67,7 +67,7 @@ def checked(inputs: Mapping[str, Any]) -> list[Any]:
         if str(array.dtype) != each["dtype"]:
             raise ValueError(f"{name} is of type {array.dtype}; {each['dtype']} is wanted")
         if len(array.shape) != len(each["shape"]) or not all(map(_fits(sizes), each["shape"], array.shape)):
-            raise ValueError(f"{name} has the shape {list(array.shape)}; {_told(each['shape'], sizes)} is wanted")
+            raise ValueError(f"{name} has the shape {list(array.shape)}; {_told(each['shape'], sizes)}")
         arrays.append(array)
     return arrays
 
@@ -76,13 +76,24 @@ def _fits(sizes: dict[str, int]) -> Callable[[Any, int], bool]:
     def fits(wanted: Any, size: int) -> bool:
         if isinstance(wanted, int):
             return size == wanted
-        return sizes.setdefault(wanted, size) == size and size >= SIGNATURE["dimensions"][wanted]["min"]
+        return sizes.setdefault(wanted, size) == size and _within(wanted, size)
 
     return fits
 
 
+def _within(name: str, size: int) -> bool:
+    ends = SIGNATURE["dimensions"][name]
+    return bool(ends["min"] <= size <= ends.get("max", size))
+
+
 def _told(shape: Sequence[Any], sizes: Mapping[str, int]) -> str:
-    return f"[{', '.join(str(each) for each in shape)}]" + (f" with {sizes}" if sizes else "")
+    """The shape that is wanted, with what is known of its names: ends that were missed, or sizes that came before."""
+    wanted = f"[{', '.join(str(each) for each in shape)}]"
+    for name, size in sizes.items():
+        if not _within(name, size):
+            ends = SIGNATURE["dimensions"][name]
+            return f"{wanted} is wanted, {name} from {ends['min']} " + (f"to {ends['max']}" if "max" in ends else "on")
+    return wanted + (f" with {sizes}" if sizes else "") + " is wanted"
 
 
 def named(outputs: Sequence[Any]) -> Arrays:
