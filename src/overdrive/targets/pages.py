@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.core.installing import package_of
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite, to_json
 from overdrive.targets.order import LATENCY, TRITON
@@ -34,15 +35,15 @@ def _example(signature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def readme(result: Exported, command: str) -> str:
-    signature, proof, runtime = result.signature, result.proof, RUNTIMES[result.target]
-    known = signature["versions"][runtime].partition("+")[0]
+    signature, proof, (runtime, _) = result.signature, result.proof, package_of(RUNTIMES[result.target])
+    known = signature["versions"].get(runtime, "").partition("+")[0]
     lines = [
         f"# {result.model}, for {result.target}",
         "",
         f"Exported by `overdrive export --to {result.target} {command}`.",
         "",
         "```",
-        f"pip install numpy {runtime}=={known}",
+        f"pip install numpy {runtime}{known and f'=={known}'}",
         "python run.py example.npz answers.npz",
         "```",
         "",
