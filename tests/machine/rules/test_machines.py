@@ -83,6 +83,14 @@ def says(function: str, answer: Any, gpus: int = 1, at: str = "") -> Change:
     return change
 
 
+def test_gpus_that_are_hidden_are_not_shared_with_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for visible, taken in (("0", True), ("3", False), ("", False)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        busy = says("nvmlDeviceGetUtilizationRates", 97, at="gpu")
+        levels = found("h100x8", tmp_path / f"sees {visible}", change=busy)
+        assert ("gpu_taken" in rules(levels["advice"])) is taken
+
+
 def lost_links(told: dict[str, Any]) -> None:
     states = told["device"]["nvmlDeviceGetNvLinkState"]
     told["devices"][3]["nvmlDeviceGetNvLinkState"] = {**states, "5": 0, "6": 0}
