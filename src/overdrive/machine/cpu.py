@@ -66,7 +66,10 @@ def busy_share(seconds: float = 0.5) -> float:
 
 
 def _model(root: Path) -> str:
-    return _entry("model name", "Model", "cpu model", root=root) or platform.processor()
+    if name := _entry("model name", "Model", "cpu model", root=root):
+        return name
+    maker, part = _entry("CPU implementer", root=root), _entry("CPU part", root=root)  # all that servers of Arm's tell
+    return f"Arm {maker}/{part}" if maker and part else platform.processor()
 
 
 def _entry(*names: str, root: Path) -> str:

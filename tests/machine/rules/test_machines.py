@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from overdrive.core.json_data import to_json
-from overdrive.machine.rules import links, network
+from overdrive.machine.rules import links, network, processors
 from overdrive.machine.rules.apply import RULES, apply_rules
 from overdrive.machine.rules.finding import Finding, LeftOut, Severity, listed
 from overdrive.machine.survey import survey
@@ -58,6 +58,15 @@ def test_a_node_without_a_gpu(tmp_path: Path) -> None:
     advice = {"clock_capped", "transparent_hugepages", "reserved_hugepages", "shared_files"}
     assert set(rules(levels["advice"])) == advice
     assert levels["wrong"][0].command == "srun --cpus-per-task=16 ..."
+
+
+@pytest.mark.parametrize(
+    ("driver", "held"),
+    [("intel_pstate", False), ("amd-pstate-epp", False), ("amd-pstate", True), ("intel_cpufreq", True), ("", True)],
+)
+def test_powersave_is_the_lowest_clock_where_the_driver_does_not_follow_the_load(driver: str, held: bool) -> None:
+    found = list(processors.governor({"cpu": {"governor": "powersave", "clock_driver": driver}}))
+    assert rules(found) == (["governor"] if held else [])
 
 
 def test_broken_ports(tmp_path: Path) -> None:
