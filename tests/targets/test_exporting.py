@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.targets.child import subject
 from overdrive.targets.order import calls_in
 from tests.targets import fake_target
 from tests.targets.fake_target import called, exported
@@ -133,6 +134,15 @@ def test_a_dimension_ends_where_the_model_takes_no_more(
     made, signature = exported(called(model().eval(), *((torch.ones(3, n).long(),) for n in range(2, 7))), tmp_path)
     assert not made.refused and signature["inputs"][0]["shape"] == ["batch", "size_1"]
     assert signature["dimensions"] == {"batch": {"min": 1}, "size_1": {"min": 1, "max": 8}}
+
+
+def test_times_of_a_model_that_the_program_calls_on_a_gpu_are_told_as_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_target.install(monkeypatch)
+    monkeypatch.setattr(subject, "_places", lambda model: ["cuda"])
+    made, _ = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(4))), tmp_path)
+    assert [note for note in made.notes if note.startswith("the program calls it on cuda")]
 
 
 def test_plain_values_are_part_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

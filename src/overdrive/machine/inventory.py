@@ -65,8 +65,8 @@ def fingerprint(root: Path = reading.ROOT) -> str:
     found = machine(root)
     del found["available_bytes"], found["os"]
     found["memory_gib"] = round(found.pop("memory_bytes") / _GIB)
-    # Where the cards that it leaves are known, which numbers they have does not count: a job that is queued again may get
-    # others of the same kind.
+    # Where the cards that it leaves are known, which numbers they have does not count: a job that is queued again may
+    # get others of the same kind.
     variables = _VARIABLES if gpus() else (_VISIBLE, *_VARIABLES)
     found["variables"] = {name: os.environ.get(name) for name in variables}
     found["versions"] = versions()

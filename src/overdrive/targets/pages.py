@@ -12,6 +12,7 @@ import numpy as np
 from overdrive.core.installing import package_of
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite, to_json
+from overdrive.core.units import listed_some
 from overdrive.targets.order import LATENCY, TRITON
 from overdrive.targets.result import Exported, ShapeLatency, SideLatency
 
@@ -82,7 +83,7 @@ def remarks(result: Exported) -> list[str]:
     """What is to be known of it, sentences without their full stop."""
     said = list(result.notes)
     if result.other_models:
-        names = ", ".join(f"{name} ({count:,} calls)" for name, count in result.other_models.items())
+        names = listed_some([f"{name} ({count:,} calls)" for name, count in result.other_models.items()])
         said.append(f"the program calls other models too: {names}; `--model NAME` exports another")
     said += [f"{count:,} calls of the program's have no answer here: {why}" for why, count in result.left.items()]
     return said

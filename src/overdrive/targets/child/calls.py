@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.engines.signature import Signature, signature, takes
 from overdrive.seams.torch.layouts import bytes_of
+from overdrive.seams.torch.tracing import uncompiled
 
 _OF_A_SHAPE = 12  # calls that are kept
 _MOST_SHAPES = 8
@@ -77,6 +78,14 @@ class CalledModel:
             if len(longest.kept) <= 1:  # of each shape one stays, however large
                 break
             longest.kept.popleft()
+
+
+def own_model(model: Any) -> Any:
+    """The program's own model, in wrappers that give the same answers on other devices or compiled."""
+    inner = uncompiled(model)
+    if isinstance(inner, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        inner = inner.module
+    return model if inner is model else own_model(inner)
 
 
 def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Signature | None]:

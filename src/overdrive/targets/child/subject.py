@@ -14,7 +14,6 @@ from overdrive.core.rng import States
 from overdrive.engines.runtime import NoEngine
 from overdrive.engines.signature import same_things
 from overdrive.model_state.quiet import quiet
-from overdrive.seams.torch.tracing import uncompiled
 from overdrive.targets.child import dimensions, formats
 from overdrive.targets.child.calls import Call, CalledModel
 from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
@@ -51,7 +50,12 @@ def subject_of(called: CalledModel, name: str) -> Subject:
     Raises:
         NoEngine: no artefact can answer as it does.
     """
-    model, notes = uncompiled(called.model).cpu(), []
+    notes = []
+    if places := _places(called.model):
+        notes.append(
+            f"the program calls it on {' and '.join(places)}: all times here are of the CPU, PyTorch's own too"
+        )
+    model = called.model.cpu()
     if not called.evaluated:
         notes.append("the program calls the model in training mode alone; this is what it is after eval()")
     model.eval()
@@ -85,3 +89,8 @@ def subject_of(called: CalledModel, name: str) -> Subject:
     names = formats.Names(input_names(model, calls[0]), output_names(result))
     beyond = {sizes: count for (form, sizes), count in called.beyond.items() if form == chosen}
     return Subject(name, flat, calls, counts, beyond, left, notes, names)
+
+
+def _places(model: torch.nn.Module) -> list[str]:
+    """The kinds of devices that it is on, besides the CPU."""
+    return sorted({each.device.type for each in (*model.parameters(), *model.buffers())} - {"cpu"})
