@@ -109,6 +109,8 @@ def _odd(call: Call) -> str:
     """What it is of an input that no artefact takes, in words."""
     for leaf in call.leaves:
         if isinstance(leaf, torch.Tensor):
+            if not leaf.numel():
+                return "an empty tensor"
             if not takes(leaf):
                 return f"a tensor of {str(leaf.dtype).removeprefix('torch.')} that NumPy cannot hand over"
         elif not isinstance(leaf, (bool, int, float, str, type(None))):
