@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from overdrive.machine import cgroup, gpu, inventory, software
-from overdrive.machine.cpu import cpu
+from overdrive.machine.cpu import busy_share, cpu
 from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import total_memory
 from tests.machine.recorded_nvml import package
@@ -186,6 +186,15 @@ def test_the_processor_is_read_on_x86_and_arm(tmp_path: Path) -> None:
     assert (cpu(arm)["model"], cpu(arm)["features"]) == ("A Board", ["asimd", "bf16"])
     server = tree(tmp_path / "server", {"proc/cpuinfo": "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"})
     assert cpu(server)["model"] == "Arm 0x41/0xd0c"
+
+
+@pytest.mark.parametrize(("allowed", "share"), [({2, 3}, 0.0), ({0, 3}, 0.45), ({0, 9}, 0.25)])
+def test_who_works_on_other_cores_takes_none_of_ours(
+    allowed: set[int], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval, percpu: [90.0, 10.0, 0.0, 0.0])
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: allowed)
+    assert busy_share() == pytest.approx(share)
 
 
 def test_gpus_are_told_by_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,13 @@ def fewer_cores() -> int:
 
 
 def busy_share(seconds: float = 0.5) -> float:
-    """The share of all cores that other programs use now; takes `seconds`."""
-    return float(psutil.cpu_percent(interval=seconds)) / 100
+    """The share of the cores that this process may use, which other programs use now; takes `seconds`."""
+    shares = psutil.cpu_percent(interval=seconds, percpu=True)
+    try:
+        own = [shares[core] for core in os.sched_getaffinity(0)]
+    except (AttributeError, OSError, IndexError):  # not on macOS; or cores that are switched off are not listed
+        own = shares
+    return float(sum(own)) / max(1, len(own)) / 100
 
 
 def _model(root: Path) -> str:
