@@ -134,6 +134,6 @@ Trained(6, 3)(torch.randn(8, 6))
 
 def test_a_script_that_has_answered_for_long_is_ended_or_runs_to_its_end(tmp_path: Path, warm_overdrive: Run) -> None:
     (tmp_path / "later.py").write_text(LATER)
-    for options, called in (((), "Tagger"), (("--to-end",), "Tagger, Trained")):
+    for options, called in (((), "Tagger"), (("--to-end",), "Tagger and Trained")):
         done = warm_overdrive("export", "--to", "aoti", "--model", "Other", *options, "later.py", cwd=tmp_path)
         assert f"calls no model Other, but {called}." in " ".join(done.stderr.split()), done.stderr

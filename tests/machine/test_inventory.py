@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from overdrive.machine import cgroup, gpu, inventory, software
-from overdrive.machine.cpu import cpu
+from overdrive.machine.cpu import busy_share, cpu
 from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import total_memory
 from tests.machine.recorded_nvml import package
@@ -184,6 +184,17 @@ def test_the_processor_is_read_on_x86_and_arm(tmp_path: Path) -> None:
     arm = tree(tmp_path / "arm", {"proc/cpuinfo": "processor : 0\nFeatures : asimd bf16\nModel : A Board\n"})
     assert (cpu(x86)["model"], cpu(x86)["features"]) == ("Big: One", ["avx2", "amx_bf16"])
     assert (cpu(arm)["model"], cpu(arm)["features"]) == ("A Board", ["asimd", "bf16"])
+    server = tree(tmp_path / "server", {"proc/cpuinfo": "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"})
+    assert cpu(server)["model"] == "Arm 0x41/0xd0c"
+
+
+@pytest.mark.parametrize(("allowed", "share"), [({2, 3}, 0.0), ({0, 3}, 0.45), ({0, 9}, 0.25)])
+def test_who_works_on_other_cores_takes_none_of_ours(
+    allowed: set[int], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval, percpu: [90.0, 10.0, 0.0, 0.0])
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: allowed)
+    assert busy_share() == pytest.approx(share)
 
 
 def test_gpus_are_told_by_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +232,17 @@ def test_versions_are_read_without_a_fault_in_one_package_hiding_the_others(
 
     monkeypatch.setattr("importlib.metadata.version", damaged)
     assert {**inventory.versions(), "numpy": found["numpy"]} == found
+
+
+def test_a_card_of_the_same_kind_under_another_number_is_the_same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the next job of a batch system gets it."""
+    card = {"name": "NVIDIA H100", "memory_bytes": 80 << 30}
+    found = []
+    for visible, cards in (("2", (card,)), ("5", (card,)), ("2,5", (card, card)), ("2", ({**card, "name": "A100"},))):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.setattr(inventory, "gpus", lambda cards=cards: cards)
+        found.append(inventory.fingerprint())
+    assert found[0] == found[1] and len(set(found)) == 3
 
 
 def test_the_fingerprint_stays_with_the_machine_and_changes_with_what_matters(

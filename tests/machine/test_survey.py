@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import random
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from overdrive.machine import frameworks, loaded, loaded_tensorflow, storage
 from overdrive.machine.pci import link
+from overdrive.machine.processors import processors
 from overdrive.machine.survey import survey, telling
 from tests.machine.recorded import MACHINES, look, unpack
 from tests.machine.recorded_nvml import recorded
@@ -58,7 +60,7 @@ def test_a_slice_in_a_container_has_what_the_container_was_given(tmp_path: Path)
     assert (memory["granted_bytes"], memory["available_bytes"]) == (64 * GIB, 55 * GIB)
     assert memory["shared_memory_bytes"] == 64 * 2**20
     gpu = found["nvidia"]["gpus"][0]
-    assert gpu["mig"] and gpu["slices"] == [{"memory_bytes": 9728 * 2**20, "multiprocessors": 14}]
+    assert gpu["mig"] and gpu["slices"][0]["memory_bytes"] == 9728 * 2**20 and gpu["slices"][0]["multiprocessors"] == 14
     assert found["scheduler"] == {"name": "Kubernetes", "container": "container"}
     assert storage.mount_of("/data/set", tmp_path)["type"] == "nfs4"  # type: ignore[index]
 
@@ -71,6 +73,20 @@ def test_slurm_and_cgroups_of_version_one(tmp_path: Path) -> None:
     assert (found["scheduler"]["cores"], found["scheduler"]["memory_bytes"]) == (16, 64 * GIB)
     assert [place["kind"] for place in found["storage"]] == ["parallel file system", "solid-state disk"]
     assert [(device["use"], device["vendor"]) for device in found["pci"]] == [("fpga", "Xilinx")]
+
+
+def test_cores_that_are_switched_off_are_none(tmp_path: Path) -> None:
+    root = unpack("cpu_two_sockets", tmp_path / "part")
+    cores = root / "sys/devices/system/cpu"
+    (cores / "online").write_text("0-7\n")
+    for core in cores.glob("cpu[0-9]*"):
+        if int(core.name[3:]) > 7:
+            shutil.rmtree(core / "topology")
+    cpu = processors(root)
+    assert (cpu["sockets"], cpu["physical_cores"], cpu["logical_cores"], cpu["allowed_cores"]) == (1, 8, 8, 8)
+    shutil.rmtree(cores)
+    (cores / "cpu0").mkdir(parents=True)  # as where a sandbox stands in for the kernel
+    assert "sockets" not in processors(root) and processors(root)["logical_cores"] == 1
 
 
 def test_a_workstation(tmp_path: Path) -> None:

@@ -41,13 +41,14 @@ def test_a_plan_names_the_gpus_that_are_used(monkeypatch: pytest.MonkeyPatch) ->
         for number, device in enumerate(told["devices"]):
             device["nvmlDeviceGetUUID"] = f"GPU-{number}"
         told["devices"][1].update(
+            nvmlDeviceGetMemoryInfo={"total": 80 << 30, "used": 60 << 30},
             nvmlDeviceGetMigMode=[1, 1],
             nvmlDeviceGetMaxMigDeviceCount=1,
             nvmlDeviceGetMigDeviceHandleByIndex={
                 "0": {
                     "nvmlDeviceGetName": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
                     "nvmlDeviceGetUUID": "MIG-7",
-                    "nvmlDeviceGetMemoryInfo": {"total": 10 << 30, "used": 0},
+                    "nvmlDeviceGetMemoryInfo": {"total": 10 << 30, "used": 1 << 30},
                 }
             },
         )
@@ -63,6 +64,7 @@ def test_a_plan_names_the_gpus_that_are_used(monkeypatch: pytest.MonkeyPatch) ->
         finally:
             gpu.gpus.cache_clear()
 
+    assert seen("MIG-7") and gpu.memory_in_use() == 1 << 30, "of the part, not what others have of the card"
     whole = seen("0")
     assert len(whole) == 1 and "MIG" not in whole[0][0]
     assert seen("MIG-7") == [("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10)]

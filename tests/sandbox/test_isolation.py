@@ -197,6 +197,13 @@ SCRIPTS = {
                 continue
             raise AssertionError(name)
         """,
+    "writes compressed": """
+        import bz2, gzip, lzma
+        for library, name in ((bz2, "model.pt"), (gzip, "new.gz"), (lzma, "new.xz")):
+            with library.open(name, "wb") as file:
+                file.write(b"packed")
+            assert library.open(name).read() == b"packed"
+        """,
     "deletes a file": """
         import os, pathlib
         os.remove("stale.txt")

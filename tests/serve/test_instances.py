@@ -69,6 +69,20 @@ def test_each_has_its_share_of_the_cores() -> None:
     assert threads_of(granted_cores(), 0) == 1 and threads_of(10_000, 0) == 1
 
 
+@pytest.mark.parametrize(("granted", "threads"), [(2, 2), (8, 0)])
+def test_one_has_the_cores_that_are_granted_where_those_are_not_all(
+    granted: int, threads: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.machine.cpu.granted_cores", lambda: granted)
+    monkeypatch.setattr("overdrive.machine.cpu._count", lambda logical: 8)
+    checks = folder / "checks.py"
+    lines = checks.read_text().splitlines()
+    checks.write_text("\n".join("THREADS = 0" if line.startswith("THREADS") else line for line in lines))
+    load_instances(folder, 1, 0)
+    found = sys.modules["checks"].THREADS
+    assert found == threads
+
+
 def test_they_answer_as_the_export(folder: Path) -> None:
     made = load_instances(folder, 3, 1)
     answers = [each({"x": ROWS})["output"] for each in (made.answer, *made.others)]

@@ -169,6 +169,7 @@ def test_a_line_that_cannot_be_served_is_one_sentence(tmp_path: Path, overdrive:
         (("infer.py",), "overdrive export --to onnx infer.py"),
         ((str(folder), "--json", "a.json"), "--json is for --measure"),
         ((str(folder), "--measure", "10000", "--seconds", "600"), "lower RATE"),
+        ((str(folder), "--measure", "0.5"), "raise RATE or --seconds"),
         ((str(folder), "--host", "no.such.name.invalid"), "Cannot listen at"),
     ):
         done = overdrive("serve", *words, cwd=tmp_path)

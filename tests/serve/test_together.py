@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +16,9 @@ import pytest
 
 from overdrive.serve.independent import found_together
 from overdrive.serve.load import _still_open
-from overdrive.serve.model import ServedModel
+from overdrive.serve.model import ServedModel, load
 from overdrive.serve.waiting import Refused, WaitingRequests
-from tests.serve.folders import SIGNATURE
+from tests.serve.folders import SIGNATURE, exported
 
 WEIGHTS = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 
@@ -60,6 +64,47 @@ def test_what_depends_on_others_is_answered_alone(leak: str) -> None:
     answer, told = LEAKS[leak]
     holds, why = found_together(model(answer), 8)
     assert not holds and told in why
+
+
+SEQUENCES = {
+    **SIGNATURE,
+    "inputs": [{"name": "x", "shape": ["batch", "size_1", 4], "dtype": "float32"}],
+    "outputs": [{"name": "output", "shape": ["batch", "size_1", 4], "dtype": "float32"}],
+    "dimensions": {"batch": {"min": 1}, "size_1": {"min": 1}},
+}
+
+
+def turned(x: Any) -> Any:
+    """As tutorials turn a batch for a network that takes steps first: by `view`, which mixes rows."""
+    steps = np.cumsum(x.reshape(x.shape[1], x.shape[0], 4), axis=0)
+    return steps.reshape(x.shape)
+
+
+def test_rows_that_are_mixed_in_sequences_are_seen_at_the_programs_own_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = exported(tmp_path / "folder")
+    (folder / "signature.json").write_text(json.dumps(SEQUENCES))
+    usual = [{"shapes": {"x": [32, 5, 4]}}, {"shapes": {"x": [1, 2, 4]}}]
+    (folder / "latency.json").write_text(json.dumps(usual))
+    loaded = load(folder)
+    sys.modules.pop("checks")
+    served = replace(loaded, answer=lambda inputs: {"output": turned(inputs["x"])})
+    assert served.made_up(3, np.random.default_rng(0))["x"].shape == (3, 5, 4)
+    holds, why = found_together(served, 8)
+    assert not holds and "of 2 inputs together" in why
+
+
+@pytest.mark.parametrize("told", ["", "[]", '[{"shapes": {}}]', '[{"shapes": {"x": [1]}}]', '{"shapes": 1}', "[1]"])
+def test_a_folder_that_does_not_tell_its_usual_sizes_is_served(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = exported(tmp_path / "folder")
+    (folder / "latency.json").write_text(told)
+    assert load(folder).made_up(2, np.random.default_rng(0))["x"].shape == (2, 4)
+    sys.modules.pop("checks")
 
 
 def test_one_that_fails_does_not_take_the_others_with_it() -> None:

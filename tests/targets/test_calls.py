@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,6 +68,74 @@ def test_a_script_that_is_ended_before_its_end_is_told(
     assert recorder.report()["notes"] == []
     assert recorder.goes_on() is to_end
     assert [("--to-end" in each) for each in recorder.report()["notes"]] == ([] if to_end else [True])
+
+
+class Exports:
+    """Stands in for the export; keeps what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(exporting, "export", self)
+
+    def __call__(self, called: CalledModel, name: str, others: Any, *_: Any) -> Made:
+        self.called, self.name, self.others = called, name, others
+        return Made(model=name)
+
+
+@pytest.mark.parametrize(("asked", "second"), [("", False), ("Linear", False), ("Linear:1", False), ("Linear:2", True)])
+def test_of_two_models_of_one_class_the_second_has_a_name(
+    asked: str, second: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a copy of the best weights."""
+    exports, recorder = Exports(monkeypatch), CallRecorder(Order("onnx", model=asked), tmp_path)
+    model = torch.nn.Linear(1, 1)
+    best = copy.deepcopy(model)
+    with Session([], [recorder]):
+        for each in (model, best, best):
+            each(torch.ones(1, 1))
+    recorder.report()
+    assert exports.called.model is (best if second else model) and exports.name == "Linear"
+    assert dict(exports.others) == ({"Linear": 1} if second else {"Linear:2": 2})
+
+
+def test_a_name_that_no_model_has_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    recorder = CallRecorder(Order("onnx", model="Linear:40"), tmp_path)
+    with Session([], [recorder]):
+        for _ in range(9):
+            torch.nn.Linear(1, 1)(torch.ones(1, 1))
+    told = recorder.report()["refused"]
+    assert told.startswith("the program calls no model Linear:40, but Linear, Linear:2, ") and "and 3 more" in told
+
+
+def test_models_that_are_not_exported_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each fold one, say, on a GPU."""
+    exports, recorder = Exports(monkeypatch), CallRecorder(Order("onnx"), tmp_path)
+    with Session([], [recorder]):
+        folds = [torch.nn.Linear(1, 1) for _ in range(3)]
+        for each in folds:
+            each(torch.ones(1, 1))
+        known = [weakref.ref(each) for each in folds]
+        del folds, each
+        gc.collect()
+        assert [each() is None for each in known] == [False, True, True]
+        other = torch.nn.Linear(1, 1)  # it may have the place of one that is gone
+        other(torch.ones(1, 1))
+    recorder.report()
+    assert dict(exports.others) == {"Linear:2": 1, "Linear:3": 1, "Linear:4": 1}
+
+
+def test_wrappers_are_the_model_that_they_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled for training and called as it is for evaluation; spread over GPUs, of which nothing is left here."""
+    exports, recorder = Exports(monkeypatch), CallRecorder(Order("onnx"), tmp_path)
+    model = torch.nn.Linear(1, 1)
+    spread = torch.nn.DataParallel(model)
+    compiled = torch.compile(model, backend="eager")
+    with Session([], [recorder]):
+        compiled(torch.ones(1, 1))
+        spread(torch.ones(1, 1))
+        model.eval()(torch.ones(1, 1))
+    recorder.report()
+    assert exports.called.model is model and exports.name == "Linear" and not exports.others
+    assert exports.called.count == 3 and exports.called.evaluated
 
 
 def test_of_calls_that_are_too_large_one_of_each_shape_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ SIGNATURE = {
         {"name": "rows", "shape": ["batch", 3], "dtype": "float32"},
         {"name": "mask", "shape": ["batch"], "dtype": "bool"},
     ],
-    "dimensions": {"batch": {"min": 2}},
+    "dimensions": {"batch": {"min": 2, "max": 5}},
     "artefact": "model.onnx",
     "files": {"model.onnx": hashlib.sha256(b"a graph").hexdigest()},
 }
@@ -31,6 +31,30 @@ def checks(tmp_path: Path) -> Any:
     (tmp_path / "signature.json").write_text(json.dumps(SIGNATURE))
     shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
     return runpy.run_path(str(tmp_path / "checks.py"))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "files", "threads"),
+    [
+        (8, {}, 0),
+        (8, {"cpu.max": "max 100000\n"}, 0),
+        (2, {"cpu.max": "max 100000\n"}, 2),
+        (8, {"cpu.max": "350000 100000\n"}, 3),
+        (8, {"cpu.max": "50000 100000\n"}, 1),
+        (2, {"cpu.max": "350000 100000\n"}, 2),
+        (8, {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+        (8, {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0),
+    ],
+)
+def test_a_call_has_no_more_threads_than_the_process_has_cores(
+    allowed: int, files: dict[str, str], threads: int, checks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(allowed)))
+    (tmp_path / "groups" / "cpu").mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / "groups" / name).write_text(text)
+    assert checks["fewer_cores"](tmp_path / "groups") == threads
 
 
 @pytest.fixture
@@ -59,7 +83,11 @@ def test_inputs_come_in_the_order_of_the_signature(checked: Any) -> None:
         ({"rows": ROWS.astype(float), "mask": MASK}, "rows is of type float64; float32 is wanted"),
         ({"rows": ROWS[:, :2], "mask": MASK}, r"rows has the shape \[4, 2\]; \[batch, 3\]"),
         ({"rows": ROWS, "mask": MASK[:3]}, r"mask has the shape \[3\]; \[batch\] with {'batch': 4}"),
-        ({"rows": ROWS[:1], "mask": MASK[:1]}, r"rows has the shape \[1, 3\]"),
+        (
+            {"rows": ROWS[:1], "mask": MASK[:1]},
+            r"rows has the shape \[1, 3\]; \[batch, 3\] is wanted, batch from 2 to 5",
+        ),
+        ({"rows": np.zeros((6, 3), np.float32), "mask": np.zeros(6, bool)}, "is wanted, batch from 2 to 5"),
         ({"rows": ROWS[0], "mask": MASK}, r"rows has the shape \[3\]"),
     ],
 )

@@ -62,9 +62,22 @@ def test_a_folder_answers_as_the_program(
         assert told["signature"]["inputs"][0]["shape"] == ["batch", 3, 9, 9]
         served = python("-c", TWO_INSTANCES, cwd=tmp_path / "out")
         assert served.returncode == 0, served.stderr
+        threads = python("-c", FOUR_THREADS, cwd=tmp_path / "out")
+        assert threads.returncode == 0, threads.stderr
         held_to_its_files(tmp_path / "out", python)
 
 
+FOUR_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from run import answer
+given = [{"images": np.full((4, 3, 9, 9), n, np.float32)} for n in range(4)]
+alone = [answer(each)["scores"] for each in given]
+def asked(n):
+    return all(np.array_equal(answer(given[n])["scores"], alone[n]) for _ in range(300))
+with ThreadPoolExecutor(4) as pool:
+    assert all(pool.map(asked, range(4))), "the answer of another thread"
+"""
 TWO_INSTANCES = """
 import numpy as np
 from pathlib import Path

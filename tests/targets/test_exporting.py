@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.targets.child import subject
 from overdrive.targets.order import calls_in
 from tests.targets import fake_target
 from tests.targets.fake_target import called, exported
@@ -90,6 +91,60 @@ def test_calls_of_shapes_that_are_not_in_it_are_told(tmp_path: Path, monkeypatch
     assert dict(made.left) == {"their shapes are other ones, and its own are fixed": 1}
 
 
+def test_calls_of_more_shapes_than_are_kept_are_told_where_it_does_not_answer_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfThese(Net):
+        """`view` to what the code has of it: another number of rows is refused by the model, and by its graph."""
+
+        def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
+            return self.fc(rows).view({2: 2, 3: 3}.get(int(rows.shape[0]), -1), 3)
+
+    fake_target.install(monkeypatch)
+    calls = [(rows(count),) for count in (*range(2, 14), 13)]
+    (tmp_path / "varies").mkdir()
+    made, signature = exported(called(Net().eval(), *calls), tmp_path / "varies")
+    assert signature["inputs"][0]["shape"] == ["batch", 6] and not made.left
+    (tmp_path / "fixed").mkdir()
+    made, signature = exported(called(OfThese().eval(), *calls), tmp_path / "fixed")
+    assert signature["inputs"][0]["shape"] == [2, 6] and sum(made.left.values()) == 12
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(20, 4), nn.Embedding(8, 4)
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+
+
+class Asserts(Positions):
+    def forward(self, tokens: torch.Tensor) -> Any:
+        assert tokens.shape[1] <= 8
+        return super().forward(tokens)
+
+
+@pytest.mark.parametrize("model", [Positions, Asserts])
+def test_a_dimension_ends_where_the_model_takes_no_more(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond its table of positions PyTorch fails, and OpenVINO answers with zeros."""
+    fake_target.install(monkeypatch)
+    made, signature = exported(called(model().eval(), *((torch.ones(3, n).long(),) for n in range(2, 7))), tmp_path)
+    assert not made.refused and signature["inputs"][0]["shape"] == ["batch", "size_1"]
+    assert signature["dimensions"] == {"batch": {"min": 1}, "size_1": {"min": 1, "max": 8}}
+
+
+def test_times_of_a_model_that_the_program_calls_on_a_gpu_are_told_as_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_target.install(monkeypatch)
+    monkeypatch.setattr(subject, "_places", lambda model: ["cuda"])
+    made, _ = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(4))), tmp_path)
+    assert [note for note in made.notes if note.startswith("the program calls it on cuda")]
+
+
 def test_plain_values_are_part_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_target.install(monkeypatch)
     kept = called(Net().eval(), *((rows(8, seed),) for seed in range(4)), scale=2.0)
@@ -138,9 +193,10 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert made.refused.startswith(f"{model.__name__} cannot be exported: ") and reason in made.refused.lower()
 
 
-def test_an_input_that_no_engine_takes_is_refused_by_its_type(tmp_path: Path) -> None:
-    made, _ = exported(called(Net().eval(), ({"rows": object()},)), tmp_path)
-    assert made.refused == "Net cannot be exported: it is given a object in 1 calls"
+@pytest.mark.parametrize(("given", "told"), [(object(), "a object"), (torch.zeros(0, 6), "an empty tensor")])
+def test_an_input_that_no_engine_takes_is_refused_by_its_type(given: Any, told: str, tmp_path: Path) -> None:
+    made, _ = exported(called(Net().eval(), ({"rows": given},)), tmp_path)
+    assert made.refused == f"Net cannot be exported: it is given {told} in 1 calls"
 
 
 def test_a_model_that_writes_to_what_it_is_given_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

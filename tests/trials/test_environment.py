@@ -54,6 +54,55 @@ def test_trials_share_the_bytecode_of_what_has_none(
         assert not list(tmp_path.rglob("*.pyc"))
 
 
+# As the library of Rust does: past Python, into a file beside it that is renamed; and as its module for PyTorch has it.
+SAFETENSORS = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def serialize_file(tensors, filename, metadata=None):
+    beside, data = os.fsencode(filename) + b".tmp", b"".join(tensors.values())
+    handle = libc.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    if handle < 0:
+        raise OSError(ctypes.get_errno(), "Error while serializing")
+    libc.write(handle, data, len(data))
+    libc.close(handle)
+    if libc.rename(beside, os.fsencode(filename)):
+        raise OSError(ctypes.get_errno(), "Error while serializing")
+class safe_open:
+    def __init__(self, filename, framework):
+        handle, data = libc.open(os.fsencode(filename), os.O_RDONLY), ctypes.create_string_buffer(100)
+        count = libc.read(handle, data, 100)
+        self.data = data.raw[:count]
+"""
+SAVES = """
+import os
+from safetensors.torch import safe_open, serialize_file
+os.makedirs("out", exist_ok=True)
+for name in ("model.safetensors", "out/new.safetensors"):
+    serialize_file({"w": b"of the trial"}, name)
+    assert safe_open(name, "pt").data == b"of the trial"
+"""
+
+
+@pytest.mark.parametrize("isolation", ["overlay", "redirect"])
+@pytest.mark.fault("files")
+def test_what_a_trial_saves_by_safetensors_is_read_back_and_thrown_away(
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERDRIVE_ISOLATION", isolation)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").write_text(SAFETENSORS)
+    (tmp_path / "safetensors" / "torch.py").write_text("from safetensors import safe_open, serialize_file\n")
+    (tmp_path / "helping.py").write_text("")
+    (tmp_path / "train.py").write_text(SAVES + ONE_STEP)
+    (tmp_path / "model.safetensors").write_text("of a week")
+    with TrialPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(tmp_path / "train.py"), (), False)))
+        trial.first_step()
+        trial.stop()
+    assert (tmp_path / "model.safetensors").read_text() == "of a week" and not (tmp_path / "out").exists()
+
+
 def test_python_keeps_its_own_bytecode_where_it_has_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.pool.lacks_bytecode", tuple)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

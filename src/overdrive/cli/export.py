@@ -107,7 +107,12 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
     type=click.Path(path_type=Path),
     help="The folder that is written.  [default: SCRIPT.export-TARGET]",
 )
-@click.option("--model", default="", metavar="CLASS", help="Of several models, the one of this class.")
+@click.option(
+    "--model",
+    default="",
+    metavar="CLASS",
+    help="Of several models, the one of this class; CLASS:2: the second of it.",
+)
 @click.option("--to-end", is_flag=True, help="Run the script to its end, however long it answers before it trains.")
 @click.option("--force", is_flag=True, help="Replace an export that is there.")
 @json_option

@@ -22,6 +22,7 @@ from overdrive.serve.model import CannotServe, ServedModel, load
 
 _NEEDS = ("uvicorn", "starlette", "prometheus_client")
 _MOST_SENT = 1_000_000
+_FEWEST_SENT = 10  # by RATE and seconds: of fewer it may be that none is drawn
 _DIFFERENT = 16  # requests, which are sent in turn
 
 
@@ -91,6 +92,8 @@ def command(
     if rate is not None:
         if rate * seconds > _MOST_SENT:
             fail(f"--measure sends up to {_MOST_SENT:,} requests: lower RATE or --seconds.")
+        if rate * seconds < _FEWEST_SENT:
+            fail(f"--measure takes {_FEWEST_SENT} requests and more to tell anything: raise RATE or --seconds.")
         told = {"batch": batch, "linger": linger, "waiting": waiting, "largest": largest}
         told |= {"instances": instances, "threads": threads}
         _measure(model, folder, [f"--{name}={value}" for name, value in told.items()], rate, seconds, json_path)
@@ -172,6 +175,7 @@ def _measure(
         f"{result.sent:,} requests in {seconds:g} s ({shapes}, made up): {result.answered:,} answered{lost}",
         markup=False,
     )
-    say(f"p50 {milliseconds(result.p50)} ms, p99 {milliseconds(result.p99)} ms", markup=False)
+    p50, p99 = (milliseconds(each) + " ms" * (each is not None) for each in (result.p50, result.p99))
+    say(f"p50 {p50}, p99 {p99}", markup=False)
     say(f"counted from when each was to be sent; the sender was {result.late * 1e3:.1f} ms late at most", markup=False)
     write_json(json_path, to_json(result))

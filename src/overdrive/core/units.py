@@ -20,6 +20,11 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def listed_some(names: Sequence[str], most: int = 6) -> str:
+    """The first of them, and how many more there are."""
+    return listed(names if len(names) <= most else [*names[:most], f"{len(names) - most:,} more"])
+
+
 def duration(seconds: float) -> str:
     """Seconds in the units that people use."""
     if seconds < 0.9995e-3:

@@ -7,11 +7,11 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
 
+from overdrive.core.installing import package_of
 from overdrive.model_state.quiet import quiet
 
 Array = np.ndarray[Any, Any]
@@ -68,9 +68,9 @@ class Runtime(Protocol):
         """What answers by it."""
 
 
-def versions_of(packages: Sequence[str]) -> str:
-    """Of packages that are installed."""
-    return ", ".join(f"{name} {metadata.version(name)}" for name in packages)
+def versions_of(modules: Sequence[str]) -> str:
+    """Of the packages that bring these, which are installed."""
+    return ", ".join(" ".join(package_of(each)) for each in modules)
 
 
 class OfTensorFlow(Runtime, Protocol):

@@ -54,13 +54,27 @@ def granted_cores(root: Path = reading.ROOT) -> int:
     return max(1, allowed if quota is None else min(allowed, int(quota)))
 
 
+def fewer_cores() -> int:
+    """The granted cores, where they are fewer than the machine has; else 0."""
+    granted = granted_cores()
+    return granted if granted < (_count(logical=True) or 1) else 0
+
+
 def busy_share(seconds: float = 0.5) -> float:
-    """The share of all cores that other programs use now; takes `seconds`."""
-    return float(psutil.cpu_percent(interval=seconds)) / 100
+    """The share of the cores that this process may use, which other programs use now; takes `seconds`."""
+    shares = psutil.cpu_percent(interval=seconds, percpu=True)
+    try:
+        own = [shares[core] for core in os.sched_getaffinity(0)]
+    except (AttributeError, OSError, IndexError):  # not on macOS; or cores that are switched off are not listed
+        own = shares
+    return float(sum(own)) / max(1, len(own)) / 100
 
 
 def _model(root: Path) -> str:
-    return _entry("model name", "Model", "cpu model", root=root) or platform.processor()
+    if name := _entry("model name", "Model", "cpu model", root=root):
+        return name
+    maker, part = _entry("CPU implementer", root=root), _entry("CPU part", root=root)  # all that servers of Arm's tell
+    return f"Arm {maker}/{part}" if maker and part else platform.processor()
 
 
 def _entry(*names: str, root: Path) -> str:

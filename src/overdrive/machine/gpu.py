@@ -30,7 +30,10 @@ def _usable(reported: dict[str, Any]) -> Iterator[dict[str, Any]]:
     listed = reported.get("gpus", [])
     for number, part in reported.get("visible", [(number, None) for number in range(len(listed))]):
         gpu = listed[number]
-        yield gpu if part is None else {**gpu, **gpu["slices"][part]}
+        if part is None:
+            yield gpu
+        else:  # what is taken of the card is in the parts of others, too
+            yield {**gpu, "memory_used_bytes": 0, **gpu["slices"][part]}
 
 
 def memory_in_use() -> int:

@@ -20,7 +20,8 @@ from overdrive.machine.software import versions
 __all__ = ["available_memory", "fingerprint", "granted_cores", "machine", "summary", "versions"]
 
 _GIB = 2**30
-_VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS")  # that a program's speed depends on
+_VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")  # that a program's speed depends on
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def machine(root: Path = reading.ROOT) -> dict[str, Any]:
@@ -64,7 +65,10 @@ def fingerprint(root: Path = reading.ROOT) -> str:
     found = machine(root)
     del found["available_bytes"], found["os"]
     found["memory_gib"] = round(found.pop("memory_bytes") / _GIB)
-    found["variables"] = {name: os.environ.get(name) for name in _VARIABLES}
+    # Where the cards that it leaves are known, which numbers they have does not count: a job that is queued again may
+    # get others of the same kind.
+    variables = _VARIABLES if gpus() else (_VISIBLE, *_VARIABLES)
+    found["variables"] = {name: os.environ.get(name) for name in variables}
     found["versions"] = versions()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 

@@ -67,7 +67,7 @@ class Limits:
     gpu: str = ""  # the GPU's name; "" without one
     seconds: float = 0.0  # that measuring took
     when: float = 0.0  # seconds since 1970
-    busy_share: float = 0.0  # of all cores, used by other programs just before: limits are too low by about as much
+    busy_share: float = 0.0  # of its cores, used by other programs just before: limits are too low by about as much
     quick: bool = False  # fewer repetitions and smaller files
     notes: tuple[str, ...] = ()
     fresh: bool = field(default=False, compare=False)  # measured just now; not kept

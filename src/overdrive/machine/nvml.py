@@ -202,6 +202,7 @@ def _slices(ask: _Asked) -> list[dict[str, Any]]:
                 "name": _text(part("nvmlDeviceGetName")),
                 "uuid": _text(part("nvmlDeviceGetUUID")),
                 "memory_bytes": memory.total if memory else None,
+                "memory_used_bytes": memory.used if memory else None,
                 "multiprocessors": attributes.multiprocessorCount if attributes else None,
             }
             found.append(dict(known(slices)))

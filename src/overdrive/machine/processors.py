@@ -29,11 +29,7 @@ def processors(root: Path = ROOT) -> dict[str, Any]:
     found = cpu(root)
     allowed = _allowed(root)
     quota = cgroup.cores(root)
-    folders = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*"), key=lambda path: int(path.name[3:]))
-    if folders:  # the tree's own count, which is this machine's only where the root is "/"
-        cores = {(number(each / "topology/physical_package_id"), number(each / "topology/core_id")) for each in folders}
-        found |= {"logical_cores": len(folders), "physical_cores": len(cores)}
-        found["sockets"] = len({socket for socket, _ in cores})
+    found |= _counts(root)
     found["allowed_list"] = _listed(allowed)
     found["allowed_cores"] = len(allowed) if allowed else found.get("logical_cores", 1)
     found["granted_cores"] = max(1, min(found["allowed_cores"], int(quota) if quota else found["allowed_cores"]))
@@ -49,6 +45,21 @@ def processors(root: Path = ROOT) -> dict[str, Any]:
     found["load"] = _load(root)
     found["steal"] = _steal(root)
     return known(found)
+
+
+def _counts(root: Path) -> dict[str, int]:
+    """The tree's own, which are this machine's only where the root is "/"; what it does not tell is left out."""
+    place = root / "sys/devices/system/cpu"
+    online = numbers_in(text(place / "online"))  # a core that is switched off has a folder, and no topology
+    folders = [each for each in place.glob("cpu[0-9]*") if not online or int(each.name[3:]) in online]
+    cores = {
+        (number(each / "topology/physical_package_id"), number(each / "topology/core_id"))
+        for each in folders
+        if (each / "topology/core_id").is_file()
+    }
+    sockets = {socket for socket, _ in cores}
+    counts = {"logical_cores": len(folders), "physical_cores": len(cores), "sockets": len(sockets)}
+    return {name: count for name, count in counts.items() if count}
 
 
 def instructions(features: list[str]) -> tuple[str | None, list[str]]:

@@ -25,7 +25,8 @@ from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
 from overdrive.ranks.trackers import keep_here
-from overdrive.sandbox.isolation import isolate, redirect_torch
+from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
+from overdrive.seams.arrival import Arrival
 from overdrive.seams.keras import control
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class Rank:
             self._stand_apart()
 
         self._membership.on_own.append(own)
+        if self._view is not None:
+            Arrival("safetensors", redirect_safetensors).watch()
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
         seams.keras_used.subscribe(self._keras_used)
         self.lockstep.observe(seams)

@@ -58,6 +58,12 @@ def redirect_torch() -> None:
         have_follow("torch", _active.path_to_write, _active.path_to_read)
 
 
+def redirect_safetensors() -> None:
+    """The same of safetensors, which opens files in Rust; call it before its functions are taken by their names."""
+    if _active is not None:
+        have_follow("safetensors", _active.path_to_write, _active.path_to_read)
+
+
 # Functions of libraries that open a path past Python's own: which writes and which reads, where their path stands
 # among the arguments, and its name.
 _PAST_PYTHON = {

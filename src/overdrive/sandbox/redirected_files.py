@@ -10,6 +10,7 @@ import os
 import posix
 import shutil
 import stat
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -52,6 +53,8 @@ class Redirection:
         self.patches.set(builtins, "open", opener)
         self.patches.set(io, "open", opener)
         self.patches.set_copies("open", real_open, opener)
+        if bz2 := sys.modules.get("bz2"):  # it has a copy under a name of its own; shutil imports it, where it is built
+            self.patches.set(bz2, "_builtin_open", opener)
         # Temporary files took a copy of the function that will remove them.
         for name in ("close", "cleanup"):
             closer = vars(vars(tempfile)["_TemporaryFileCloser"]).get(name)

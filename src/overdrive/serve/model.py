@@ -6,13 +6,14 @@ import json
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from overdrive.targets.order import FPGA, SIGNATURE
+from overdrive.machine.cpu import fewer_cores
+from overdrive.targets.order import FPGA, LATENCY, SIGNATURE
 
 Arrays = dict[str, Any]
 Answer = Callable[[Mapping[str, Any]], Arrays]
@@ -30,6 +31,7 @@ class ServedModel:
         checked: what it holds inputs to first.
         together: the name of the dimension along which inputs can be put together; "" where there is none.
         others: as `answer`, of further instances. Each can be asked while others are at work.
+        usual: sizes of dimensions that vary, of the calls that the program made most.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ServedModel:
     checked: Callable[[Mapping[str, Any]], Sequence[Any]]
     together: str
     others: tuple[Answer, ...] = ()
+    usual: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, inputs: Mapping[str, Any]) -> int:
         """How many are asked for in one request; 1 where that cannot be told."""
@@ -48,10 +51,14 @@ class ServedModel:
         return tuple(each.shape[1:] for each in inputs.values())
 
     def made_up(self, rows: int, chance: np.random.Generator) -> Arrays:
-        """Inputs that the signature takes: normal numbers; of whole ones, which may be places in a table, 0 and 1."""
-        sizes = {name: each["min"] for name, each in self.signature["dimensions"].items()}
+        """Inputs that the signature takes: normal numbers; of whole ones, which may be places in a table, 0 and 1.
+
+        As long as the program's own: at a length of 1 there is nothing in a sequence that could be mixed up.
+        """
+        dimensions = self.signature["dimensions"]
+        sizes = {name: max(self.usual.get(name, 0), each["min"]) for name, each in dimensions.items()}
         if self.together:
-            sizes[self.together] = max(rows, sizes[self.together])
+            sizes[self.together] = max(rows, dimensions[self.together]["min"])
         return {
             each["name"]: _drawn([sizes.get(size, size) for size in each["shape"]], np.dtype(each["dtype"]), chance)
             for each in self.signature["inputs"]
@@ -61,7 +68,7 @@ class ServedModel:
 def load(folder: Path, instances: int = 1, threads: int = 0) -> ServedModel:
     """
     Args:
-        threads: that each instance may use; 0: as many as the engine takes.
+        threads: that each instance may use; 0: as many as the engine takes, where all cores are granted.
 
     Raises:
         CannotServe: it holds no export that answers, or its engine is not there.
@@ -79,12 +86,29 @@ def load(folder: Path, instances: int = 1, threads: int = 0) -> ServedModel:
 
         if threads:
             _give(threads, checks, folder, target)
+        elif not getattr(checks, "THREADS", 1):
+            checks.THREADS = fewer_cores()  # an export's own look at them may be an older one
         answer, *others = (runpy.run_path(str(folder / "run.py"), run_name="run")["answer"] for _ in range(instances))
     except CannotServe:
         raise
     except Exception as error:
         raise CannotServe(f"{folder}/run.py cannot be loaded ({type(error).__name__}: {str(error)[:200]})") from None
-    return ServedModel(signature["model"], signature, answer, checks.checked, _together(signature), tuple(others))
+    together, usual = _together(signature), _usual(folder, signature)
+    return ServedModel(signature["model"], signature, answer, checks.checked, together, tuple(others), usual)
+
+
+def _usual(folder: Path, signature: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes by dimension; nothing where the folder does not tell them."""
+    try:
+        shapes = json.loads((folder / LATENCY).read_text())[0]["shapes"]
+        return {
+            name: int(size)
+            for each in signature["inputs"]
+            for name, size in zip(each["shape"], shapes[each["name"]], strict=True)
+            if isinstance(name, str)
+        }
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def _give(threads: int, checks: Any, folder: Path, target: str) -> None:

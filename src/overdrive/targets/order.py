@@ -15,6 +15,7 @@ OBSERVER = "overdrive.targets.child.recorder"
 _ORDER = "order.json"
 TIMES = "times.json"
 SIGNATURE = "signature.json"
+LATENCY = "latency.json"  # calls of the shapes that the program sends most, the most usual first
 FPGA, TRITON = "fpga", "triton"
 ANSWERS, DESIGN, RTL = "answers.npz", "design.json", "rtl"  # of a design for an FPGA
 
@@ -22,7 +23,7 @@ ANSWERS, DESIGN, RTL = "answers.npz", "design.json", "rtl"  # of a design for an
 @dataclass(frozen=True)
 class Order:
     target: str
-    model: str = ""  # the class of the model to be exported; "": the first that the program calls
+    model: str = ""  # the model to be exported, by its class, or `Net:2`, the second of that; "": the first called
     to_end: bool = False  # the program runs to its end, however long it has answered
     margin: float = 0.0  # for an FPGA: the share of inputs whose class may be another one
 
@@ -36,7 +37,7 @@ class Made:
     artefact: str = ""  # the file's name in `made`
     calls: int = 0  # that the program made of it, in all
     recorded: int = 0  # of which so many were kept, in the form that is exported
-    others: Mapping[str, int] = field(default_factory=dict)  # calls of other models, by class
+    others: Mapping[str, int] = field(default_factory=dict)  # calls of other models
     left: Mapping[str, int] = field(default_factory=dict)  # calls that the artefact has no answer for, by reason
     notes: Sequence[str] = ()
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of dimensions that may vary: those compared

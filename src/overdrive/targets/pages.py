@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.core.installing import package_of
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite, to_json
-from overdrive.targets.order import TRITON
+from overdrive.core.units import listed_some
+from overdrive.targets.order import LATENCY, TRITON
 from overdrive.targets.result import Exported, ShapeLatency, SideLatency
 
 RUNTIMES = {"onnx": "onnxruntime", "triton": "onnxruntime", "openvino": "openvino", "aoti": "torch"}
@@ -19,7 +21,7 @@ RUNTIMES = {"onnx": "onnxruntime", "triton": "onnxruntime", "openvino": "openvin
 
 def write_pages(result: Exported, folder: Path, command: str) -> None:
     """`proof.json`, `latency.json`, an example of zeros and `README.md`. `command`: the program's."""
-    for name, data in (("proof.json", result.proof), ("latency.json", result.latency)):
+    for name, data in (("proof.json", result.proof), (LATENCY, result.latency)):
         (folder / name).write_text(json.dumps(finite(to_json(data)), indent=1, allow_nan=False) + "\n")
     np.savez(folder / "example.npz", **_example(result.signature))
     (folder / "README.md").write_text(readme(result, command))
@@ -34,15 +36,15 @@ def _example(signature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def readme(result: Exported, command: str) -> str:
-    signature, proof, runtime = result.signature, result.proof, RUNTIMES[result.target]
-    known = signature["versions"][runtime].partition("+")[0]
+    signature, proof, (runtime, _) = result.signature, result.proof, package_of(RUNTIMES[result.target])
+    known = signature["versions"].get(runtime, "").partition("+")[0]
     lines = [
         f"# {result.model}, for {result.target}",
         "",
         f"Exported by `overdrive export --to {result.target} {command}`.",
         "",
         "```",
-        f"pip install numpy {runtime}=={known}",
+        f"pip install numpy {runtime}{known and f'=={known}'}",
         "python run.py example.npz answers.npz",
         "```",
         "",
@@ -81,7 +83,7 @@ def remarks(result: Exported) -> list[str]:
     """What is to be known of it, sentences without their full stop."""
     said = list(result.notes)
     if result.other_models:
-        names = ", ".join(f"{name} ({count:,} calls)" for name, count in result.other_models.items())
+        names = listed_some([f"{name} ({count:,} calls)" for name, count in result.other_models.items()])
         said.append(f"the program calls other models too: {names}; `--model NAME` exports another")
     said += [f"{count:,} calls of the program's have no answer here: {why}" for why, count in result.left.items()]
     return said
@@ -90,10 +92,14 @@ def remarks(result: Exported) -> list[str]:
 def _dimensions(result: Exported) -> list[str]:
     sizes = result.proof.sizes
     told = [
-        f"`{name}` may vary from {each['min']} on; compared were {', '.join(map(str, sizes.get(name, ())))}."
+        f"`{name}` may vary from {each['min']} {_end(each)}; compared were {', '.join(map(str, sizes.get(name, ())))}."
         for name, each in result.signature["dimensions"].items()
     ]
     return [*(told or ["All shapes are fixed."]), ""]
+
+
+def _end(limits: Mapping[str, int]) -> str:
+    return f"to {limits['max']}" if "max" in limits else "on"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

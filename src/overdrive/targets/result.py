@@ -59,6 +59,6 @@ class Exported:
     latency: Sequence[ShapeLatency]
     calls: int  # that the program made of the model
     recorded: int  # different ones of which inputs were kept
-    other_models: Mapping[str, int] = field(default_factory=dict)  # calls, by class
+    other_models: Mapping[str, int] = field(default_factory=dict)  # calls, by class; `Net:2` is the second of a class
     left: Mapping[str, int] = field(default_factory=dict)  # calls that the artefact has no answer for, by reason
     notes: Sequence[str] = ()

@@ -21,7 +21,8 @@ from overdrive.core.records import ExitReason
 from overdrive.core.streams import flush
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.ranks.rank import Rank
-from overdrive.sandbox.isolation import isolate, redirect_torch
+from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
+from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Seams
 from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker.as_rank import membership_of_trial, scratch_of
@@ -32,8 +33,9 @@ from overdrive.worker.worker import Worker
 
 
 def _redirected(seams: Seams) -> None:
-    """An observer: what PyTorch writes goes where all else does."""
+    """An observer: what PyTorch and safetensors write goes where all else does."""
     seams.framework_arrived.subscribe(redirect_torch)
+    Arrival("safetensors", redirect_safetensors).watch()
 
 
 def _standard_input(path: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from overdrive.core.json_data import to_json
-from overdrive.machine.rules import links, network
+from overdrive.machine.rules import links, network, processors
 from overdrive.machine.rules.apply import RULES, apply_rules
 from overdrive.machine.rules.finding import Finding, LeftOut, Severity, listed
 from overdrive.machine.survey import survey
@@ -60,6 +60,15 @@ def test_a_node_without_a_gpu(tmp_path: Path) -> None:
     assert levels["wrong"][0].command == "srun --cpus-per-task=16 ..."
 
 
+@pytest.mark.parametrize(
+    ("driver", "held"),
+    [("intel_pstate", False), ("amd-pstate-epp", False), ("amd-pstate", True), ("intel_cpufreq", True), ("", True)],
+)
+def test_powersave_is_the_lowest_clock_where_the_driver_does_not_follow_the_load(driver: str, held: bool) -> None:
+    found = list(processors.governor({"cpu": {"governor": "powersave", "clock_driver": driver}}))
+    assert rules(found) == (["governor"] if held else [])
+
+
 def test_broken_ports(tmp_path: Path) -> None:
     levels = found("broken_port", tmp_path)
     assert rules(levels["wrong"]) == ["port_down", "port_down", "port_slow", "port_errors", "locked_memory"]
@@ -81,6 +90,14 @@ def says(function: str, answer: Any, gpus: int = 1, at: str = "") -> Change:
             device[function] = {**known, at: answer} if at else answer
 
     return change
+
+
+def test_gpus_that_are_hidden_are_not_shared_with_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for visible, taken in (("0", True), ("3", False), ("", False)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        busy = says("nvmlDeviceGetUtilizationRates", 97, at="gpu")
+        levels = found("h100x8", tmp_path / f"sees {visible}", change=busy)
+        assert ("gpu_taken" in rules(levels["advice"])) is taken
 
 
 def lost_links(told: dict[str, Any]) -> None:

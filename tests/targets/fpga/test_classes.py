@@ -97,5 +97,31 @@ def test_outputs_of_a_loss_of_classes_are_classes(train: Any, emulation: None, t
     assert isinstance(result, Designed) and "have another class" in result.sentence
 
 
+class Weighs(nn.Module):
+    """Its last layer by registration is a softmax, and not the one that answers, if it is called at all."""
+
+    def __init__(self, within: Any, at_the_end: Any) -> None:
+        super().__init__()
+        self.fc, self.within, self.at_the_end = nn.Linear(6, 6), within, at_the_end
+        self.attend = nn.Softmax(1)
+
+    def forward(self, rows: torch.Tensor) -> Any:
+        return self.at_the_end(self.fc(rows) * self.within(self, rows))
+
+
+@pytest.mark.parametrize(
+    ("model", "classes"),
+    [
+        (Weighs(lambda self, rows: self.attend(rows), nn.Identity()), False),
+        (Weighs(lambda self, rows: rows, nn.Identity()), False),
+        (Weighs(lambda self, rows: rows, nn.LogSoftmax(1)), True),
+        (Weighs(lambda self, rows: rows, lambda rows: F.softmax(rows, 1)), True),
+        (Weighs(lambda self, rows: rows, lambda rows: rows.log_softmax(1)), True),
+    ],
+)
+def test_the_layer_that_answers_tells_whether_a_model_ends_in_a_softmax(model: nn.Module, classes: bool) -> None:
+    assert Layers(model).ends_in_softmax is classes
+
+
 def test_a_model_that_ends_in_a_softmax_has_classes(emulation: None, tmp_path: Path) -> None:
     assert exported(lambda model, rows: model(rows), tmp_path, softmax=True)[0]["classes"] == 6

@@ -30,7 +30,7 @@ class Roof:
     cache_bytes: float = 0.0  # a second, from the cores' own caches; 0.0 where not known
     format: str = text(20)  # "fp32"
     device: str = text(40)
-    busy_share: float = 0.0  # of all cores, used by others just before it was measured: it is too low by about as much
+    busy_share: float = 0.0  # of its cores, used by others just before it was measured: it is too low by about as much
     # Of a GPU, in tf32, for programs in fp32: PyTorch's convolutions are computed in it unless the program forbids it,
     # products of matrices where it asks for that. 0.0 where there is none.
     tf32_flops: float = 0.0

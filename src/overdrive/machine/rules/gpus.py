@@ -18,6 +18,12 @@ def gpus_of(survey: Survey) -> list[dict[str, Any]]:
     return found
 
 
+def used(survey: Survey) -> list[dict[str, Any]]:
+    """Those that CUDA_VISIBLE_DEVICES leaves a program."""
+    listed, seen = gpus_of(survey), (survey["nvidia"] or {}).get("visible")
+    return listed if seen is None else [listed[number] for number, _ in seen]
+
+
 def named(gpus: list[dict[str, Any]], all_of: int, kind: str = "GPU") -> str:
     """ "GPU 0", "GPUs 0 to 3" or "All 8 GPUs"."""
     if len(gpus) == all_of and all_of > 1:
@@ -245,10 +251,12 @@ def compute_mode(survey: Survey) -> Iterator[Finding]:
 
 
 def taken(survey: Survey) -> Iterator[Finding]:
-    for gpu in gpus_of(survey):
+    for gpu in used(survey):
+        if gpu.get("mig"):  # what others do is in parts of their own
+            continue
         working = [process for process in gpu.get("processes", []) if "C" in process.get("kind", "C")]
-        used, total, busy = (gpu.get(name) or 0 for name in ("memory_used_bytes", "memory_bytes", "busy_percent"))
-        hidden = not working and (busy > 10 or (total and used > 0.1 * total and not gpu.get("processes")))
+        memory, total, busy = (gpu.get(name) or 0 for name in ("memory_used_bytes", "memory_bytes", "busy_percent"))
+        hidden = not working and (busy > 10 or (total and memory > 0.1 * total and not gpu.get("processes")))
         if working or hidden:
             who = (
                 ", ".join(dict.fromkeys(process.get("name") or "unnamed" for process in working)) or "nobody to be seen"
@@ -257,7 +265,7 @@ def taken(survey: Survey) -> Iterator[Finding]:
                 "gpu_taken",
                 Severity.ADVICE,
                 f"GPU {gpu['index']} is in use by others ({who}): {busy} % busy, "
-                f"{used / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
+                f"{memory / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
                 "Training shares it, and what is measured meanwhile is too slow and noisy.",
                 Basis.MEASURED,
                 "Choose another GPU, or wait.",
@@ -267,7 +275,7 @@ def taken(survey: Survey) -> Iterator[Finding]:
 
 
 def unlike(survey: Survey) -> Iterator[Finding]:
-    models = sorted({gpu["name"] for gpu in gpus_of(survey) if "name" in gpu})
+    models = sorted({gpu["name"] for gpu in used(survey) if "name" in gpu})
     if len(models) > 1:
         yield Finding(
             "unlike_gpus",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from overdrive.machine.pci import bandwidth
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
-from overdrive.machine.rules.gpus import gpus_of
+from overdrive.machine.rules.gpus import gpus_of, used
 
 # An H100 and an H200 copied at 88 % of what their sixteen lanes of PCIe 5 carry (research: stas00, network/README).
 _USUAL_SHARE = 0.88
@@ -26,7 +26,7 @@ def _value(survey: Survey, *names: str) -> float | None:
 
 def slow_copies(survey: Survey) -> Iterator[Finding]:
     """Copies from pinned memory against the link's standard; said only of one GPU, since one is measured."""
-    gpus = gpus_of(survey)
+    gpus = used(survey)
     copies = _value(survey, "transfer.to_device.pinned")
     if not gpus or not copies:
         return

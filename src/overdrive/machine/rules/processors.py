@@ -46,7 +46,7 @@ def governor(survey: Survey) -> Iterator[Finding]:
     cpu = survey["cpu"]
     chosen, driver = cpu.get("governor"), cpu.get("clock_driver", "")
     # With intel_pstate and amd-pstate-epp "powersave" still follows the load; elsewhere it is the lowest clock.
-    if chosen == "powersave" and "pstate" not in driver:
+    if chosen == "powersave" and driver not in ("intel_pstate", "amd-pstate-epp"):
         yield Finding(
             "governor",
             Severity.WRONG,

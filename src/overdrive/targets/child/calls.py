@@ -11,9 +11,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.engines.signature import Signature, signature, takes
 from overdrive.seams.torch.layouts import bytes_of
+from overdrive.seams.torch.tracing import uncompiled
 
 _OF_A_SHAPE = 12  # calls that are kept
 _MOST_SHAPES = 8
+_MOST_COUNTED = 1000  # shapes of which no input is kept
 _MOST_BYTES = 512 << 20  # of all that is kept
 
 
@@ -33,6 +35,7 @@ class Call:
 class Shape:
     """Calls with the same structure, shapes, types and plain values."""
 
+    form: Any  # of a `Signature`
     count: int = 0
     kept: deque[Call] = field(default_factory=lambda: deque(maxlen=_OF_A_SHAPE))
 
@@ -43,6 +46,8 @@ class CalledModel:
     count: int = 0
     evaluated: bool = False  # it has been called in evaluation mode
     shapes: dict[Any, Shape] = field(default_factory=dict)
+    # Calls of further shapes: by form, and by the sizes of each tensor.
+    beyond: Counter[tuple[Any, tuple[torch.Size, ...]]] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)  # calls that no artefact could answer
 
     def note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -52,15 +57,20 @@ class CalledModel:
         if not self.model.training and not self.evaluated:
             self.evaluated = True
             self.shapes.clear()
+            self.beyond.clear()
             self.left.clear()
         call, given = _copied(args, kwargs)
         if given is None:
             self.left[f"it is given {_odd(call)}"] += 1
             return
         if given.key not in self.shapes and len(self.shapes) >= _MOST_SHAPES:
-            self.left[f"there are more than {_MOST_SHAPES} shapes of inputs"] += 1
+            further = given.form, tuple(each.shape for each in given.tensors)
+            if further in self.beyond or len(self.beyond) < _MOST_COUNTED:
+                self.beyond[further] += 1
+            else:
+                self.left[f"there are more than {_MOST_COUNTED:,} shapes of inputs"] += 1
             return
-        shape = self.shapes.setdefault(given.key, Shape())
+        shape = self.shapes.setdefault(given.key, Shape(given.form))
         shape.count += 1
         shape.kept.append(call)
         while sum(each.size for other in self.shapes.values() for each in other.kept) > _MOST_BYTES:
@@ -68,6 +78,14 @@ class CalledModel:
             if len(longest.kept) <= 1:  # of each shape one stays, however large
                 break
             longest.kept.popleft()
+
+
+def own_model(model: Any) -> Any:
+    """The program's own model, in wrappers that give the same answers on other devices or compiled."""
+    inner = uncompiled(model)
+    if isinstance(inner, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        inner = inner.module
+    return model if inner is model else own_model(inner)
 
 
 def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Signature | None]:
@@ -91,6 +109,8 @@ def _odd(call: Call) -> str:
     """What it is of an input that no artefact takes, in words."""
     for leaf in call.leaves:
         if isinstance(leaf, torch.Tensor):
+            if not leaf.numel():
+                return "an empty tensor"
             if not takes(leaf):
                 return f"a tensor of {str(leaf.dtype).removeprefix('torch.')} that NumPy cannot hand over"
         elif not isinstance(leaf, (bool, int, float, str, type(None))):

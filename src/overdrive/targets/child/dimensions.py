@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,10 @@ from overdrive.targets.child.calls import Call
 from overdrive.targets.child.flat import tensors_of
 
 Marks = list[set[int]]  # by input tensor, its dimensions that may vary
+Limits = Mapping[str, Mapping[str, int]]  # of dimensions that may vary: "min", and "max" where there is an end
+_ENDLESS = 1 << 48
+_FURTHEST = 64  # times the largest recorded size that the model is tried with
+_LONG = 0.2  # seconds of a call, after which no larger size is tried: neither time nor memory is to run out
 
 
 def candidates(calls: Sequence[Call], outputs: Sequence[torch.Tensor], first: Call) -> Marks:
@@ -46,14 +51,59 @@ def asked(marks: Marks) -> dict[str, Any]:
 
 def found(graph: Any) -> list[list[int | str]]:
     """The shapes of the inputs of an exported graph: numbers, and names of the dimensions that may vary."""
-    return _named(graph, [node.meta["val"] for node in graph.graph.nodes if _is_input(graph, node)])
+    return _named(_inputs(graph))
+
+
+def end_in(graph: Any, shapes: Sequence[Sequence[int | str]], name: str) -> int | None:
+    """The largest size of this name by what the model's code asks for; None where it asks for nothing."""
+    for value, shape in zip(_inputs(graph), shapes, strict=True):
+        for size, each in zip(value.shape, shape, strict=True):
+            known = graph.range_constraints.get(size.node.expr) if each == name else None
+            if known is not None and str(known.upper).isdigit() and int(known.upper) < _ENDLESS:
+                return int(known.upper)
+    return None
+
+
+def end_tried(
+    shapes: Sequence[Sequence[int | str]],
+    calls: Sequence[list[torch.Tensor]],
+    name: str,
+    limits: Limits,
+    takes: Callable[[list[torch.Tensor]], bool],
+) -> int | None:
+    """The largest size of this name that the model takes; None where none of those tried was too large. A table of
+    positions has such an end, which no shape tells."""
+    largest = max(calls, key=lambda each: (sizes_of(shapes, each) or {})[name])
+    low = (sizes_of(shapes, largest) or {})[name]
+    for other in limits:
+        if other != name:
+            largest = [
+                _resized(shape, each, other, limits[other]["min"]) for shape, each in zip(shapes, largest, strict=True)
+            ]
+
+    def tried(size: int) -> bool:
+        return takes([_resized(shape, each, name, size) for shape, each in zip(shapes, largest, strict=True)])
+
+    most, high, began = low * _FURTHEST, 2 * low, time.perf_counter()
+    while tried(high):
+        if high >= most or time.perf_counter() - began > _LONG:
+            return None
+        low, high, began = high, 2 * high, time.perf_counter()
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if tried(middle) else (low, middle)
+    return low
+
+
+def _inputs(graph: Any) -> list[Any]:
+    return [node.meta["val"] for node in graph.graph.nodes if _is_input(graph, node)]
 
 
 def _is_input(graph: Any, node: Any) -> bool:
     return node.op == "placeholder" and node.name in graph.graph_signature.user_inputs
 
 
-def _named(graph: Any, values: Sequence[Any]) -> list[list[int | str]]:
+def _named(values: Sequence[Any]) -> list[list[int | str]]:
     names: dict[str, str] = {}
     shapes: list[list[int | str]] = []
     for value in values:
@@ -70,14 +120,26 @@ def _named(graph: Any, values: Sequence[Any]) -> list[list[int | str]]:
 
 def sizes_of(shapes: Sequence[Sequence[int | str]], tensors: Sequence[torch.Tensor]) -> dict[str, int] | None:
     """What these tensors give the names; None where they are not of these shapes."""
+    return named(shapes, [each.shape for each in tensors])
+
+
+def named(shapes: Sequence[Sequence[int | str]], given: Sequence[Sequence[int]]) -> dict[str, int] | None:
+    """The same, of tensors' shapes."""
     sizes: dict[str, int] = {}
-    for shape, tensor in zip(shapes, tensors, strict=True):
-        if len(shape) != tensor.dim():
+    for shape, own in zip(shapes, given, strict=True):
+        if len(shape) != len(own):
             return None
-        for wanted, size in zip(shape, tensor.shape, strict=True):
+        for wanted, size in zip(shape, own, strict=True):
             if (sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted) != size:
                 return None
     return sizes
+
+
+def within(limits: Limits, sizes: Mapping[str, int] | None) -> bool:
+    """Whether the artefact takes these."""
+    return sizes is not None and all(
+        each["min"] <= sizes[name] <= each.get("max", sizes[name]) for name, each in limits.items()
+    )
 
 
 def others(shapes: Sequence[Sequence[int | str]], calls: Sequence[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:

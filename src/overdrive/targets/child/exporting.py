@@ -4,56 +4,30 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
-from overdrive.core.rng import States
 from overdrive.engines.exported import exported
 from overdrive.engines.proved import close
 from overdrive.engines.runtime import NoEngine
-from overdrive.engines.signature import same_things
 from overdrive.engines.weights import Weights
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
-from overdrive.seams.torch.tracing import uncompiled
 from overdrive.targets.child import answers, dimensions, formats, runner, triton
-from overdrive.targets.child.calls import Call, CalledModel
-from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
+from overdrive.targets.child.calls import CalledModel
+from overdrive.targets.child.flat import FlatModel, tensors_of
 from overdrive.targets.child.losses import Losses
+from overdrive.targets.child.subject import Shapes, Subject, Tensors, subject_of
 from overdrive.targets.child.timing import write_own_times, write_times
 from overdrive.targets.order import FPGA, TRITON, Made, Order, made_in
 
-Tensors = list[torch.Tensor]
-Shapes = list[list[int | str]]
-
-
-@dataclass
-class Subject:
-    """What is exported: the model in evaluation mode on the CPU, and recorded calls of one form, the most usual first.
-
-    Attributes:
-        counts: calls that the program made, by recorded call's shape, in the order of `calls`.
-    """
-
-    name: str
-    flat: FlatModel
-    calls: list[Call]
-    counts: list[int]
-    left: Counter[str]
-    notes: list[str]
-    names: formats.Names
-
-    def inputs(self, shapes: Shapes) -> list[Tensors]:
-        """Of the recorded calls that are of these shapes."""
-        given = [tensors_of(each) for each in self.calls]
-        return [each for each in given if dimensions.sizes_of(shapes, each) is not None]
+_OTHER_SHAPES = "their shapes are other ones, and its own are fixed"
 
 
 def export(
@@ -70,7 +44,7 @@ def export(
         reason, count = called.left.most_common(1)[0]
         return replace(told, refused=f"{name} cannot be exported: {reason} in {count:,} calls")
     try:
-        subject = _subject(called, name)
+        subject = subject_of(called, name)
         if order.target == FPGA:
             return _designed(subject, order, told, folder, losses or Losses())
         made = _made(subject, order.target, made_in(folder))
@@ -79,19 +53,20 @@ def export(
     recorded = answers.write(subject.flat, subject.inputs(made.shapes), made.tried, folder)
     timed = []
     for call, count in zip(subject.calls, subject.counts, strict=True):
-        if not count:
-            continue
         tensors = tensors_of(call)
         if dimensions.sizes_of(made.shapes, tensors) is None:
-            subject.left["their shapes are other ones, and its own are fixed"] += count
-        else:
+            subject.left[_OTHER_SHAPES] += count
+        elif count:
             timed.append((tensors, count))
+    for sizes, count in subject.beyond.items():
+        if not dimensions.within(made.limits, dimensions.named(made.shapes, sizes)):
+            subject.left[_OTHER_SHAPES] += count
     write_times(subject.flat, subject.names, made.answer, timed, folder)
     return replace(
         told,
         artefact=made.artefact,
         recorded=recorded,
-        left=subject.left,
+        left=+subject.left,
         notes=(*subject.notes, *made.notes),
         sizes=made.sizes,
     )
@@ -119,50 +94,11 @@ def _designed(subject: Subject, order: Order, told: Made, folder: Path, losses: 
     )
 
 
-def _subject(called: CalledModel, name: str) -> Subject:
-    model, notes = uncompiled(called.model).cpu(), []
-    if not called.evaluated:
-        notes.append("the program calls the model in training mode alone; this is what it is after eval()")
-    model.eval()
-    forms: dict[Any, list[Any]] = {}
-    for shape in called.shapes.values():
-        first = shape.kept[0]
-        forms.setdefault((first.spec, *map(_kind, first.leaves)), []).append(shape)
-    chosen = max(forms.values(), key=lambda shapes: sum(each.count for each in shapes))
-    left = Counter(called.left)
-    for shapes in forms.values():
-        if shapes is not chosen:
-            left["they have other inputs that are no tensors, or tensors of other types"] += sum(
-                each.count for each in shapes
-            )
-    calls, counts = [], []
-    for shape in sorted(chosen, key=lambda each: -each.count):
-        calls += shape.kept
-        counts += [shape.count, *[0] * (len(shape.kept) - 1)]
-    flat = FlatModel(model, calls[0])
-    chance = States.now()
-    with torch.no_grad(), quiet():
-        args, kwargs = flat.arguments(tensors_of(calls[0]))
-        before = tree_flatten((args, kwargs))
-        result = model(*args, **kwargs)
-    if not same_things(before, (args, kwargs)):
-        raise NoEngine("it writes to what it is given, which no artefact does")
-    if not chance.same(States.now()):
-        raise NoEngine("it draws random numbers in its call, and another engine's would be others")
-    if odd := odd_result(result):
-        raise NoEngine(f"it returns {odd}")
-    names = formats.Names(input_names(model, calls[0]), output_names(result))
-    return Subject(name, flat, calls, counts, left, notes, names)
-
-
-def _kind(leaf: Any) -> tuple[Any, ...]:
-    return (leaf.dim(), leaf.dtype) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
-
-
 @dataclass(frozen=True)
 class _Artefact:
     artefact: str
     shapes: Shapes
+    limits: dimensions.Limits
     answer: runner.Answer
     tried: list[Tensors]  # inputs of other sizes than the program's, which it answers as the model does
     sizes: dict[str, list[int]]
@@ -213,13 +149,28 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
             compared[name].add(size)
     if missing := [name for name, sizes in compared.items() if len(sizes) < 2]:
         raise NoEngine(f"the model itself takes no other {missing[0]}")
+    takes = partial(_takes, subject.flat)
     for name, each in compared.items():
         signature["dimensions"][name]["min"] = min(each)
+    for name in compared:
+        end = dimensions.end_in(graph, shapes, name) or dimensions.end_tried(
+            shapes, recorded, name, signature["dimensions"], takes
+        )
+        if end is not None:
+            signature["dimensions"][name]["max"] = max(end, *compared[name])
     runner.write_signature(folder, signature)
     if target == TRITON:
         triton.write_config(folder, signature)
     fixed = [] if compared or not any(marks) else ["all shapes are fixed: the model's code asks for them"]
-    return _Artefact(artefact, shapes, answer, kept, {name: sorted(each) for name, each in compared.items()}, fixed)
+    return _Artefact(
+        artefact,
+        shapes,
+        signature["dimensions"],
+        answer,
+        kept,
+        {name: sorted(each) for name, each in compared.items()},
+        fixed,
+    )
 
 
 def _told(sizes: Mapping[str, int]) -> str:
@@ -235,6 +186,10 @@ def _own(flat: FlatModel, given: Tensors, own: bool) -> tuple[torch.Tensor, ...]
         if own:
             raise
         return None
+
+
+def _takes(flat: FlatModel, given: Tensors) -> bool:
+    return _own(flat, given, own=False) is not None
 
 
 def _answers_alike(answer: runner.Answer, subject: Subject, given: Tensors, wanted: tuple[torch.Tensor, ...]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.installing import package_of
 from overdrive.engines import onnx_runtime, openvino
 from overdrive.targets.child import triton
 
@@ -30,13 +30,8 @@ def write(target: str, graph: Any, shapes: Shapes, names: Names, folder: Path) -
 
 def versions(target: str) -> dict[str, str]:
     """Of what made it, and of what runs it."""
-    found = {}
-    for package in ("torch", *_PACKAGES[target]):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = map(package_of, ("torch", *_MODULES[target]))
+    return {name: version for name, version in found if version}
 
 
 def _onnx(graph: Any, shapes: Shapes, names: Names, path: Path) -> None:
@@ -60,7 +55,7 @@ def _aoti(graph: Any, shapes: Shapes, names: Names, path: Path) -> None:
 
 
 _OF_ONNX = ("onnx", "onnxscript", "onnxruntime")
-_PACKAGES = {
+_MODULES = {
     "onnx": _OF_ONNX,
     "triton": _OF_ONNX,
     "openvino": ("openvino",),

@@ -1,19 +1,21 @@
 """Records what a program gives its models, and makes the artefact when the program is over. Runs inside a trial.
 
-The last calls of each shape are kept: of a training program those of its last evaluation. Once a model has been called
-in evaluation mode, calls in training mode are counted and no more. Nothing is asked of the program's own answers, which
-come from weights that may have changed since: at the end the model answers all recorded inputs once more.
+Of several models one is recorded: no other is held, nor are its inputs. The last calls of each shape are kept: of a
+training program those of its last evaluation. Once a model has been called in evaluation mode, calls in training mode
+are counted and no more. Nothing is asked of the program's own answers, which come from weights that may have changed
+since: at the end the model answers all recorded inputs once more.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.units import listed_some
 from overdrive.seams.points import reason_of
 from overdrive.targets.child.losses import Losses
 from overdrive.targets.order import FOLDER, FPGA, Made, Order, read_order
@@ -34,6 +36,16 @@ def make_observer() -> CallRecorder:
     return CallRecorder(read_order(folder), folder)
 
 
+@dataclass
+class _Seen:
+    """A model that the program has called. `name`: its class, and of a further one of that its place: `Net:2`."""
+
+    kind: str
+    name: str
+    model: weakref.ref[Any]
+    count: int = 0
+
+
 class CallRecorder:
     """An observer; its report is what came of the export."""
 
@@ -42,7 +54,9 @@ class CallRecorder:
         self._folder = folder
         self._ended = False  # before its end
         self._losses = Losses()
-        self._models: dict[int, CalledModel] = {}  # by id; each is held, so that it is there at the end
+        self._seen: list[_Seen] = []  # in the order of their first calls
+        self._by_id: dict[int, _Seen] = {}
+        self._chosen: CalledModel | None = None  # held, so that it is there at the end
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe(self._called)
@@ -64,27 +78,37 @@ class CallRecorder:
         from overdrive.seams.torch.modules import first_parameter
 
         if not fetches.under_way() and first_parameter(model) is not None:
-            from overdrive.targets.child.calls import CalledModel  # imports torch, which is there by now
+            from overdrive.targets.child.calls import CalledModel, own_model  # imports torch, which is there by now
 
-            self._models.setdefault(id(model), CalledModel(model)).note(args, kwargs)
+            model = own_model(model)
+            seen = self._known(model)
+            seen.count += 1
+            if seen.name == (self._order.model.removesuffix(":1") or self._seen[0].name):
+                self._chosen = self._chosen or CalledModel(model)
+                self._chosen.note(args, kwargs)
         return call(*args, **kwargs)
 
+    def _known(self, model: Any) -> _Seen:
+        seen = self._by_id.get(id(model))
+        if seen is None or seen.model() is not model:  # another one, which is gone, had this id
+            name = type(model).__name__
+            before = sum(each.kind == name for each in self._seen)
+            seen = _Seen(name, f"{name}:{before + 1}" if before else name, weakref.ref(model))
+            self._seen.append(seen)
+            self._by_id[id(model)] = seen
+        return seen
+
     def _made(self) -> Made:
-        if not self._models:
+        if not self._seen:
             return Made(refused="the program calls no PyTorch model that has parameters")
-        from overdrive.seams.torch.tracing import uncompiled
         from overdrive.targets.child.exporting import export
 
-        named = [(type(uncompiled(each.model)).__name__, each) for each in self._models.values()]
-        chosen = [each for each in named if self._order.model in ("", each[0])]
-        if not chosen:
-            names = ", ".join(dict.fromkeys(name for name, _ in named))
+        called = self._chosen
+        if called is None:
+            names = listed_some([each.name for each in self._seen])
             return Made(refused=f"the program calls no model {self._order.model}, but {names}")
-        name, called = chosen[0]
-        others: Counter[str] = Counter()
-        for other, each in named:
-            if each is not called:
-                others[other] += each.count
+        name = type(called.model).__name__
+        others = {each.name: each.count for each in self._seen if each.model() is not called.model}
         try:
             made = export(called, name, others, self._order, self._folder, self._losses)
             return replace(made, notes=(*made.notes, _ENDED)) if self._ended and not made.refused else made

@@ -84,6 +84,16 @@ class Layers:
             if module is not None and isinstance(getattr(module, "weight", None), torch.Tensor):
                 self.weighted[node.name] = str(node.target)
 
+    @property
+    def ends_in_softmax(self) -> bool:
+        """Of the layer that answers, which need not be the one that was registered last."""
+        (answer,) = (node.args[0] for node in self.traced.graph.nodes if node.op == "output")
+        if not isinstance(answer, fx.Node):
+            return False
+        if answer.op == "call_module":
+            return isinstance(self.traced.get_submodule(str(answer.target)), (nn.Softmax, nn.LogSoftmax))
+        return getattr(answer.target, "__name__", answer.target) in ("softmax", "log_softmax")
+
     def ranges(self, inputs: torch.Tensor) -> dict[str, float]:
         """The largest size of what each layer gives, weights and all."""
         seen = _Run(self.traced)

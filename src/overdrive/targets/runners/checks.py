@@ -13,7 +13,26 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 SIGNATURE = json.loads((HERE / "signature.json").read_text())
 Arrays = dict[str, Any]
-THREADS = int(os.environ.get("OVERDRIVE_THREADS", "0"))  # that a call may use; 0: as many as the engine takes
+
+
+def fewer_cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use, where its container, job or affinity has fewer than the machine; else 0.
+
+    An engine takes as many threads as the machine has cores: those that are too many spin in the time of the others.
+    """
+    cores = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        try:
+            quota, period = map(int, " ".join((groups / name).read_text() for name in names).split())
+        except (OSError, ValueError):  # there is none, or it is "max"
+            continue
+        if quota > 0 and period > 0:
+            allowed = min(allowed, max(1, quota // period))
+    return allowed if allowed < cores else 0
+
+
+THREADS = int(os.environ.get("OVERDRIVE_THREADS") or fewer_cores())  # of a call; 0: as many as the engine takes
 
 
 def artefact() -> str:
@@ -48,7 +67,7 @@ def checked(inputs: Mapping[str, Any]) -> list[Any]:
         if str(array.dtype) != each["dtype"]:
             raise ValueError(f"{name} is of type {array.dtype}; {each['dtype']} is wanted")
         if len(array.shape) != len(each["shape"]) or not all(map(_fits(sizes), each["shape"], array.shape)):
-            raise ValueError(f"{name} has the shape {list(array.shape)}; {_told(each['shape'], sizes)} is wanted")
+            raise ValueError(f"{name} has the shape {list(array.shape)}; {_told(each['shape'], sizes)}")
         arrays.append(array)
     return arrays
 
@@ -57,13 +76,24 @@ def _fits(sizes: dict[str, int]) -> Callable[[Any, int], bool]:
     def fits(wanted: Any, size: int) -> bool:
         if isinstance(wanted, int):
             return size == wanted
-        return sizes.setdefault(wanted, size) == size and size >= SIGNATURE["dimensions"][wanted]["min"]
+        return sizes.setdefault(wanted, size) == size and _within(wanted, size)
 
     return fits
 
 
+def _within(name: str, size: int) -> bool:
+    ends = SIGNATURE["dimensions"][name]
+    return bool(ends["min"] <= size <= ends.get("max", size))
+
+
 def _told(shape: Sequence[Any], sizes: Mapping[str, int]) -> str:
-    return f"[{', '.join(str(each) for each in shape)}]" + (f" with {sizes}" if sizes else "")
+    """The shape that is wanted, with what is known of its names: ends that were missed, or sizes that came before."""
+    wanted = f"[{', '.join(str(each) for each in shape)}]"
+    for name, size in sizes.items():
+        if not _within(name, size):
+            ends = SIGNATURE["dimensions"][name]
+            return f"{wanted} is wanted, {name} from {ends['min']} " + (f"to {ends['max']}" if "max" in ends else "on")
+    return wanted + (f" with {sizes}" if sizes else "") + " is wanted"
 
 
 def named(outputs: Sequence[Any]) -> Arrays:
