@@ -153,7 +153,7 @@ def survivor_in_group(
     """
     from overdrive.core.atomic_file import write_atomically
     from overdrive.survive.ending import Ending
-    from overdrive.survive.folder import RunFolder, sentence_of
+    from overdrive.survive.folder import RunFolder, Unusable, sentence_of
     from overdrive.survive.in_group import InGroup
     from overdrive.survive.output import SavedOutput, UnsavedOutput
     from overdrive.survive.survivor import Survivor
@@ -180,5 +180,9 @@ def survivor_in_group(
     group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None)
     ending = Ending(wish.requeue_code)
     survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
-    survivor.begin()
+    try:
+        survivor.begin()
+    except Unusable as error:
+        rank.leave()
+        fail(str(error))
     return survivor

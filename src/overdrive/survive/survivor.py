@@ -25,9 +25,10 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
-from overdrive.survive.folder import FETCHES, FROM_START
+from overdrive.survive.folder import FETCHES, FROM_START, Unusable
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
+from overdrive.survive.left_behind import set_aside
 from overdrive.survive.recording import Recording
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import watch_graphs
@@ -99,7 +100,11 @@ class Survivor:
         return self.replaying and self.steps < self.plan.settling
 
     def begin(self) -> None:
-        """Before the program starts: find the newest snapshot that is whole."""
+        """Before the program starts: find the newest snapshot that is whole.
+
+        Raises:
+            Unusable: there is none, and the files cannot be made what they were.
+        """
         clocks.tell(self.calls.time, self.calls.time_in_library)
         self.ending.pass_over() if self._follows else self.ending.listen()
         Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
@@ -114,8 +119,18 @@ class Survivor:
         else:
             if not self.folder.is_new:
                 self.say(f"begun from its start again: {self.why_not or 'there is no snapshot yet'}")
-                self.files.put_back({})
+                self._put_files_back()
             self._listen()
+
+    def _put_files_back(self) -> None:
+        """As they were before the run."""
+        try:
+            if not self._follows and (told := set_aside(self.files, self.folder.path)):
+                self.say(told)
+            self.files.put_back({})
+        except OSError as error:
+            told = f"the files cannot be made what they were before this run ({reason_of(error)})"
+            raise Unusable(f"{told}: make room, or begin it anew with --fresh, with the files as they are") from None
 
     def _listen(self) -> None:
         if not self._follows:
