@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
+import signal
 from pathlib import Path
 
 import pytest
 
 from overdrive.survive.files import Files
-from overdrive.survive.folder import LEFT, RunFolder
+from overdrive.survive.folder import LEFT
 from overdrive.survive.left_behind import set_aside
 from tests.survive.killed import files_of, survive
+from tests.survive.test_survive import TRAIN
 
 pytest.importorskip("torch")
 
@@ -87,3 +87,52 @@ def test_what_is_as_it_was_is_not_kept_and_nothing_is_lost_where_there_is_no_roo
     assert Path(f"{into}{new}").read_text() == "new" and os.readlink(f"{into}{link}") == str(new)
     files.put_back({})
     assert not folder.exists() and there.read_text() == "before"
+
+
+# At step 12 something that cannot be skipped, as programs have it at their end: a report, an embedding of all.
+LATE = TRAIN.replace("        log.write(", '        if step == 12: EVENT\n        log.write(')
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+@pytest.mark.parametrize(
+    ("event", "why"), [('os.system("true")', "starts another program"), ("torch.zeros(2**21).numpy()", "bytes at once")]
+)
+def test_what_cannot_be_skipped_costs_the_way_from_the_snapshot_before_it(event: str, why: str, tmp_path: Path) -> None:
+    """It is made again, as it would be in a run from the start."""
+    text = LATE.replace("EVENT", event)
+    whole = survive(tmp_path, "whole", text)
+    assert whole.returncode == 0, whole.stderr
+    first = survive(tmp_path, "killed", text, dies=17)
+    assert "no more snapshots are taken" in first.stderr and why in first.stderr, first.stderr
+    assert "Killed, it goes on after step" in first.stderr and "from its start" not in first.stderr
+    second = survive(tmp_path, "killed", text, dies=19, by=signal.SIGTERM)
+    assert "gone on after step" in second.stderr and "it goes on from the snapshot before" in second.stderr
+    third = survive(tmp_path, "killed", text)
+    assert third.returncode == 0 and "gone on after step" in third.stderr, third.stderr
+    assert "from its start" not in second.stderr + third.stderr
+    assert first.stdout + second.stdout + third.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.survive
+@pytest.mark.fault(13)
+def test_where_there_is_room_again_a_run_that_began_anew_has_snapshots(tmp_path: Path) -> None:
+    """Those from before the disk was full are not gone on from: what the program wrote over then was not kept."""
+    full = """if step == 12 and "FULL" in os.environ:
+            import overdrive.survive.files as files
+            files.Files._keep = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+            open("old.txt", "w").close()
+"""
+    text = TRAIN.replace("        log.write(", f"        {full}        log.write(")
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "old.txt").write_text("of the user")
+    first = survive(tmp_path, "killed", text, dies=17, variables={"FULL": "1"})
+    assert "takes no more (No space left on device). Killed, it begins from its start" in first.stderr, first.stderr
+    assert not list((tmp_path / "killed-run").glob("*.snapshot"))
+    second = survive(tmp_path, "killed", text, dies=17)
+    assert "begun from its start again" in second.stderr and "cannot be gone on" not in second.stderr, second.stderr
+    third = survive(tmp_path, "killed", text)
+    assert third.returncode == 0 and "gone on after step" in third.stderr, third.stderr
+    printed = [each for each in (first.stdout + second.stdout + third.stdout).splitlines() if each[0].isdigit()]
+    assert [int(line.split()[0]) for line in printed] == list(range(1, 25))

@@ -48,7 +48,7 @@ def start_surviving_ranks(
     Args:
         may_be_fewer: where one is lost again and again.
     """
-    from overdrive.survive.folder import FROM_START
+    from overdrive.survive.folder import FROM_START, NO_MORE
     from overdrive.survive.interval import MOST_LOST
     from overdrive.survive.notices import listen
     from overdrive.survive.snapshot import steps_of
@@ -84,7 +84,8 @@ def start_surviving_ranks(
                 say(f"{told}: all go on as {ranks}; sums in another order have other last bits")
                 if ranks == 1:
                     _go_on_alone(folder, start)
-            why_not = folder.read_notes().get(FROM_START) or ("" if steps else "there is no snapshot yet")
+            notes = folder.read_notes()
+            why_not = notes.get(FROM_START) or ("" if steps else notes.get(NO_MORE) or "there is no snapshot yet")
             where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
 

@@ -19,6 +19,7 @@ from overdrive.survive.identity import RANKS
 FORMAT = 1
 # Notes why a run that is made again begins from its start, or fetches the samples of all steps.
 FROM_START, FETCHES = "from the start", "fetches are made"
+NO_MORE = "no more snapshots"  # notes why none was taken from then on, in the process that noted it
 COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (time.monotonic())
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 _PROCESS = "process"

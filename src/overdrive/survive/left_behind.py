@@ -25,9 +25,10 @@ def set_aside(files: Files, folder: Path) -> str:
         OSError: it cannot be kept; nothing was lost.
     """
     kept: list[str] = []
+    into: Path | None = None
     for path, before in files.before.items():
         if _is_lost(files, path, before):
-            into = into if kept else _made(folder)
+            into = into or _made(folder)
             _take(path, f"{into}{path}", stays=before[0] == "file")
             kept.append(path)
     if not kept:

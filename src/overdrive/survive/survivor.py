@@ -25,7 +25,7 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
-from overdrive.survive.folder import FETCHES, FROM_START, Unusable
+from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE, Unusable
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
 from overdrive.survive.left_behind import set_aside
@@ -73,7 +73,7 @@ class Survivor:
         self.journal = Journal(folder.journal)
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
-        self.why_not: str = folder.notes.get(FROM_START, "")  # why a run that ends here begins from its start
+        self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
         self._target: Snapshot | None = None
         self._process, self._thread = getpid(), get_ident()
         self.files = Files(folder.path)
@@ -118,7 +118,8 @@ class Survivor:
             self.output.mute(True)
         else:
             if not self.folder.is_new:
-                self.say(f"begun from its start again: {self.why_not or 'there is no snapshot yet'}")
+                reason = self.why_not or self.folder.notes.get(NO_MORE) or "there is no snapshot yet"
+                self.say(f"begun from its start again: {reason}")
                 self._put_files_back()
             self._listen()
 
@@ -170,7 +171,7 @@ class Survivor:
             except Exception as error:
                 if not self.elsewhere():
                     reason = f"at step {self.steps}, {reason_of(error)}"
-                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
+                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason, sound=False)
                 raise
 
         return guarded
@@ -189,16 +190,34 @@ class Survivor:
             os.write(2, told.encode(errors="replace"))
             os._exit(os.EX_IOERR)
 
-    def cannot_skip(self, reason: str) -> None:
-        """Found out while recording: the program cannot be made again up to a snapshot."""
-        if not self.why_not and not self._follows:
-            self.why_not = reason
-            with contextlib.suppress(OSError):  # no room there: then it is found out again
-                self.folder.note(**{FROM_START: reason})
+    def cannot_skip(self, reason: str, sound: bool = True) -> None:
+        """Found out while recording: the program cannot be made again up to a snapshot that would come now.
+
+        Args:
+            sound: whether it can be up to those that there are.
+        """
+        if self._follows:
+            return
+        lost = not sound and self._recording.forget()
+        if self.why_not and not lost:
+            return
+        self.why_not = reason
+        with contextlib.suppress(OSError):  # no room there: it is for people
+            self.folder.note(**{NO_MORE: reason})
+        if step := self._last_snapshot():
+            self.say(f"no more snapshots are taken: {reason}. Killed, it goes on after step {step:,}")
+        else:
             self.say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
 
+    def _last_snapshot(self) -> int:
+        """Its step; 0 where a run that ends here begins from its start."""
+        from overdrive.survive import snapshot
+
+        return 0 if FROM_START in self.folder.notes else max(snapshot.steps_of(self.folder.path), default=0)
+
     def _lost(self, error: OSError) -> None:
-        self.cannot_skip(f"{self.folder.path} takes no more ({error.strerror})")
+        """What the run has to put back was not kept."""
+        self.cannot_skip(f"{self.folder.path} takes no more ({error.strerror})", sound=False)
 
     def over(self, failure: BaseException | None) -> None:
         """The program has ended."""
@@ -285,7 +304,7 @@ class Survivor:
             self.ending.end()
 
     def _sentence_without_snapshot(self) -> str:
-        return "it goes on from the snapshot before" if self.replaying else "it begins from its start again"
+        return "it goes on from the snapshot before" if self._last_snapshot() else "it begins from its start again"
 
     def end(self, sentence: str) -> NoReturn:
         self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
