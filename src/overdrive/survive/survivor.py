@@ -262,8 +262,20 @@ class Survivor:
     def _path_to_read(self, path: str) -> str:
         return self._rehearsed.path_to_read(path) if self._rehearsed else path
 
+    def _within_a_call(self, optimizer: Any) -> bool:
+        """Whether this step was made within a call that is skipped as a whole: within another step it counts as that,
+        as of the optimizer that SAM is given. A backward pass on a GPU has threads of its own."""
+        if not self.inside or getpid() != self._process:
+            return False
+        if self.calls.under_way == "step":
+            self.calls.states.stepped(optimizer)
+        else:
+            reason = "it makes steps within a backward pass or a call of its model, and none after it"
+            self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
+        return True
+
     def _step_ends(self, optimizer: Any) -> None:
-        if self.elsewhere():
+        if self._within_a_call(optimizer) or self.elsewhere():
             return
         self.steps += 1
         if self.output.failure:
@@ -314,12 +326,12 @@ class Survivor:
 
     @contextlib.contextmanager
     def reading_alone(self) -> Iterator[None]:
-        self.inside = True
+        before, self.inside = self.inside, True
         try:
             with self._group.aside() if self._group else contextlib.nullcontext():
                 yield
         finally:
-            self.inside = False
+            self.inside = before
 
     def _go_on(self, target: Snapshot) -> None:
         from overdrive.survive import heap, state
