@@ -90,7 +90,7 @@ def test_what_is_as_it_was_is_not_kept_and_nothing_is_lost_where_there_is_no_roo
 
 
 # At step 12 something that cannot be skipped, as programs have it at their end: a report, an embedding of all.
-LATE = TRAIN.replace("        log.write(", '        if step == 12: EVENT\n        log.write(')
+LATE = TRAIN.replace("        log.write(", "        if step == 12: EVENT\n        log.write(")
 
 
 @pytest.mark.survive
