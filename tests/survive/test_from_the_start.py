@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from overdrive.survive.files import Files
-from overdrive.survive.folder import LEFT
-from overdrive.survive.left_behind import set_aside
+from overdrive.survive.folder import LEFT, Unusable
+from overdrive.survive.left_behind import put_back, set_aside
 from tests.survive.killed import files_of, survive
 from tests.survive.test_survive import TRAIN
 
@@ -79,13 +79,13 @@ def test_what_is_as_it_was_is_not_kept_and_nothing_is_lost_where_there_is_no_roo
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "makedirs", full)
-        with pytest.raises(OSError, match="No space"):
-            set_aside(files, tmp_path / "run")
+        with pytest.raises(Unusable, match=r"cannot be made what they were .*No space.* --fresh"):
+            put_back(files, tmp_path / "run", print)
     told = set_aside(files, tmp_path / "run")
     into = tmp_path / "run" / f"{LEFT}2"
     assert told == f"what it had written ({new} and 1 more) lies in {into}"
     assert Path(f"{into}{new}").read_text() == "new" and os.readlink(f"{into}{link}") == str(new)
-    files.put_back({})
+    put_back(files, tmp_path / "run", print)
     assert not folder.exists() and there.read_text() == "before"
 
 

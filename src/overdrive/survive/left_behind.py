@@ -8,10 +8,30 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+from overdrive.seams.points import reason_of
 from overdrive.survive.files import Files, State
-from overdrive.survive.folder import LEFT
+from overdrive.survive.folder import LEFT, Unusable
+
+
+def put_back(files: Files, folder: Path, say: Callable[[str], None] | None) -> None:
+    """As they were before the run.
+
+    Args:
+        say: is told what is kept of them; None: another process keeps it, and here it only looks as if they were so.
+
+    Raises:
+        Unusable: they cannot be made so; nothing was lost.
+    """
+    try:
+        if say and (told := set_aside(files, folder)):
+            say(told)
+        files.put_back({})
+    except OSError as error:
+        told = f"the files cannot be made what they were before this run ({reason_of(error)})"
+        raise Unusable(f"{told}: make room, or begin it anew with --fresh, with the files as they are") from None
 
 
 def set_aside(files: Files, folder: Path) -> str:

@@ -25,10 +25,10 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
-from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE, Unusable
+from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
-from overdrive.survive.left_behind import set_aside
+from overdrive.survive.left_behind import put_back
 from overdrive.survive.recording import Recording
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import watch_graphs
@@ -120,18 +120,8 @@ class Survivor:
             if not self.folder.is_new:
                 reason = self.why_not or self.folder.notes.get(NO_MORE) or "there is no snapshot yet"
                 self.say(f"begun from its start again: {reason}")
-                self._put_files_back()
+                put_back(self.files, self.folder.path, None if self._follows else self.say)
             self._listen()
-
-    def _put_files_back(self) -> None:
-        """As they were before the run."""
-        try:
-            if not self._follows and (told := set_aside(self.files, self.folder.path)):
-                self.say(told)
-            self.files.put_back({})
-        except OSError as error:
-            told = f"the files cannot be made what they were before this run ({reason_of(error)})"
-            raise Unusable(f"{told}: make room, or begin it anew with --fresh, with the files as they are") from None
 
     def _listen(self) -> None:
         if not self._follows:
