@@ -122,6 +122,36 @@ def test_a_script_that_is_named_by_its_whole_path_is_killed_in_copies_too(
     assert not (path.parent / "seen").exists()
 
 
+OUTSIDE = """
+import os, sys, time
+out = sys.argv[1]
+print(open(f"{out}/ckpt").read(), os.path.exists(f"{out}/new"), open("linked/ckpt").read())
+os.makedirs(f"{out}/new", exist_ok=True)
+for i in range(10):
+    for path in (f"{out}/ckpt", f"{out}/new/epoch{i}", "linked/ckpt"):
+        open(path, "w").write(str(i))
+    print(i, flush=True)
+    time.sleep(0.03)
+"""
+
+
+def test_what_runs_write_by_whole_paths_is_made_what_it_was(script: Callable[..., Path], overdrive: Run) -> None:
+    """There the user has his own runs; and each run finds what the first one found."""
+    path = script(OUTSIDE)
+    out, linked = path.parent.parent / "out", path.parent.parent / "beside"
+    for folder in (out, linked):
+        folder.mkdir()
+        (folder / "ckpt").write_text("mine")
+    (path.parent / "linked").symlink_to(linked)
+    words = ("--resume", "--kills", "2", "--seed", "3", "--json", "-", "train.py", str(out))
+    done = overdrive("verify", *words, cwd=path.parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert all(told["same"].values()) and len(told["killed_after"]) > 0, done.stderr
+    assert f"{linked}/ckpt and" in done.stderr and "outside of the folder" in done.stderr, done.stderr
+    assert (out / "ckpt").read_text() == (linked / "ckpt").read_text() == "mine" and not (out / "new").exists()
+
+
 def test_a_program_that_fails_under_survive_alone_does_not_end_the_same(
     script: Callable[..., Path], overdrive: Run
 ) -> None:
@@ -159,7 +189,7 @@ def test_what_snapshots_and_going_on_took_is_told_as_doctor_is_told_it(
 SLOW_AT_FIRST = """
 import os, sys, time
 if not os.path.exists(sys.argv[1]):
-    open(sys.argv[1], "w").close()
+    os.system(f"touch {sys.argv[1]}")  # which is not seen, as all that Python opens would be undone
     time.sleep(4)
 """
 

@@ -38,6 +38,7 @@ READS = """
 import datetime, pickle, time
 from datetime import date, datetime as D, timezone
 print(time.time(), time.time_ns(), time.perf_counter(), time.monotonic_ns())
+print(time.process_time(), time.process_time_ns(), time.thread_time(), time.thread_time_ns())
 print(time.strftime("%H:%M:%S %f"), time.ctime(), time.asctime(), time.localtime().tm_sec, time.gmtime(None).tm_sec)
 print(D.now(), D.utcnow(), D.today(), date.today(), datetime.datetime.now(timezone.utc), D.now().strftime("%H%M%S"))
 """

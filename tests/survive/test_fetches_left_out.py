@@ -254,3 +254,20 @@ def test_a_seed_is_no_draw() -> None:
     before = state.host_state()
     random.seed(os.urandom(4))
     assert words.between(before, state.host_state()) is None
+
+
+def test_what_changes_is_seen_behind_samples_of_any_number() -> None:
+    """Their lists are looked at last, and as far as there is time."""
+    from overdrive.survive.data_sets import digest_of
+
+    class Pictures:
+        def __init__(self, count: int) -> None:
+            self.opened = Counts(count)
+            self.samples = [[[[0] for _ in range(100)] for _ in range(100)] for _ in range(10)]
+
+    class Counts:
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+    assert digest_of([Pictures(0)]) == digest_of([Pictures(0)]) is not None
+    assert digest_of([Pictures(0)]) != digest_of([Pictures(1)])

@@ -702,7 +702,7 @@ def test_a_program_that_trains_in_keras_is_told_so_at_once(trains: str, tmp_path
         "this program cannot be gone on with in its middle: it trains in Keras, whose steps cannot be skipped. Killed, "
         "it begins from its start"
     ]
-    assert folder.read_notes()["from the start"].startswith("it trains in Keras")
+    assert folder.read_notes()["no more snapshots"].startswith("it trains in Keras")
     folder.close()
 
 

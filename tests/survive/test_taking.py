@@ -120,7 +120,7 @@ def test_a_thread_that_fetches_samples_is_told_and_the_run_begins_from_its_start
     first = survive(tmp_path, "killed", THREAD, dies=20)
     assert "it computes in a thread of its own" in first.stderr, first.stderr
     second = survive(tmp_path, "killed", THREAD)
-    assert second.returncode == 0 and second.stdout == "32\n" and "gone on" not in second.stderr, second.stderr
+    assert second.returncode == 0 and second.stdout == "32\n" and "gone on after" not in second.stderr, second.stderr
 
 
 TASKS = """

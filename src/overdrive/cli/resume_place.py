@@ -9,16 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from overdrive.cli.line import fail
 from overdrive.cli.resume_copy import copy_folder
 from overdrive.cli.resume_ends import End
 from overdrive.cli.survive import SEED
 from overdrive.core.program import Program
 from overdrive.core.unlike_ranks import Survival
 from overdrive.insight.requirements.failures import survival_of
+from overdrive.seams.points import reason_of
 from overdrive.survive.clocks import MADE
+from overdrive.survive.files import Files
 from overdrive.survive.folder import COST, GONE_ON, RunFolder
 
 _LOOKS_EVERY = 0.03  # seconds
@@ -135,14 +139,41 @@ class Place:
     def end(self, code: int) -> End:
         record = self._log / "record"
         weights = json.loads(record.read_text()).get("parameters") if record.exists() else None
-        files = {
-            str(path.relative_to(self.folder)): os.fsencode(os.readlink(path))
-            if path.is_symlink()
-            else path.read_bytes()
-            for path in sorted(self.folder.rglob("*"))
-            if (path.is_symlink() or path.is_file()) and "__pycache__" not in path.parts
-        }
+        within = (path for path in sorted(self.folder.rglob("*")) if "__pycache__" not in path.parts)
+        places = {str(path.relative_to(self.folder)): path for path in within}
+        places.update((path, Path(path)) for path in self.outside())
+        files = {name: content for name, path in places.items() if (content := _content_of(path)) is not None}
         return End(code, (self._log / "out").read_bytes(), weights, files)
+
+    def outside(self) -> list[str]:
+        """What its runs have written, or were about to, that is no part of the copy: named by its whole path, or where
+        a link leads."""
+        return sorted(self._outside().before)
+
+    def _outside(self) -> Files:
+        self.state.mkdir(parents=True, exist_ok=True)  # it ended before it was made
+        files = Files(self.state)
+        copy = os.path.realpath(self._log.parent) + "/"
+        files.before = {path: state for path, state in files.before.items() if not path.startswith(copy)}
+        return files
+
+    @contextlib.contextmanager
+    def undone_outside(self) -> Iterator[None]:
+        """Afterwards what is no part of the copy is what it was before its runs: the user's, and the next run's."""
+        try:
+            yield
+        finally:
+            try:
+                self._outside().put_back({})
+            except OSError as error:
+                fail(f"what the program writes outside of the folder cannot be made what it was: {reason_of(error)}", 1)
+
+
+def _content_of(path: Path) -> bytes | None:
+    """None of what is neither a file nor a link, and of what is not there."""
+    if path.is_symlink():
+        return os.fsencode(os.readlink(path))
+    return path.read_bytes() if path.is_file() else None
 
 
 def paths_in_use(program: Program) -> tuple[Path, ...]:

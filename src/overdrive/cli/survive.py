@@ -106,7 +106,7 @@ def survivor_of(
     """
     from overdrive.ranks.entropy import Entropy, share
     from overdrive.survive.ending import Ending
-    from overdrive.survive.folder import sentence_of
+    from overdrive.survive.folder import Unusable, sentence_of
     from overdrive.survive.notices import listen
     from overdrive.survive.output import SavedOutput
     from overdrive.survive.survivor import Survivor
@@ -125,5 +125,8 @@ def survivor_of(
     ending = Ending(wish.requeue_code)
     output = SavedOutput(folder.output)
     survivor = Survivor(folder, output, interval_of(wish), ending, say, anew, under(techniques))
-    survivor.begin()
+    try:
+        survivor.begin()
+    except Unusable as error:
+        fail(str(error))
     return survivor

@@ -48,7 +48,7 @@ def start_surviving_ranks(
     Args:
         may_be_fewer: where one is lost again and again.
     """
-    from overdrive.survive.folder import FROM_START
+    from overdrive.survive.folder import FROM_START, NO_MORE
     from overdrive.survive.interval import MOST_LOST
     from overdrive.survive.notices import listen
     from overdrive.survive.snapshot import steps_of
@@ -84,7 +84,8 @@ def start_surviving_ranks(
                 say(f"{told}: all go on as {ranks}; sums in another order have other last bits")
                 if ranks == 1:
                     _go_on_alone(folder, start)
-            why_not = folder.read_notes().get(FROM_START) or ("" if steps else "there is no snapshot yet")
+            notes = folder.read_notes()
+            why_not = notes.get(FROM_START) or ("" if steps else notes.get(NO_MORE) or "there is no snapshot yet")
             where = f"the start, as {why_not}" if why_not else f"step {newest:,}"
             say(f"rank {end.lost} is lost ({signal.Signals(end.signal).name}); all go on from {where}")
 
@@ -153,7 +154,7 @@ def survivor_in_group(
     """
     from overdrive.core.atomic_file import write_atomically
     from overdrive.survive.ending import Ending
-    from overdrive.survive.folder import RunFolder, sentence_of
+    from overdrive.survive.folder import RunFolder, Unusable, sentence_of
     from overdrive.survive.in_group import InGroup
     from overdrive.survive.output import SavedOutput, UnsavedOutput
     from overdrive.survive.survivor import Survivor
@@ -180,5 +181,9 @@ def survivor_in_group(
     group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None)
     ending = Ending(wish.requeue_code)
     survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
-    survivor.begin()
+    try:
+        survivor.begin()
+    except Unusable as error:
+        rank.leave()
+        fail(str(error))
     return survivor

@@ -107,16 +107,22 @@ def _run(place: Callable[[str], Place], kills: int, seed: int, console: Console)
     """`place`: makes the place of that name."""
     whole, broken = place("whole"), place("broken")
     began = time.monotonic()
-    code = whole.run_whole()
-    seconds = time.monotonic() - began
+    with whole.undone_outside():
+        code = whole.run_whole()
+        seconds = time.monotonic() - began
+        undisturbed = whole.end(code)
     console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
-    by_itself = place("alone").run_alone() if code else 0
+    _show_outside(console, whole)
+    with whole.undone_outside():  # as far as it is known what it writes
+        by_itself = place("alone").run_alone() if code else 0
     _show_failure(console, code, by_itself, whole)
-    end, moments = _killed(broken, kills, whole.length(seconds), random.Random(seed), console)
-    found = compared(whole.end(code), broken.end(end))
+    with broken.undone_outside():
+        end, moments = _killed(broken, kills, whole.length(seconds), random.Random(seed), console)
+        found = compared(undisturbed, broken.end(end))
     if not found.alike:
         again = place("again")
-        found = found.but_for(compared(whole.end(code), again.end(again.run_whole())))
+        with again.undone_outside():
+            found = found.but_for(compared(undisturbed, again.end(again.run_whole())))
     if code != by_itself:
         found = found.ended_otherwise()
     return _Outcome(code, seconds, moments, found, broken.told(), broken.survival())
@@ -127,6 +133,14 @@ def _as_option(took: Survival) -> str:
         "What a snapshot, a start and a skipped step took, as `overdrive doctor --for --mtbf` is told: "
         f"--back {took.snapshot * 1e3:.3g}ms,{took.start:.3g}s,{took.replay * 1e3:.3g}ms."
     )
+
+
+def _show_outside(console: Console, whole: Place) -> None:
+    """What a run has written where the user's own files are."""
+    if paths := whole.outside():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        told = "is written outside of the folder: compared, and made what it was after each run"
+        console.print(f"  {paths[0]}{more} {told}", markup=False)
 
 
 def _show_failure(console: Console, code: int, by_itself: int, whole: Place) -> None:
@@ -187,7 +201,7 @@ def _checked(root: Path, program: Program) -> Path:
     if not Path.cwd().is_relative_to(root):
         fail(f"--copy {root} does not hold the working folder, in which the program is started.")
     if outside := _writable_outside(root):
-        say(f"{outside} leads out of the folder: what runs write there they share, and it is not compared")
+        say(f"{outside} leads out of the folder: what runs write there is made what it was after each")
     size = size_of_copy(root, paths_in_use(program))
     if size > _MOST_BYTES:
         fail(f"{root} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")

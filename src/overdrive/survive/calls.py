@@ -32,11 +32,13 @@ class Calls:
         optimizers: that the program made.
         gradients, states: of their parameters, and what they keep; from PyTorch's arrival on.
         fetching: None where fetches are always made.
+        under_way: the kind of the call that is made as a whole; "" where none is.
     """
 
     def __init__(self, run: JournaledRun) -> None:
         self._run = run
         self._told = answers.Told()
+        self.under_way = ""
         self._library_times: defaultdict[str, list[float]] = defaultdict(list)
         self.optimizers: list[Any] = []
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # that these train
@@ -202,7 +204,7 @@ class Calls:
         before = States.mark_of_host()
         if model is not None:
             self._results.set.begin()
-        result = self._made(call)
+        result = self._made(call, kind)
         self._note_result(kind, told, result, given, model)
         if not same_mark(before, States.mark_of_host()):
             from overdrive.survive import state
@@ -214,7 +216,7 @@ class Calls:
         from overdrive.survive import set_in_calls, state, structure
 
         warm = self._run.warming
-        result = self._made(call) if warm else None  # first: a closure in it is told of by itself
+        result = self._made(call, kind) if warm else None  # first: a closure in it is told of by itself
         entry = self._next(kind, told)
         if self._run.journal.peek("host"):
             state.set_host(self._run.journal.next("host", "")[1])
@@ -237,13 +239,15 @@ class Calls:
         except structure.CannotTell as error:
             self._run.cannot_skip(f"{told} returns {error}")
 
-    def _made(self, call: Callable[[], Any]) -> Any:
+    def _made(self, call: Callable[[], Any], kind: str = "") -> Any:
         """The call itself, with nothing that is asked in it told."""
+        before, self.under_way = self.under_way, kind
         self._set_inside(True)
         try:
             return call()
         finally:
             self._set_inside(False)
+            self.under_way = before
 
     def _set_inside(self, inside: bool) -> None:
         self._run.inside = inside

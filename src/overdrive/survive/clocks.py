@@ -21,7 +21,8 @@ from typing import Any, Protocol
 from overdrive.survive.ours import belongs_to_us, is_library_file
 
 MADE = "OVERDRIVE_SURVIVE_CLOCK"  # where this is set, each time that is noted is a millisecond after the one before
-_NAMES = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time")
+_CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+_NAMES = tuple(f"{clock}{unit}" for clock in _CLOCKS for unit in ("", "_ns"))
 _OF_THE_WORLD = ("time", "time_ns")  # the others begin anew with each process, or each start of the machine
 # The argument that is now by default, and whether it is a `struct_time`.
 _OF_NOW = {

@@ -59,16 +59,17 @@ class _Walk:
         self._with_generators = with_generators
         self._digest = hashlib.sha256()
         self._waiting: list[Any] = []
+        self._elements: list[Any] = []  # of lists, which are samples mostly: they come after all else
         self._kept: dict[int, Any] = {}
 
     def add(self, thing: Any) -> None:
         self._waiting.append(thing)
 
     def run(self) -> str | None:
-        while self._waiting and len(self._kept) < _MOST:
-            if not self._look(self._waiting.pop()):
+        while (next_ones := self._waiting or self._elements) and len(self._kept) < _MOST:
+            if not self._look(next_ones.pop()):
                 return None
-        return self._digest.hexdigest()
+        return None if self._waiting else self._digest.hexdigest()
 
     def _fact(self, *facts: Any) -> None:
         self._digest.update(repr(facts).encode(errors="replace"))
@@ -149,7 +150,7 @@ class _Walk:
 
     def _some(self, items: Any) -> None:
         chosen = items if len(items) <= 2 * _ENDS else [*itertools.islice(items, _ENDS), *list(items)[-_ENDS:]]
-        self._waiting += chosen
+        self._elements += chosen
 
 
 def _told(state: Any) -> Any:

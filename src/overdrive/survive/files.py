@@ -7,6 +7,7 @@ finds what it had written by then.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -195,6 +196,10 @@ class Files:
         finally:
             self._own.busy = False
 
+    def is_still(self, path: str, before: State) -> bool:
+        """Whether the file there has the content of this state."""
+        return before[0] == "file" and self._is(path, before[1])
+
     def content(self, digest: str) -> Path:
         return self._contents / digest
 
@@ -323,4 +328,5 @@ def remove(path: str) -> None:
         if not os.listdir(path):  # else there is something in it that is not the run's
             os.rmdir(path)
     elif kind != "absent":
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):  # another rank was faster
+            os.unlink(path)

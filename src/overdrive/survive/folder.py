@@ -19,9 +19,11 @@ from overdrive.survive.identity import RANKS
 FORMAT = 1
 # Notes why a run that is made again begins from its start, or fetches the samples of all steps.
 FROM_START, FETCHES = "from the start", "fetches are made"
+NO_MORE = "no more snapshots"  # notes why none was taken from then on, in the process that noted it
 COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (time.monotonic())
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 _PROCESS = "process"
+LEFT = "left-"  # and a number: a folder of what a run had written that was begun from its start again
 _PATIENCE = 30.0  # seconds for what a killed run had started: a loader's workers look every five
 
 
@@ -148,7 +150,7 @@ class RunFolder:
 
     def _empty(self) -> None:
         for entry in self.path.iterdir():
-            if entry.name in (_LOCK, _PROCESS):
+            if _stays(entry):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -174,9 +176,14 @@ class RunFolder:
                 raise Unusable(f"{_other(name, then, value)}: --fresh begins the run anew")
 
 
+def _stays(entry: Path) -> bool:
+    """Whether it is no part of a run: our locks, and what earlier ones had written, which is the user's."""
+    return entry.name in (_LOCK, _PROCESS) or entry.name.startswith(LEFT)
+
+
 def _others_in(path: Path) -> bool:
-    """Whether more lies there than our locks: all that a run leaves which is killed at once."""
-    return any(each.name not in (_LOCK, _PROCESS) for each in path.iterdir())
+    """Whether more lies there than what a run leaves which is killed at once."""
+    return not all(map(_stays, path.iterdir()))
 
 
 @contextlib.contextmanager

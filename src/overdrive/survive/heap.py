@@ -43,6 +43,7 @@ _NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _NOT_OF_AUTOCAST = ("prev", "prev_cache_enabled", "prev_fastdtype")
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _MOST_HASHED = 1 << 28  # bytes of an array
+_ADDRESSES = 1 << 32  # of Python's objects are above that
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
@@ -196,10 +197,21 @@ class Heap:
 
     def _dict(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
         for number, (key, value) in enumerate(list(thing.items())):
-            name = repr(key) if type(key) in _PLAIN else f"key {number}"
+            plain = type(key) in _PLAIN and not self._is_address(key)
+            name = repr(key) if plain else f"key {number}"
             if type(key) not in _PLAIN:
                 yield f"{path}[{name}]", key, own
             yield f"{path}[{name}]", value, own
+
+    def _is_address(self, key: Any) -> bool:
+        """Of a thing that is alive: another number in each process. A `GradScaler` keeps optimizers' states by it."""
+        if type(key) is not int or key < _ADDRESSES:
+            return False
+        return key in self._kept or key in self._alive
+
+    @functools.cached_property
+    def _alive(self) -> set[int]:
+        return set(map(id, gc.get_objects()))
 
     def _sequence(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
         items = list(thing)

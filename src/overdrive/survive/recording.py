@@ -40,7 +40,7 @@ class RecordedRun(Protocol):
 
     Attributes:
         steps: made so far.
-        why_not: why it begins from its start when it is killed; then no snapshot is of use.
+        why_not: why no snapshot is taken any more.
     """
 
     folder: RunFolder
@@ -94,6 +94,15 @@ class Recording:
     def _note(self, name: str, value: Any) -> None:
         with contextlib.suppress(OSError):  # no room there: it is told elsewhere
             self._run.folder.note(**{name: value})
+
+    def forget(self) -> bool:
+        """None of the snapshots may be gone on from. Whether there were any."""
+        from overdrive.survive import snapshot
+
+        if self.snapshots.unsound:
+            return False
+        self.snapshots.unsound = True
+        return snapshot.forget(self._run.folder.path)
 
     def stepped(self, optimizer: Any) -> None:
         """A step was made."""

@@ -104,6 +104,15 @@ def steps_of(folder: Path) -> list[int]:
     return [int(path.stem.rpartition("-")[2]) for path in found(folder)]
 
 
+def forget(folder: Path) -> bool:
+    """Whether there was one. It needs no room on the disk, as a note would."""
+    paths = found(folder)
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return bool(paths)
+
+
 def keep(candidate: Path, folder: Path, step: int) -> None:
     """Let it be one of the snapshots, and the oldest go."""
     os.replace(candidate, path_of(folder, step))

@@ -25,9 +25,10 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
-from overdrive.survive.folder import FETCHES, FROM_START
+from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
+from overdrive.survive.left_behind import put_back
 from overdrive.survive.recording import Recording
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import watch_graphs
@@ -72,7 +73,7 @@ class Survivor:
         self.journal = Journal(folder.journal)
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
-        self.why_not: str = folder.notes.get(FROM_START, "")  # why a run that ends here begins from its start
+        self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
         self._target: Snapshot | None = None
         self._process, self._thread = getpid(), get_ident()
         self.files = Files(folder.path)
@@ -99,7 +100,11 @@ class Survivor:
         return self.replaying and self.steps < self.plan.settling
 
     def begin(self) -> None:
-        """Before the program starts: find the newest snapshot that is whole."""
+        """Before the program starts: find the newest snapshot that is whole.
+
+        Raises:
+            Unusable: there is none, and the files cannot be made what they were.
+        """
         clocks.tell(self.calls.time, self.calls.time_in_library)
         self.ending.pass_over() if self._follows else self.ending.listen()
         Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
@@ -113,8 +118,9 @@ class Survivor:
             self.output.mute(True)
         else:
             if not self.folder.is_new:
-                self.say(f"begun from its start again: {self.why_not or 'there is no snapshot yet'}")
-                self.files.put_back({})
+                reason = self.why_not or self.folder.notes.get(NO_MORE) or "there is no snapshot yet"
+                self.say(f"begun from its start again: {reason}")
+                put_back(self.files, self.folder.path, None if self._follows else self.say)
             self._listen()
 
     def _listen(self) -> None:
@@ -155,7 +161,7 @@ class Survivor:
             except Exception as error:
                 if not self.elsewhere():
                     reason = f"at step {self.steps}, {reason_of(error)}"
-                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
+                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason, sound=False)
                 raise
 
         return guarded
@@ -174,16 +180,34 @@ class Survivor:
             os.write(2, told.encode(errors="replace"))
             os._exit(os.EX_IOERR)
 
-    def cannot_skip(self, reason: str) -> None:
-        """Found out while recording: the program cannot be made again up to a snapshot."""
-        if not self.why_not and not self._follows:
-            self.why_not = reason
-            with contextlib.suppress(OSError):  # no room there: then it is found out again
-                self.folder.note(**{FROM_START: reason})
+    def cannot_skip(self, reason: str, sound: bool = True) -> None:
+        """Found out while recording: the program cannot be made again up to a snapshot that would come now.
+
+        Args:
+            sound: whether it can be up to those that there are.
+        """
+        if self._follows:
+            return
+        lost = not sound and self._recording.forget()
+        if self.why_not and not lost:
+            return
+        self.why_not = reason
+        with contextlib.suppress(OSError):  # no room there: it is for people
+            self.folder.note(**{NO_MORE: reason})
+        if step := self._last_snapshot():
+            self.say(f"no more snapshots are taken: {reason}. Killed, it goes on after step {step:,}")
+        else:
             self.say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
 
+    def _last_snapshot(self) -> int:
+        """Its step; 0 where a run that ends here begins from its start."""
+        from overdrive.survive import snapshot
+
+        return 0 if FROM_START in self.folder.notes else max(snapshot.steps_of(self.folder.path), default=0)
+
     def _lost(self, error: OSError) -> None:
-        self.cannot_skip(f"{self.folder.path} takes no more ({error.strerror})")
+        """What the run has to put back was not kept."""
+        self.cannot_skip(f"{self.folder.path} takes no more ({error.strerror})", sound=False)
 
     def over(self, failure: BaseException | None) -> None:
         """The program has ended."""
@@ -228,8 +252,20 @@ class Survivor:
     def _path_to_read(self, path: str) -> str:
         return self._rehearsed.path_to_read(path) if self._rehearsed else path
 
+    def _within_a_call(self, optimizer: Any) -> bool:
+        """Whether this step was made within a call that is skipped as a whole: within another step it counts as that,
+        as of the optimizer that SAM is given. A backward pass on a GPU has threads of its own."""
+        if not self.inside or getpid() != self._process:
+            return False
+        if self.calls.under_way == "step":
+            self.calls.states.stepped(optimizer)
+        else:
+            reason = "it makes steps within a backward pass or a call of its model, and none after it"
+            self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
+        return True
+
     def _step_ends(self, optimizer: Any) -> None:
-        if self.elsewhere():
+        if self._within_a_call(optimizer) or self.elsewhere():
             return
         self.steps += 1
         if self.output.failure:
@@ -270,7 +306,7 @@ class Survivor:
             self.ending.end()
 
     def _sentence_without_snapshot(self) -> str:
-        return "it goes on from the snapshot before" if self.replaying else "it begins from its start again"
+        return "it goes on from the snapshot before" if self._last_snapshot() else "it begins from its start again"
 
     def end(self, sentence: str) -> NoReturn:
         self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
@@ -280,12 +316,12 @@ class Survivor:
 
     @contextlib.contextmanager
     def reading_alone(self) -> Iterator[None]:
-        self.inside = True
+        before, self.inside = self.inside, True
         try:
             with self._group.aside() if self._group else contextlib.nullcontext():
                 yield
         finally:
-            self.inside = False
+            self.inside = before
 
     def _go_on(self, target: Snapshot) -> None:
         from overdrive.survive import heap, state

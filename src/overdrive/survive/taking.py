@@ -41,6 +41,7 @@ class Snapshots:
     """
     Attributes:
         kept: the last step whose snapshot is kept.
+        unsound: whether none may be gone on from, also the one under way.
         crossed: optimizers after whose step a loss was sent back through what came before.
         cost: seconds of the run that the last one took: copying, waiting for it to be written, and writing, which takes
             a core meanwhile.
@@ -49,6 +50,7 @@ class Snapshots:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.kept = 0
+        self.unsound = False
         self.cost = 0.0
         self.crossed: set[int] = set()
         self.failure: OSError | None = None
@@ -89,6 +91,9 @@ class Snapshots:
 
     def stepped(self, optimizer: Any) -> bool:
         """Another step was made; whether a snapshot was let go by that, so that one is due."""
+        if self.unsound:
+            self._drop()
+            return False
         if self._went_through:
             self.crossed.add(id(self._optimizer))
             self._drop()

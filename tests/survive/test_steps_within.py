@@ -1,0 +1,64 @@
+"""Steps that are made within a call which is skipped as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.survive.killed import files_of, survive
+from tests.survive.test_survive import TRAIN
+
+pytest.importorskip("torch")
+
+# As of optimizers that are given another one: SAM, Lookahead.
+OUTER = """
+class Outer(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(list(params), {"lr": lr})
+        self.inner = torch.optim.AdamW(self.param_groups, lr=lr)
+        self.param_groups = self.inner.param_groups
+    def step(self, closure=None):
+        if closure:
+            with torch.enable_grad():
+                closure().backward()
+        self.inner.step()
+optimizer = Outer(model.parameters(), lr=0.02)
+"""
+NESTED = TRAIN.replace("optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)\n", OUTER).replace(
+    "optimizer.state_dict()", "optimizer.inner.state_dict()"
+)
+CLOSURE = "optimizer.step(lambda: torch.nn.functional.cross_entropy(model(inputs), targets))"
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+@pytest.mark.parametrize("call", ["optimizer.step()", CLOSURE], ids=["alone", "with a closure"])
+def test_a_step_within_a_step_is_the_same_one(call: str, tmp_path: Path) -> None:
+    text = NESTED.replace("optimizer.step()", call)
+    whole = survive(tmp_path, "whole", text)
+    assert whole.returncode == 0, whole.stderr
+    first = survive(tmp_path, "killed", text, dies=17)
+    second = survive(tmp_path, "killed", text)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
+    assert "from its start" not in first.stderr + second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+IN_BACKWARD = """
+import torch
+model = torch.nn.Linear(3, 2)
+optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
+for each in model.parameters():
+    each.register_post_accumulate_grad_hook(lambda each: optimizers[each].step())
+for _ in range(5):
+    model(torch.randn(4, 3)).pow(2).mean().backward()
+"""
+
+
+@pytest.mark.survive
+def test_steps_within_a_backward_pass_are_told(tmp_path: Path) -> None:
+    """As PyTorch's tutorial saves the memory of gradients. They are skipped with it, so that no step is seen."""
+    got = survive(tmp_path, "told", IN_BACKWARD)
+    assert got.returncode == 0 and got.stderr.count("it makes steps within a backward pass") == 1, got.stderr
