@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.answering import AnsweringModel
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class ChannelsLast(Technique):
 
         seams.optimizer_made.subscribe(layout.made)
         seams.model_called.subscribe(layout.called)
+        seams.step_begins.subscribe(layout.stepping)
         for name in _VIEWS:
             seams.operator_called(name).subscribe(partial(layout.viewed, name))
         seams.step_ends.subscribe(left_out)
@@ -129,6 +131,25 @@ class _Layout:
                     return None  # it fails once more, in the model's call, which is then made again without us
         self.refused = f"the program calls .{name}() on a tensor that it needs in the usual format"
         return call(self._in_usual_format(tensor), *args[1:], **kwargs)
+
+    def stepping(self, optimizer: Any) -> None:
+        """State that was loaded lies as its checkpoint has it, and a gradient that was made by hand as the program
+        thinks. Fused kernels for CPUs mix up what lies otherwise than its weight, those for GPUs refuse it."""
+        from overdrive.seams.torch.layouts import lie_alike
+        from overdrive.seams.torch.optimizer_state import state_of
+
+        if isinstance(optimizer, AnsweringModel):
+            return
+        states, fused = state_of(optimizer), any(group.get("fused") for group in optimizer.param_groups)
+        for reference, usual in tuple(self._before.values()):
+            if (tensor := reference()) is None:
+                continue
+            held = [each for each in states.get(tensor, {}).values() if getattr(each, "shape", None) == tensor.shape]
+            held += [tensor.grad] if fused and tensor.grad is not None else []
+            for strides in (tensor.stride(), usual):  # the usual, where the program holds what would be laid out
+                if all(lie_alike(each, tensor) for each in held):
+                    break
+                self._lay_out(tensor, strides)
 
     def _in_usual_format(self, tensor: Any) -> Any:
         """The same tensor where it is one that was laid out; what shares its memory otherwise. A copy of any other."""
