@@ -216,7 +216,7 @@ class _Layout:
                     self._lay_out(tensor, as_wanted.stride())
 
     def off(self, asked: Any = None) -> None:
-        """`asked`: a tensor of which a view is asked. It, and what it is a part of, may be more owners of the memory."""
+        """`asked`: a tensor of which a view is asked. It, and what it is a part of, may own the memory, too."""
         self._active = False
         for reference, strides in self._before.values():
             if (tensor := reference()) is not None:
