@@ -31,10 +31,10 @@ class NoGrad(Technique):
     gradients, and those of a model that the program has put hooks on, are made as they are.
 
     What it watches: at each call, whether gradients are recorded, inputs require some, and modules have hooks; an
-    optimizer's step leaves it out. For a call that is made again random states, modes and a training model's buffers are put back, and a parameter
-    that was written to meanwhile is an error, as in PyTorch. What would escape: attributes or hooks that the program
-    changes, or weights that it writes to through `.data`, between a call and its backward pass; a gradient with respect
-    to what the model's own code keeps of a call (`self.features = x`).
+    optimizer's step leaves it out. For a call that is made again random states, modes and a training model's buffers
+    are put back, and a parameter that was written to meanwhile is an error, as in PyTorch. What would escape:
+    attributes or hooks that the program changes, or weights that it writes to through `.data`, between a call and its
+    backward pass; a gradient with respect to what the model's own code keeps of a call (`self.features = x`).
 
     Contract: exact. The same kernels compute the same numbers.
 

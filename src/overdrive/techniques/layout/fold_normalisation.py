@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.callers import Callers
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.layout.callers import Callers
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
