@@ -103,7 +103,7 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "graph": ("_tracer_cls",),
     "compiled function": ("_boxed_call",),
     "optimizer": ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_warned_capturable_if_run_uncaptured"),
-    "parameter": ("_backward_hooks", "_post_accumulate_grad_hooks", "_version", "_is_view"),
+    "parameter": ("_backward_hooks", "_post_accumulate_grad_hooks", "_version", "_is_view", "_base"),
     "sparse tensor": ("_indices", "_values"),
     "storage": ("_cdata",),
     "node of autograd": ("_sequence_nr",),

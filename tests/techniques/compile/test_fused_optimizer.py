@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -133,3 +134,125 @@ def _step(model: nn.Module, optimizer: Any, x: Any) -> None:
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
+
+
+def _thawing(model: Any, step: int) -> None:
+    model[0].requires_grad_(step >= 4)
+
+
+def _every_other(model: Any, step: int) -> None:
+    model[0].requires_grad_(step % 2 == 1)
+
+
+@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize("before", [_thawing, _every_other])
+def test_gradients_that_come_later_than_others_are_no_error(before: Any, closure: bool) -> None:
+    """PyTorch's fused SGD takes momenta of all parameters of a group or of none."""
+    seen: list[Any] = []
+
+    def weights() -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        optimizer.register_step_pre_hook(lambda each, *_: seen.append(each.param_groups[0]["fused"]))
+        for step in range(9):
+            before(model, step)
+            x = torch.randn(6, 8)
+
+            def evaluate(x: Any = x) -> Any:
+                model.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                return loss
+
+            if not closure:
+                evaluate()
+            optimizer.step(evaluate if closure else None)
+        return [each.detach() for each in model.parameters()]
+
+    plain = weights()
+    seen.clear()
+    with Session([("fused_optimizer", {})]) as session:
+        assert_alike(weights(), plain)
+    assert not session.seams.left_out and seen.count(True) >= 7
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_gradients_that_lie_otherwise_than_their_parameters_are_not_mixed_up(kind: Any) -> None:
+    def weights() -> list[Any]:
+        torch.manual_seed(0)
+        parameter = nn.Parameter(torch.randn(4, 6))
+        optimizer = kind([parameter], lr=0.1)
+        for _ in range(3):
+            parameter.grad = torch.randn(6, 4).t()
+            optimizer.step()
+        return [parameter.detach()]
+
+    plain = weights()
+    with Session([("fused_optimizer", {})]) as session:
+        assert_alike(weights(), plain)
+    assert not session.seams.left_out
+
+
+def test_of_a_weight_that_is_cut_down_what_was_cut_off_is_not_written_to() -> None:
+    def weights() -> list[Any]:
+        torch.manual_seed(0)
+        layer = nn.Linear(8, 4)
+        whole = layer.weight.data
+        layer.weight.data = whole[:, :5]
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(3):
+            _step(layer, optimizer, torch.randn(3, 5))
+        return [layer.weight.detach(), whole]
+
+    plain = weights()
+    with Session([("fused_optimizer", {})]) as session:
+        assert_alike(weights(), plain)
+    assert not session.seams.left_out
+
+
+@pytest.mark.parametrize("plan", [("fused_optimizer",), ("channels_last", "fused_optimizer"), ("channels_last",)])
+@pytest.mark.parametrize("fused", [None, True])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_a_run_without_a_plan_is_resumed_under_one(kind: Any, fused: Any, plan: tuple[str, ...]) -> None:
+    """Its optimizer's state lies in another order than weights that have the channels innermost. With `fused`, by which
+    the program chooses PyTorch's kernel itself, too."""
+    seen: list[Any] = []
+
+    def made() -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 16, 2))
+        more = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+        optimizer = kind(model.parameters(), lr=0.01, fused=fused, **more)
+        optimizer.register_step_pre_hook(lambda each, *_: seen.append(each.param_groups[0]["fused"]))
+        return model, optimizer
+
+    def steps(model: Any, optimizer: Any, count: int) -> None:
+        torch.manual_seed(count)
+        for _ in range(count):
+            _step(model, optimizer, torch.randn(4, 3, 8, 8))
+
+    model, optimizer = made()
+    steps(model, optimizer, 5)
+    saved = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict()), saved)
+
+    def resumed() -> list[Any]:
+        model, optimizer = made()
+        saved.seek(0)
+        states = torch.load(saved)
+        model.load_state_dict(states[0])
+        optimizer.load_state_dict(states[1])
+        seen.clear()
+        steps(model, optimizer, 3)
+        return [each.detach() for each in model.parameters()]
+
+    plain = resumed()
+    with Session([(name, {}) for name in plan]) as session:
+        assert_alike(resumed(), plain)
+    assert not session.seams.left_out and seen == [fused or "fused_optimizer" in plan or None] * 3
+
+
+def assert_alike(found: list[Any], plain: list[Any]) -> None:
+    for ours, theirs in zip(found, plain, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)

@@ -67,6 +67,42 @@ def test_nothing_is_kept_for_a_backward_pass() -> None:
     assert not saved
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_hook_that_comes_later_sees_what_gradients_are_asked_of(everywhere: bool) -> None:
+    """Grad-CAM, in a program that has answered without it for a while."""
+
+    def once() -> list[Any]:
+        model, kept, found = net(False), [], []
+        x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+
+        def keep(module: nn.Module, given: Any, made: torch.Tensor) -> None:
+            if module is model.conv:
+                kept.append(made)
+
+        for step in range(6):
+            if step == 3:
+                put = nn.modules.module.register_module_forward_hook if everywhere else model.conv.register_forward_hook
+                handle = put(keep)
+            scores = model(x)["scores"]
+            found += torch.autograd.grad(scores[0].max(), kept[-1]) if kept else [scores.detach()]
+        handle.remove()
+        return found
+
+    expected = once()
+    with Session(PLAN, inference=True) as session:
+        found = once()
+    assert not session.seams.left_out
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_scripted_model_answers() -> None:
+    model, x = torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.ReLU())), torch.ones(2, 4)
+    with Session(PLAN, inference=True) as session:
+        results = [model(x) for _ in range(4)]
+        results[-1].sum().backward()
+    assert not session.seams.left_out and model[0].weight.grad is not None
+
+
 def test_a_model_that_draws_from_pythons_and_numpys_generators_draws_the_same_again() -> None:
     class Scaled(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

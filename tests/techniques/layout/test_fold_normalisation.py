@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -199,3 +200,86 @@ def test_a_use_of_the_layers_result_that_begins_late_is_seen(how: str) -> None:
 
 
 SETTINGS = {"skip": False}
+
+
+def test_a_call_that_comes_in_another_thread_gets_no_folded_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came while the first was folded, and the first ended in its midst: normalised twice."""
+    model = trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)))
+    x, found = torch.randn(2, 3, 8, 8), {}
+    inside, second_inside, over = threading.Event(), threading.Event(), threading.Event()
+    plain = F.conv2d
+
+    def conv2d(given: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        made = plain(given, *args, **kwargs)
+        if given.shape[1] == 4 and threading.current_thread().name == "first":
+            inside.set()
+            second_inside.wait(0.5)
+        elif given.shape[1] == 4 and threading.current_thread().name == "second":
+            second_inside.set()
+            over.wait(5)
+        return made
+
+    monkeypatch.setattr(F, "conv2d", conv2d)
+
+    def answer() -> None:
+        with torch.no_grad():
+            found[threading.current_thread().name] = model(x)
+
+    with torch.no_grad(), Session(PLAN) as session:
+        expected, _ = model(x), model(x)
+        first, second = (threading.Thread(target=answer, name=name) for name in ("first", "second"))
+        first.start()
+        assert inside.wait(5)
+        second.start()
+        first.join()
+        over.set()
+        second.join()
+        found["after"] = model(x)
+    assert "several threads" in session.seams.left_out["fold_normalisation"]
+    assert all(torch.allclose(each, expected, rtol=1e-4, atol=1e-5) for each in found.values()) and len(found) == 3
+    assert "forward" not in vars(model[1]) and torch.equal(found["after"], expected)
+
+
+def test_calls_in_one_thread_after_another_are_folded(normalisations: list[int]) -> None:
+    model, x = trained(Net()), torch.randn(2, 3, 8, 8)
+
+    def answer() -> None:
+        with torch.no_grad():
+            model(x)
+
+    with Session(PLAN) as session:
+        answer()
+        normalisations.clear()
+        for _ in range(3):
+            thread = threading.Thread(target=answer)
+            thread.start()
+            thread.join()
+    assert not normalisations and not session.seams.left_out
+
+
+def test_a_model_that_has_its_parts_called_in_other_threads_goes_on() -> None:
+    """As `nn.DataParallel` does: its own call waits for them."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            halves = []
+
+            def answer(half: torch.Tensor) -> None:
+                with torch.no_grad():
+                    halves.append(self.net(half))
+
+            for half in x.chunk(2):
+                thread = threading.Thread(target=answer, args=(half,))
+                thread.start()
+                thread.join()
+            return torch.cat(halves)
+
+    model, x = trained(Both()), torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        expected = model(x)
+        with Session(PLAN):
+            assert all(torch.allclose(model(x), expected, rtol=1e-4, atol=1e-5) for _ in range(4))

@@ -89,6 +89,11 @@ def is_view(tensor: Any) -> bool:
     return bool(tensor._is_view())
 
 
+def base_of(view: Any) -> Any:
+    """The tensor that it is a part of, as autograd knows; None of any other."""
+    return view._base
+
+
 def number_of(node: Any) -> int:
     """Of a node of autograd: operators are numbered in the order of their calls, on each thread."""
     return int(node._sequence_nr())

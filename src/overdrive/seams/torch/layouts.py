@@ -15,6 +15,25 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
 
 
+def lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether kernels that go through both in the order of memory meet the same elements of both.
+
+    The stride of a dimension of size 1 says nothing of that; but kernels for GPUs want it equal, too.
+    """
+    if one.shape != other.shape:
+        return False
+    return one.stride() == other.stride() or (not one.is_cuda and _order(one) == _order(other))
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def fills_its_memory(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie in one piece, each once, in whatever order of its dimensions."""
+    return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
+
+
 def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The tensor itself where it is strided, else the strided ones that hold its indices and values as they lie."""
     if is_plain(tensor):

@@ -22,7 +22,12 @@ OPERATORS = {  # by name, functions of `torch`
     "max_pool2d": ("max_pool2d",),
     "batch_norm": ("batch_norm",),
 }
-METHODS = {"view": ("view",), "as_strided": ("as_strided",)}  # likewise, methods of tensors
+METHODS = {  # likewise, methods of tensors
+    "view": ("view",),
+    "as_strided": ("as_strided",),
+    "reshape": ("reshape", "flatten", "ravel", "contiguous"),  # views where they can be, else copies
+}
+_READERS = ("torch.", "overdrive.")  # modules that write to nothing that they have from these last ones
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -38,19 +43,26 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
                 if vars(holder).get(name) is plain:
                     patches.replace(holder, name, seen)
             removers.append(scripted_alike(seen, plain))
+        apart = _READERS if operator == "reshape" else ()
         for name in METHODS.get(operator, ()) if point.wanted else ():
-            patches.replace(torch.Tensor, name, _seen(point, getattr(torch.Tensor, name)))
-            if hasattr(torch, name):
-                patches.replace(torch, name, _seen(point, getattr(torch, name)))
+            patches.replace(torch.Tensor, name, _seen(point, getattr(torch.Tensor, name), apart))
+            if plain := getattr(torch, name, None):
+                seen = _seen(point, plain, apart)
+                patches.replace(torch, name, seen)
+                removers.append(scripted_alike(seen, plain))
     return removers
 
 
-def _seen(point: Answer, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _seen(point: Answer, plain: Callable[..., Any], apart: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """`apart`: how the names of modules begin whose calls are not the point's."""
+
     @functools.wraps(plain)
     def operator(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) not in (torch.Tensor, torch.nn.Parameter) or traced():
             return plain(*args, **kwargs)
         frame = sys._getframe(1)
+        if apart and str(frame.f_globals.get("__name__", "")).startswith(apart):
+            return plain(*args, **kwargs)
         answer = None if of_the_compiler(frame) else point.ask(plain, args, kwargs)
         return called_from(frame, plain)(*args, **kwargs) if answer is None else answer
 

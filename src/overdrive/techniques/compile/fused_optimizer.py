@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from overdrive.techniques.technique import Settings
 
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
+_KEPT = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum")  # what these keep of a parameter's shape
 _FOREACH = (*_FUSED, "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 
 
@@ -32,8 +33,10 @@ class FusedOptimizer(Technique):
 
     When it hurts: hardly ever; where the update is a small share of the step nothing is gained.
 
-    What it watches: the optimizer's class, settings, parameters and gradients, before each step. What would escape: a
-    hook of the program's on that step, which sees the setting `fused` or `foreach` in the groups.
+    What it watches: the optimizer's class, settings, parameters, gradients and state, how these lie in memory, and
+    whether all have momenta yet, before each step and after a closure's backward pass. A step for which they are not
+    what PyTorch's implementation takes is made as the program wrote it. What would escape: a hook of the program's on
+    that step, which sees the setting `fused` or `foreach` in the groups; a closure that sets gradients by hand.
 
     Contract: rounding. The same formula, its products and sums contracted differently.
 
@@ -82,39 +85,57 @@ class FusedOptimizer(Technique):
         return None if names is None else set(names)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        before: list[tuple[dict[str, Any], str, Any]] = []
-        optimizers: list[weakref.ref[Any]] = []
-        key = str(settings["implementation"])
+        switch = _Switch(str(settings["implementation"]))
+        seams.optimizer_made.subscribe(switch.made)
+        seams.step_begins.subscribe(switch.on)
+        seams.backward_done.subscribe(switch.look_again)
+        seams.step_ends.subscribe(switch.off)
+        seams.on_undo(switch.put_back)
+        return seams.handle(lambda: switch.counts(True), switch.put_back)
 
-        def switch_on(optimizer: Any) -> None:
-            if not _can_be(key, optimizer):
-                return
-            if key == "fused":
-                _move_counts(optimizer, True)  # a checkpoint that was loaded has brought them to the CPU
-            for group in optimizer.param_groups:
-                before.append((group, key, group[key]))
-                group[key] = True
 
-        def switch_off(*_: Any) -> None:
-            while before:
-                group, name, value = before.pop()
-                group[name] = value
+class _Switch:
+    """Has optimizers use one implementation for the length of each step."""
 
-        def counts(on: bool) -> None:
-            """Fused, a GPU's optimizer counts its steps on the GPU; as the program made it, on the CPU."""
-            for optimizer in filter(None, (each() for each in optimizers)):
-                if key == "fused" and _can_be(key, optimizer):
-                    _move_counts(optimizer, on)
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._stepping: Any = None
+        self._before: list[tuple[dict[str, Any], Any]] = []  # groups, and what they said
 
-        def off() -> None:
-            switch_off()
-            counts(False)
+    def made(self, optimizer: Any, _: Any) -> None:
+        self._optimizers.append(weakref.ref(optimizer))
 
-        seams.optimizer_made.subscribe(lambda optimizer, _: optimizers.append(weakref.ref(optimizer)))
-        seams.step_begins.subscribe(switch_on)
-        seams.step_ends.subscribe(switch_off)
-        seams.on_undo(off)
-        return seams.handle(lambda: counts(True), off)
+    def on(self, optimizer: Any) -> None:
+        if not _can_be(self._key, optimizer):
+            return
+        if self._key == "fused":
+            _move_counts(optimizer, True)  # a checkpoint that was loaded has brought them to the CPU
+        self._stepping = optimizer
+        for group in optimizer.param_groups:
+            self._before.append((group, group[self._key]))
+            group[self._key] = True
+
+    def off(self, *_: Any) -> None:
+        self._stepping = None
+        while self._before:
+            group, value = self._before.pop()
+            group[self._key] = value
+
+    def look_again(self, *_: Any) -> None:
+        """A step's closure has made the gradients only now, within the step."""
+        if self._before and not _can_be(self._key, self._stepping):
+            self.off()
+
+    def counts(self, on: bool) -> None:
+        """Fused, a GPU's optimizer counts its steps on the GPU; as the program made it, on the CPU."""
+        for optimizer in filter(None, (each() for each in self._optimizers)):
+            if self._key == "fused" and _is_known(self._key, optimizer):
+                _move_counts(optimizer, on)
+
+    def put_back(self) -> None:
+        self.off()
+        self.counts(False)
 
 
 def _move_counts(optimizer: Any, to_gpu: bool) -> None:
@@ -125,7 +146,8 @@ def _move_counts(optimizer: Any, to_gpu: bool) -> None:
                 optimizer.state[parameter]["step"] = count.to(parameter.device if to_gpu else "cpu")
 
 
-def _can_be(key: str, optimizer: Any) -> bool:
+def _is_known(key: str, optimizer: Any) -> bool:
+    """Whether this is an optimizer of PyTorch's own that leaves the choice to PyTorch."""
     import torch
 
     name = type(optimizer).__name__
@@ -137,12 +159,53 @@ def _can_be(key: str, optimizer: Any) -> bool:
         and not (key == "foreach" and group.get("fused"))
         and not (key == "fused" and group.get("foreach"))
         and not isinstance(group["lr"], torch.Tensor)
-        and all(
+        for group in optimizer.param_groups
+    )
+
+
+def _can_be(key: str, optimizer: Any) -> bool:
+    """Whether its next step can: parameters, gradients and state are what the implementation takes."""
+    import torch
+
+    return _is_known(key, optimizer) and all(
+        all(
             type(parameter) in (torch.Tensor, torch.nn.Parameter)
             and parameter.is_floating_point()
             and (parameter.grad is None or parameter.grad.layout is torch.strided)  # fused, sparse ones are refused
             and parameter.device.type in ("cpu", "cuda")
             for parameter in group["params"]
         )
+        and (key != "fused" or _lies_in_order(optimizer, group))
         for group in optimizer.param_groups
     )
+
+
+def _lies_in_order(optimizer: Any, group: dict[str, Any]) -> bool:
+    """Whether a group's tensors are what fused kernels take for granted. Those for CPUs go through the memory of a
+    parameter, its gradient and its state in order, and would mix up what lies otherwise: after a checkpoint was loaded,
+    say. Those for GPUs refuse it. And SGD refuses momenta of which some are there and some are not yet.
+    """
+    from torch import Tensor
+
+    from overdrive.seams.torch.layouts import fills_its_memory, lie_alike
+    from overdrive.seams.torch.optimizer_state import state_of
+
+    states = state_of(optimizer)
+    begun: set[bool] = set()  # whether a parameter has a momentum
+    for parameter in group["params"]:
+        if parameter.grad is None:
+            continue
+        state = states.get(parameter, {})
+        kept = [each for name in _KEPT if isinstance(each := state.get(name), Tensor)]
+        begun.add(state.get("momentum_buffer") is not None)
+        if not fills_its_memory(parameter) or not all(
+            each.dtype == parameter.dtype and (_is_share(each, parameter) or lie_alike(each, parameter))
+            for each in (parameter.grad, *kept)
+        ):
+            return False
+    return len(begun) < 2 or not group.get("momentum")
+
+
+def _is_share(state: Any, parameter: Any) -> bool:
+    """Of a parameter's state, where ranks divide it: in a step the parameter is that, too."""
+    return bool(state.dim() == 1 and state.numel() < parameter.numel())

@@ -28,12 +28,13 @@ class NoGrad(Technique):
     activation is kept for a backward pass that never comes, which saves memory, and on small models time.
 
     When it hurts: a program that asks for gradients now and then makes those calls twice. Calls whose inputs require
-    gradients are made as they are.
+    gradients, and those of a model that the program has put hooks on, are made as they are.
 
-    What it watches: at each call, whether gradients are recorded and inputs require some; an optimizer's step leaves it
-    out. For a call that is made again random states, modes and a training model's buffers are put back, and a parameter
-    that was written to meanwhile is an error, as in PyTorch. What would escape: attributes or hooks that the program
-    changes, or weights that it writes to through `.data`, between a call and its backward pass.
+    What it watches: at each call, whether gradients are recorded, inputs require some, and modules have hooks; an
+    optimizer's step leaves it out. For a call that is made again random states, modes and a training model's buffers
+    are put back, and a parameter that was written to meanwhile is an error, as in PyTorch. What would escape:
+    attributes or hooks that the program changes, or weights that it writes to through `.data`, between a call and its
+    backward pass; a gradient with respect to what the model's own code keeps of a call (`self.features = x`).
 
     Contract: exact. The same kernels compute the same numbers.
 
@@ -75,12 +76,15 @@ class NoGrad(Technique):
             from torch.utils._pytree import tree_flatten
 
             from overdrive.model_state.later_backward import Parts, Requiring, without_graph
+            from overdrive.seams.torch.hooks import own_hooks
             from overdrive.seams.torch.tracing import traced
 
             if not torch.is_grad_enabled() or traced():
                 return call(*args, **kwargs)
             leaves, spec = tree_flatten((args, kwargs))
             if any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves):
+                return call(*args, **kwargs)
+            if own_hooks(model):  # they may keep activations, for a gradient with respect to one (Grad-CAM)
                 return call(*args, **kwargs)
             seen, parts = known.setdefault(model, Requiring()), Parts(model)
             kind = spec, model.training, tuple(map(_kind, leaves))

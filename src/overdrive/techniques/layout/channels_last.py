@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.answering import AnsweringModel
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _ALONE = 2  # owners of a tensor's memory: it, and the handle to ask with
-_VIEWS = ("view", "as_strided")
+_VIEWS = ("view", "as_strided", "reshape")  # the last for all that makes a copy where it can make no view
 
 
 class ChannelsLast(Technique):
@@ -32,13 +32,15 @@ class ChannelsLast(Technique):
 
     When it hurts: networks with few convolutions between operations that need the old format (each change
     is a copy). A program that needs the old format cannot use it, whenever it begins to: where `.view()` fails on a
-    tensor in the other one, or `as_strided` would read it, in the loop or in a hook, the format is put back, the view
-    is made as the program meant it, and the technique is left out; where it fails in the model's call, that is undone
-    and made again. Weights whose memory somebody else refers to stay as they are.
+    tensor in the other one, `as_strided` would read it, or what is written to the result of `reshape`, `flatten`,
+    `ravel` or `contiguous()` of a weight, gradient or momentum would be lost, in the loop or in a hook, the format is
+    put back, the view is made as the program meant it, and the technique is left out; where that is in the model's
+    call, it is undone and made again. Weights whose memory somebody else refers to stay as they are.
 
-    What it watches: each call of the model, and each `.view()` and `as_strided` of a tensor in the other format,
-    wherever it is made. What would escape: code in C++, or behind a pointer, that reads a weight's memory in order; a
-    program that asks for strides.
+    What it watches: each call of the model; these functions, wherever the program calls them on a tensor in the other
+    format; state and gradients before each step: state that was loaded is laid out as its weight is. What would escape:
+    code in C++, or behind a pointer, that reads a weight's memory in order; what is written to
+    `weight.numpy().reshape(-1)`; a program that asks for strides.
 
     Contract: rounding. The same products are summed in another order. It falls to statistical where a program
     draws dropout masks in the order of memory, or where a kernel for this layout is less exact (on a CPU, batch
@@ -69,8 +71,9 @@ class ChannelsLast(Technique):
 
         seams.optimizer_made.subscribe(layout.made)
         seams.model_called.subscribe(layout.called)
+        seams.step_begins.subscribe(layout.stepping)
         for name in _VIEWS:
-            seams.operator_called(name).subscribe(partial(layout.viewed, name))
+            seams.operator_called(name).subscribe(layout.viewed)
         seams.step_ends.subscribe(left_out)
         seams.on_undo(layout.off)
         return seams.handle(layout.on, layout.off)
@@ -86,6 +89,7 @@ class _Layout:
         self._optimizers: list[weakref.ref[Any]] = []
         self._models: list[weakref.ref[Any]] = []
         self._before: dict[int, tuple[weakref.ref[Any], tuple[int, ...]]] = {}  # a weight's strides, by its id
+        self._kernels: set[Any] = set()  # shapes of one output channel's weights
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers.append(weakref.ref(optimizer))
@@ -100,7 +104,7 @@ class _Layout:
 
         self._calling = True
         try:
-            return call(
+            result = call(
                 *(
                     value.contiguous(memory_format=torch.channels_last)
                     if isinstance(value, torch.Tensor) and value.dim() == 4
@@ -111,38 +115,83 @@ class _Layout:
             )
         finally:
             self._calling = False
+        if self.refused:  # within this call, which is made again: what it wrote may be lost
+            raise CannotInstall(self.refused)
+        return result
 
-    def viewed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def viewed(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A view that the program asks for, of what may lie otherwise than it thinks."""
-        import torch
-
-        tensor = args[0]
-        if tensor.dim() != 4 or tensor.is_contiguous() or not (self._before or self.refused):
+        tensor, name = args[0], call.__name__
+        if tensor.is_contiguous() or not (self._before or self.refused) or not _has_channels_last(tensor):
             return None
-        if not tensor.is_contiguous(memory_format=torch.channels_last):
-            return None
-        if name == "view":
+        if name == "as_strided":
+            if tensor.dim() != 4:
+                return None
+        elif name == "view":
             try:
                 return call(*args, **kwargs)  # some can be made all the same
             except RuntimeError:
                 if self._calling:
                     return None  # it fails once more, in the model's call, which is then made again without us
+        elif not self._is_lost(name, tensor, call, args, kwargs):
+            return None
         self.refused = f"the program calls .{name}() on a tensor that it needs in the usual format"
         return call(self._in_usual_format(tensor), *args[1:], **kwargs)
 
-    def _in_usual_format(self, tensor: Any) -> Any:
-        """The same tensor where it is one that was laid out; what shares its memory otherwise. A copy of any other."""
+    def _is_lost(self, name: str, tensor: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Whether what the program writes to the result would be written to a weight, or to what belongs to one, in the
+        usual format, and now to a copy. Activations are copied, and what has a graph can only be read so."""
+        import torch
+
+        if tensor.requires_grad and (self._calling or torch.is_grad_enabled()):
+            return False
+        if tensor.shape[-3:] not in self._kernels or (name == "contiguous" and (kwargs or len(args) > 1)):
+            return False
         from overdrive.seams.torch.internals import storage_id
 
-        memory, owner = storage_id(tensor), None
+        memory = storage_id(tensor)
+        if all(storage_id(each) != memory for each in self._laid_out()):
+            return False
+        return storage_id(call(*args, **kwargs)) != memory  # some are views all the same
+
+    def stepping(self, optimizer: Any) -> None:
+        """State that was loaded lies as its checkpoint has it, and a gradient that was made by hand as the program
+        thinks. Fused kernels for CPUs mix up what lies otherwise than its weight, those for GPUs refuse it."""
+        from overdrive.seams.torch.layouts import lie_alike
+        from overdrive.seams.torch.optimizer_state import state_of
+
+        if isinstance(optimizer, AnsweringModel):
+            return
+        states, fused = state_of(optimizer), any(group.get("fused") for group in optimizer.param_groups)
+        for reference, usual in tuple(self._before.values()):
+            if (tensor := reference()) is None:
+                continue
+            held = [each for each in states.get(tensor, {}).values() if getattr(each, "shape", None) == tensor.shape]
+            held += [tensor.grad] if fused and tensor.grad is not None else []
+            for strides in (tensor.stride(), usual):  # the usual, where the program holds what would be laid out
+                if all(lie_alike(each, tensor) for each in held):
+                    break
+                self._lay_out(tensor, strides)
+
+    def _in_usual_format(self, tensor: Any) -> Any:
+        """The same tensor where it is one that was laid out; what shares its memory otherwise. A copy of any other."""
+        import torch
+
+        from overdrive.seams.torch.internals import storage_id
+
+        memory, owner, begin = storage_id(tensor), None, 0
         for each in self._laid_out():
-            if storage_id(each) == memory and each.stride() == tensor.stride():
-                owner = each
+            if storage_id(each) == memory and (owner is None or each is tensor):
+                owner, begin = each, tensor.storage_offset() - each.storage_offset()
         if not self._calling:
-            self.off(memory)
+            self.off(tensor)
         if owner is tensor and owner.is_contiguous():
             return tensor
-        return owner.detach() if owner is not None and owner.is_contiguous() else tensor.contiguous()
+        if owner is None or not owner.is_contiguous() or tensor.requires_grad:  # a part that has a graph is only read
+            return tensor.contiguous()
+        # It may be some of the weight's filters: these begin where they began.
+        strides = torch.empty(tensor.shape, device="meta").stride()
+        return owner.detach().as_strided(tensor.shape, strides, begin)
 
     def _laid_out(self) -> list[Any]:
         found = []
@@ -162,25 +211,27 @@ class _Layout:
                 known = self._before.get(id(tensor))
                 if tensor.dim() == 4 and (known is None or known[0]() is not tensor):
                     self._before[id(tensor)] = weakref.ref(tensor), tensor.stride()
+                    self._kernels.add(tensor.shape[1:])
                     as_wanted = torch.empty(tensor.shape, device="meta", memory_format=torch.channels_last)
                     self._lay_out(tensor, as_wanted.stride())
 
-    def off(self, asked: int | None = None) -> None:
-        """`asked`: memory that a view is asked of, by a tensor that may be one more owner."""
+    def off(self, asked: Any = None) -> None:
+        """`asked`: a tensor of which a view is asked. It, and what it is a part of, may own the memory, too."""
         self._active = False
         for reference, strides in self._before.values():
             if (tensor := reference()) is not None:
                 self._lay_out(tensor, strides, asked)
         self._before.clear()
 
-    def _lay_out(self, tensor: Any, strides: tuple[int, ...], asked: int | None = None) -> None:
+    def _lay_out(self, tensor: Any, strides: tuple[int, ...], asked: Any = None) -> None:
         """All that belongs to a weight together, unless somebody refers to its memory: who would be left with that."""
-        from overdrive.seams.torch.internals import storage_id, storage_owners
+        from overdrive.seams.torch.internals import base_of, storage_id, storage_owners
 
         due = [each for each in self._with_it(tensor) if each is not None and each.stride() != strides]
+        passing = () if asked is None else tuple(each for each in (asked, base_of(asked)) if each is not None)
         for each in due:
-            others = int(storage_id(each) == asked)
-            if storage_owners(each.untyped_storage()) not in (None, _ALONE, _ALONE + others):
+            others = [one for one in passing if one is not each and storage_id(one) == storage_id(each)]
+            if storage_owners(each.untyped_storage()) not in (None, *range(_ALONE, _ALONE + len(others) + 1)):
                 return
         for each in due:
             each.data = each.data.new_empty_strided(each.shape, strides).copy_(each.data)
@@ -190,3 +241,16 @@ class _Layout:
         kept = [state for each in self._optimizers if (optimizer := each()) and (state := optimizer.state.get(tensor))]
         values = [value for state in kept for value in state.values() if getattr(value, "shape", None) == tensor.shape]
         return [tensor, tensor.grad, *values]
+
+
+def _has_channels_last(tensor: Any) -> bool:
+    """One image of a batch, or one filter of a weight, too."""
+    import torch
+
+    if tensor.dim() == 4:
+        return bool(tensor.is_contiguous(memory_format=torch.channels_last))
+    if tensor.dim() != 3:
+        return False
+    channels, _, width = tensor.shape
+    strides = 1, width * channels, channels
+    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.callers import Callers
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
@@ -35,7 +36,8 @@ class FoldNormalisation(Technique):
     skipped. The weights are folded anew at each call: a program may have written them through `.data`, which no
     version counter tells. A call of another kind, or of a model that has changed in any way since (attributes, hooks,
     modules, globals that its code reads), is watched anew; a model that changes again and again, or whose way depends
-    on its data or on chance, is left alone.
+    on its data or on chance, is left alone; where models are called in several threads at once, all are, and a call
+    that comes while another is folded waits for its end.
 
     When it helps: evaluation and inference scripts of convolutional networks, where normalising is
     a good part of a call; a pass over each activation is saved. No case has been measured yet where it wins.
@@ -98,6 +100,14 @@ class FoldNormalisation(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         models: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
+        callers = Callers()
+
+        def alone(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            with callers.calling():
+                if callers.crowded:  # not by an error: undone, this call would put back what another had changed
+                    seams.leave_out(self.name, "models are called in several threads at once")
+                    return call(*args, **kwargs)
+                return call_folded(model, call, *args, **kwargs)
 
         def call_folded(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
@@ -114,10 +124,10 @@ class FoldNormalisation(Technique):
                 seen.pairs[kind] = [] if choices else pairs
                 return result
             pairs = [(layer, norm) for layer, norm in seen.pairs[kind] if _can_fold(layer, norm)]
-            with _folded(pairs):
+            with callers.changing() as may, _folded(pairs if may else []):
                 return call(*args, **kwargs)
 
-        seams.model_called.subscribe_innermost(call_folded)
+        seams.model_called.subscribe_innermost(alone)
         return seams.handle()
 
 

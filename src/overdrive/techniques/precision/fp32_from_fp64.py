@@ -37,7 +37,8 @@ class Fp32FromFp64(Technique):
     What it watches: the types of parameters at each call, and writes to the copies: a model that changes its weights
     while it is called is left out. What would escape, with `copied`: such a write through `.data` that begins after a
     model's first call; with `narrowed`: 64-bit tensors of the script's own that meet narrowed ones later than in the
-    trial.
+    trial, and what shares a weight's memory from before its optimizer was made (a `state_dict()`, `weight.data`): it is
+    left with the 64-bit weights of then.
 
     Contract: statistical. All is rounded to 24 significant bits instead of 53.
 
