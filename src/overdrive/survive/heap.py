@@ -187,7 +187,8 @@ class Heap:
         skipped = _NOT_OF_OPTIMIZERS if is_optimizer else _NOT_OF_AUTOCAST if isinstance(thing, torch.autocast) else ()
         for name, value in held:
             if name not in skipped and not (is_optimizer and type(value) in _PLAIN):  # a step may set them
-                yield f"{path}.{name}", value, inner
+                # A step sets numbers in its groups, whoever wrote it; they are put back, and what is there is compared.
+                yield f"{path}.{name}", value, inner or (own and is_optimizer and name == "param_groups")
         keeps_results = isinstance(thing, _KEEPS_RESULTS)
         if keeps_results or (not found and not held and not isinstance(thing, type)):
             for number, value in enumerate(gc.get_referents(thing)):

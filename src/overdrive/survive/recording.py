@@ -170,7 +170,7 @@ class Recording:
             length, digest = self._run.journal.flush()
             fetching = self._run.calls.fetching
             header: dict[str, Any] = {
-                "format": 4,
+                "format": 5,
                 "step": self._run.steps,
                 "journal": {"bytes": length, "sha256": digest},
                 "gradients there": self._run.calls.gradients.there,

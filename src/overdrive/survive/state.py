@@ -90,7 +90,7 @@ def make_states(heap: Heap, states: OptimizerStates, header: dict[str, Any]) -> 
         raise OtherState(f"{len(header['optimizers'])} optimizers at the snapshot, {len(heap.optimizers)} now")
     for optimizer, attributes, told in zip(heap.optimizers, header["attributes"], header["optimizers"], strict=True):
         vars(optimizer).update(attributes)
-        states.make(optimizer, told)
+        states.make(optimizer, *told)
         states.stepped(optimizer)
 
 
