@@ -60,6 +60,40 @@ def test_what_a_librarys_optimizer_keeps_in_its_groups_is_kept(tmp_path: Path) -
     _killed_twice(tmp_path, COUNTS)
 
 
+# Pruning by magnitude in the middle of training: the mask is in the hook alone, as is what the other one holds.
+PRUNES = """
+import os, signal, torch
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(60, 6); y = (x.sum(1) > 0).long()
+def prune(weight):
+    mask = (weight.detach().abs() > weight.detach().abs().median()).float()
+    weight.register_hook(lambda gradient: gradient * mask)
+def shrink(weight):
+    scale = weight.detach().abs().mean()
+    def act(each):
+        each.grad.mul_(scale)
+    weight.register_post_accumulate_grad_hook(act)
+for step in range(1, 31):
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    if step == 10:
+        prune(model[0].weight)
+        shrink(model[2].weight)
+    print(step, f"{loss:.9f}")
+    if step == int(os.environ.get("DIES", 0)):
+        os.kill(os.getpid(), signal.SIGKILL)
+torch.save(model.state_dict(), "end.pt")
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_what_a_hook_on_a_weight_holds_is_kept(tmp_path: Path) -> None:
+    _killed_twice(tmp_path, PRUNES)
+
+
 def _killed_twice(tmp_path: Path, program: str) -> None:
     """It goes on both times, and ends as one that was not killed."""
     whole = survive(tmp_path, "whole", program)
