@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -213,6 +214,11 @@ def _put_back_random(saved: dict[str, Any]) -> None:
     torch.set_rng_state(_tensor(saved["torch"]))
     if saved["cuda"]:
         torch.cuda.set_rng_state_all([_tensor(each) for each in saved["cuda"]])
+
+
+def some_keep_draws(models: Callable[[], Iterable[torch.nn.Module]]) -> bool:
+    """Whether one of these does, for which they are asked on a GPU alone."""
+    return torch.cuda.is_available() and any(map(keeps_draws_to_itself, models()))
 
 
 def keeps_draws_to_itself(model: torch.nn.Module) -> bool:
