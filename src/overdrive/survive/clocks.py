@@ -219,7 +219,7 @@ def _for_pydantic(cls: Any, source: Any, handler: Callable[[Any], Any]) -> Any:
     return handler(vars(cls).get("plain", source))
 
 
-copyreg.pickle(_Kind, _pickled)  # type: ignore[arg-type]
+copyreg.pickle(_Kind, _pickled)
 
 
 def _datetime_of(now: Callable[[], float]) -> type[types.ModuleType]:
