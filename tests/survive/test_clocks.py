@@ -57,12 +57,31 @@ assert pickle.loads(pickle.dumps([then, date.today()]))[0] == then and D.fromiso
 assert type(Own.now()) is Own and type(Own(2020, 1, 1)) is Own
 assert D.max > D.now() > then and (D.now() - then).days > 0
 assert getattr(datetime, "datetime") is type(then)  # as libraries find it
+table = {D: "time", date: "day"}
+assert table[type(then)] == "time" and type(then) == D and D == type(then) and D != date and Own != D
+assert {type(then): 1}[D] == 1 and pickle.loads(pickle.dumps([D, Own])) == [type(then), Own]
+class Schema:
+    asked = []
+    def __call__(self, kind):
+        self.asked.append(kind)
+assert D.__get_pydantic_core_schema__(D, Schema()) is None and Schema.asked[0] is type(then)
+assert datetime.datetime is type(then) and datetime.datetime.strptime("2020", "%Y").year == 2020
 class Timer:
     clock = time.perf_counter
 assert Timer().clock() < Timer.clock() and pickle.loads(pickle.dumps(time.time)) is time.time
 logging.Formatter.converter = time.gmtime
 record = logging.makeLogRecord({"created": 0.0, "msecs": 0.0})
 assert logging.Formatter().formatTime(record) == "1970-01-01 00:00:00,000"
+"""
+
+
+# Names the class alone, as one with fields of pydantic does.
+NAMED = """
+import datetime, pickle
+from datetime import date, datetime as D
+then = D(2020, 1, 2, 3)
+assert type(then) is D is datetime.datetime and type(then.date()) is date is datetime.date
+assert b"copy" not in pickle.dumps([D, date, datetime.datetime])
 """
 
 
@@ -84,6 +103,7 @@ def test_every_way_to_ask_for_the_time_is_told_again(tmp_path: Path) -> None:
 
 def test_dates_are_those_of_python_otherwise(tmp_path: Path) -> None:
     _run(tmp_path, REST)
+    _run(tmp_path, NAMED)
 
 
 def test_times_that_are_made_are_the_same_in_two_runs_and_pass(tmp_path: Path) -> None:

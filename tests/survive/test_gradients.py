@@ -22,14 +22,14 @@ class Steps:
         self.model = torch.nn.Linear(30, 20)
         self._optimizers = [torch.optim.SGD(self.model.parameters(), 0.1)]
         self._journal, self._gradients = Journal(path), Gradients()
-        self._journal.to_come.append(["leaves", "11"])
+        self._journal.to_come.append(["leaves", [[0, "11"], [1, "1"]]])  # of another one that is gone by now, too
 
     def begin(self) -> None:
         self._optimizers[0].zero_grad()
 
     def backward(self) -> Any:
         """The weight's gradient."""
-        self._gradients.make(self._optimizers, self._journal)
+        self._gradients.make(list(enumerate(self._optimizers)), self._journal)
         return self.model.weight.grad
 
 
@@ -67,3 +67,20 @@ def test_what_a_program_keeps_of_a_gradient_is_its_own(keep: Callable[[Any], Any
     steps.begin()
     steps.model.double()
     assert steps.backward().dtype == torch.float64
+
+
+def test_of_optimizers_of_which_one_is_made_for_each_task_the_last_is_told(tmp_path: Path) -> None:
+    """However many there were, and whether they are still there."""
+    from overdrive.survive.gradients import Gradients
+
+    gradients, journal = Gradients(), Journal(tmp_path / "journal")
+    first, tasks = torch.nn.Linear(2, 2), [torch.nn.Linear(2, 2) for _ in range(9)]
+    numbered = [(n, torch.optim.SGD(each.parameters(), 0.1)) for n, each in enumerate([first, *tasks])]
+    first(torch.ones(2)).sum().backward()
+    for last, each in enumerate(tasks, 1):
+        each(torch.ones(2)).sum().backward()
+        gradients.note([numbered[0], *numbered[last - 1 : last + 1]], journal)
+    journal.read(*journal.flush())
+    entries = [each[1] for each in journal.to_come]
+    assert entries == [[[0, "11"], [1, "11"]], *([[last, "11"]] for last in range(2, 10))]
+    assert [number for number, _ in gradients.told()] == [0, 8, 9]

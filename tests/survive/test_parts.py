@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,36 @@ def test_a_run_that_notes_nothing_more_has_the_times_that_are_made(beside: bool,
     calls = Calls(SimpleNamespace(journal=journal, guarded=lambda act: act, **asked))  # type: ignore[arg-type]
     assert calls.time(lambda: 5, lambda: "made") == told
     assert noted == ([] if aside else [("time", "made")])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        torch.randperm(20_000).tolist(),
+        [(1 << 40) - each for each in range(20_000)],
+        [float(each) / 3 for each in range(20_000)] + [math.inf, -0.0],
+    ],
+)
+def test_long_lists_of_numbers_are_kept_as_bytes_and_come_again(numbers: list[Any], tmp_path: Path) -> None:
+    """A sampler asks for two of a data set's length in each epoch; as lists they were ten times as much in memory."""
+    journal = Journal(tmp_path / "journal")
+    for _ in range(20):
+        journal.add("value", answers.Told()(numbers))
+    length, digest = journal.flush()
+    assert length < (6 if numbers[0] < 20_000 and type(numbers[0]) is int else 11) * 20 * len(numbers)
+    tracemalloc.start()
+    journal.read(length, digest)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2 * length
+    for _ in range(20):
+        again = answers.given(journal.next("value", "")[1], None, lambda: None)
+        assert repr(again) == repr(numbers)
+
+
+def test_lists_of_other_things_stay_what_they_are() -> None:
+    for value in ([1] * 9000 + [2.0], [True] * 9000, [1 << 70] * 9000, [[1]] * 9000):
+        assert answers.Told()(value) == {"plain": value}
 
 
 def test_arrays_go_into_the_journal_until_they_are_too_much() -> None:

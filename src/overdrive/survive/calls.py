@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
 from overdrive.survive.journal import NOTHING, TIME_IN_LIBRARY, Diverged
+from overdrive.survive.optimizers import Optimizers
 from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _TIMES_OF_A_LINE = 4  # that are noted of a library's
 class Calls:
     """
     Attributes:
-        optimizers: that the program made.
+        made: the optimizers that the program made.
         gradients, states: of their parameters, and what they keep; from PyTorch's arrival on.
         fetching: None where fetches are always made.
         under_way: the kind of the call that is made as a whole; "" where none is.
@@ -40,8 +40,7 @@ class Calls:
         self._told = answers.Told()
         self.under_way = ""
         self._library_times: defaultdict[str, list[float]] = defaultdict(list)
-        self.optimizers: list[Any] = []
-        self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # that these train
+        self.made = Optimizers()
         self.gradients: Gradients
         self.states: OptimizerStates
         self._results: Results
@@ -76,9 +75,13 @@ class Calls:
             seams.random_drawn.subscribe(guarded(self._random_drawn))
             seams.loss_computed.subscribe(guarded(self._loss_computed))
 
+    @property
+    def optimizers(self) -> list[Any]:
+        """That the program made and still has."""
+        return [optimizer for _, optimizer in self.made.there()]
+
     def _optimizer_made(self, optimizer: Any, models: list[Any]) -> None:
-        self.optimizers.append(optimizer)
-        self.models.update(models)
+        self.made.add(optimizer)  # its models are looked for where somebody asks
 
     def _next(self, kind: str, told: str) -> Any:
         try:
@@ -174,7 +177,7 @@ class Calls:
         from overdrive.survive.optimizer_states import CannotTake
 
         self._wake()
-        kind = f"{kind} {next((n for n, each in enumerate(self.optimizers) if each is optimizer), -1)}"
+        kind = f"{kind} {self.made.number_of(optimizer)}"
         if self._run.replaying:
             self.states.answer(kind, optimizer, self._run.journal)
             return
@@ -281,7 +284,7 @@ class Calls:
             return call()
         result = self._skipped("backward", "a backward pass", (), call)
         act = self.gradients.make if self._run.replaying else self.gradients.note
-        act(self.optimizers, self._run.journal)
+        act(self.made.there(), self._run.journal)
         return result
 
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

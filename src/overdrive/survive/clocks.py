@@ -7,6 +7,8 @@ names its folder by one.
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import datetime
 import dis
 import functools
@@ -32,6 +34,8 @@ _OF_NOW = {
     "asctime": (0, True),
     "strftime": (1, True),
 }
+_NOW = frozenset(("now", "utcnow", "today"))  # by which a class of `datetime` tells the time
+_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _BEGINNING = 1_700_000_000_000  # milliseconds since 1970: of times that are made
 
 
@@ -158,19 +162,36 @@ class _OfNow(_InPlace):
 
 
 def _is_for_now(frame: Any) -> bool:
-    """Whether a line that asks `datetime` for a class may mean to call `now` of it.
+    """Whether a line that asks `datetime` for a class may mean to call `now` of it: all else is to find Python's class,
+    as pydantic does of a field, and a table of types.
 
-    A line of the program's that names it: `pickle`, called in a line, asks for the class that is kept. Of libraries,
-    one that imports it within a function: what they have from the start stands in tables of types as well.
+    `datetime.datetime.now` tells it itself; of what imports a class its code does. `pickle`, called in a line, asks for
+    the class that is kept. Of libraries, one that imports it within a function: what they have from the start stands in
+    tables of types as well.
     """
-    asked = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    if _is_library(frame.f_code.co_filename):
-        return asked == "IMPORT_FROM" and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
-    return asked in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
+    code, place = frame.f_code, frame.f_lasti
+    asked = dis.opname[code.co_code[place]]
+    if asked == "IMPORT_FROM":
+        in_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
+        return (in_function or not _is_library(code.co_filename)) and _names_now(code)
+    return asked in _OF_ATTRIBUTES and not _is_library(code.co_filename) and _asks_now_of_it(code, place)
+
+
+@functools.cache
+def _names_now(code: types.CodeType) -> bool:
+    within = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return not _NOW.isdisjoint(code.co_names) or any(map(_names_now, within))
+
+
+@functools.cache
+def _asks_now_of_it(code: types.CodeType, place: int) -> bool:
+    steps = [each for each in dis.get_instructions(code) if each.offset > place and each.opname != "EXTENDED_ARG"]
+    return bool(steps) and steps[0].opname in _OF_ATTRIBUTES and steps[0].argval in _NOW
 
 
 class _Kind(type):
-    """Of the class that a program finds in place of `datetime` or `date`: what it makes is of the plain one."""
+    """Of the class that a program finds in place of `datetime` or `date`: what it makes is of the plain one, which it
+    is equal to."""
 
     plain: type
 
@@ -182,6 +203,24 @@ class _Kind(type):
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return issubclass(kind, cls.plain) if "plain" in vars(cls) else super().__subclasscheck__(kind)
+
+    def __eq__(cls, other: Any) -> Any:  # in a table of types either finds what stands there for the other
+        return cls.plain == other or cls is other if "plain" in vars(cls) else super().__eq__(other)
+
+    def __hash__(cls) -> int:
+        return hash(cls.plain) if "plain" in vars(cls) else super().__hash__()
+
+
+def _pickled(kind: _Kind) -> Any:
+    """By the plain one, in words that every Python reads: what is pickled is read without us, too."""
+    return (copy.copy, (kind.plain,)) if "plain" in vars(kind) else kind.__qualname__
+
+
+def _for_pydantic(cls: Any, source: Any, handler: Callable[[Any], Any]) -> Any:
+    return handler(vars(cls).get("plain", source))
+
+
+copyreg.pickle(_Kind, _pickled)
 
 
 def _datetime_of(now: Callable[[], float]) -> type[types.ModuleType]:
@@ -197,7 +236,7 @@ def _datetime_of(now: Callable[[], float]) -> type[types.ModuleType]:
     def told_today(cls: Any) -> Any:
         return vars(cls).get("plain", cls).fromtimestamp(now())
 
-    named = {"__module__": "datetime"}
+    named = {"__module__": "datetime", "__get_pydantic_core_schema__": classmethod(_for_pydantic)}
     times = {"now": classmethod(told), "utcnow": classmethod(told_in_utc), "today": classmethod(told_today)}
     days = {"today": classmethod(told_today)}
     in_place = {

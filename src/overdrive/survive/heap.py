@@ -22,12 +22,13 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
+from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
 from overdrive.seams.torch.layouts import kind_of, strided_parts
 from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.names import attributes, content_of, of_frame, of_function, roots
-from overdrive.survive.ours import belongs_to_library, is_redirected
+from overdrive.survive.ours import belongs_to_library, is_our_function, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _KEEPS_RESULTS = type(functools.cache(int))
@@ -133,6 +134,10 @@ class Heap:
         if len(parts) > 1:
             self.facts.append((path, f"{_about(tensor)} {kind_of(tensor)} {_is_coalesced(tensor)}"))
         self.tensors += [(path, part) for part in parts]
+        if tensor.is_leaf:  # on what a call computed they are gone with it
+            for name, hooks in (("hooks", gradient_hooks(tensor)), ("hooks after", accumulation_hooks(tensor))):
+                if functions := [each for each in (hooks or {}).values() if not is_our_function(each)]:
+                    self._waiting.append((f"{path}.{name}", functions, own))
         if vars(tensor):
             self._waiting += [(f"{path}.{name}", value, own) for name, value in reversed(vars(tensor).items())]
 
@@ -188,7 +193,8 @@ class Heap:
         skipped = _NOT_OF_OPTIMIZERS if is_optimizer else _NOT_OF_AUTOCAST if isinstance(thing, torch.autocast) else ()
         for name, value in held:
             if name not in skipped and not (is_optimizer and type(value) in _PLAIN):  # a step may set them
-                yield f"{path}.{name}", value, inner
+                # A step sets numbers in its groups, whoever wrote it; they are put back, and what is there is compared.
+                yield f"{path}.{name}", value, inner or (own and is_optimizer and name == "param_groups")
         keeps_results = isinstance(thing, _KEEPS_RESULTS)
         if keeps_results or (not found and not held and not isinstance(thing, type)):
             for number, value in enumerate(gc.get_referents(thing)):

@@ -116,17 +116,23 @@ class Journal:
         Raises:
             Damaged: they are not those that were written.
         """
+        lines: deque[bytes] = deque()
+        found, left = hashlib.sha256(), length
         try:
             with open(self._path, "rb") as file:
-                data = file.read(length)
+                while line := file.readline(left):
+                    lines.append(line)
+                    found.update(line)
+                    left -= len(line)
         except OSError as error:
             raise Damaged(f"{self._path.name} cannot be read: {error.strerror}") from None
-        found = hashlib.sha256(data)
-        if len(data) != length or found.hexdigest() != digest:
+        if left or found.hexdigest() != digest:
             raise Damaged(f"{self._path.name} is not what was written")
-        entries = [json.loads(line) for line in data.splitlines()]
-        self.to_come = deque(each for each in entries if each[0] != TIME_IN_LIBRARY)
-        self.times = {}
-        for _, line, told in (each for each in entries if each[0] == TIME_IN_LIBRARY):
-            self.times.setdefault(line, []).append(told)
+        self.to_come, self.times = deque(), {}
+        while lines:  # each is let go as it is read: of a long run over a large data set they take gigabytes
+            entry = json.loads(lines.popleft())
+            if entry[0] == TIME_IN_LIBRARY:
+                self.times.setdefault(entry[1], []).append(entry[2])
+            else:
+                self.to_come.append(entry)
         self.written, self._sum = length, found

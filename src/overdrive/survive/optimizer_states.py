@@ -1,4 +1,4 @@
-"""What optimizers keep, without its numbers: told as JSON, and made of zeros in a run that is made again.
+"""What optimizers keep, without their tensors' numbers: told as JSON, and made of zeros in a run that is made again.
 
 There no step is made, so that an optimizer would keep nothing; but a program may hold what `state_dict()` gave it. That
 is the optimizer's own dicts and tensors, which later steps change or replace: so tensors have numbers, those that the
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (bool, int, float, str, type(None))
 Told = list[Any]
+Kept = tuple[Told, Told]  # its state, and its groups
 
 
 class CannotTake(Exception):
@@ -50,7 +51,7 @@ class OptimizerStates:
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
-        self._last: weakref.WeakKeyDictionary[Any, Told] = weakref.WeakKeyDictionary()
+        self._last: weakref.WeakKeyDictionary[Any, Kept] = weakref.WeakKeyDictionary()
         self._numbers: Any = WeakIdKeyDictionary()
         self._tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self._next = 0
@@ -82,30 +83,40 @@ class OptimizerStates:
         Raises:
             CannotTake: it keeps what is no tensor and no usual container.
         """
-        told = self.told(optimizer)
-        if self._last.get(optimizer, []) != told:
-            self._last[optimizer] = told
-            journal.add(kind, told)
+        told, groups = self.told(optimizer)
+        if not told and self._seen_of(optimizer).table is None:
+            return
+        before, groups_before = self._last.get(optimizer, (None, None))
+        if (told, groups) != (before, groups_before):
+            self._last[optimizer] = told, groups
+            journal.add(kind, None if told == before else told, groups)
 
     def answer(self, kind: str, optimizer: Any, journal: Journal) -> None:
         """Have it keep what was noted here, if something was."""
         if journal.peek(kind):
-            self.make(optimizer, journal.next(kind, "")[1])
+            self.make(optimizer, *journal.next(kind, "")[1:])
 
-    def told(self, optimizer: Any) -> Told:
+    def told(self, optimizer: Any) -> Kept:
         """
         Raises:
             CannotTake: see `note`.
         """
-        return _Telling(self, parameters_of(optimizer)).entries(optimizer.state.items())
+        telling = _Telling(self, parameters_of(optimizer))
+        return telling.entries(optimizer.state.items()), list(map(telling.group, optimizer.param_groups))
 
-    def make(self, optimizer: Any, told: Told) -> None:
-        """Have it keep what was told: what is there already as it is, tensors of zeros for the rest."""
-        there = dict(optimizer.state)
+    def make(self, optimizer: Any, told: Told | None, groups: Told) -> None:
+        """Have it keep what was told: what is there already as it is, tensors of zeros for the rest.
+
+        `told`: None where the state is what it was told to be before.
+        """
         making = _Making(self, parameters_of(optimizer))
-        made = [(making.key(key), making.make(each, there.get(making.key(key)))) for key, each in told]
-        optimizer.state.clear()  # in the order of then, and the same dict
-        optimizer.state.update(made)
+        if told is not None:
+            there = dict(optimizer.state)
+            made = [(making.key(key), making.make(each, there.get(making.key(key)))) for key, each in told]
+            optimizer.state.clear()  # in the order of then, and the same dict
+            optimizer.state.update(made)
+        for group, each in zip(optimizer.param_groups, groups, strict=False):  # of another number: shows in the heap
+            making.group(group, each)
 
     def number_of(self, tensor: torch.Tensor) -> int:
         if tensor not in self._numbers:
@@ -133,6 +144,11 @@ class _Telling:
 
     def entries(self, items: Iterable[tuple[Any, Any]]) -> Told:
         return [[self._key(key), self._tell(value)] for key, value in list(items)]
+
+    def group(self, group: dict[str, Any]) -> Told:
+        """Its names in their order, with what a step may set: the count of its steps, say, or its estimate of a rate.
+        All else is what the program gave."""
+        return [[name, self._tell(each) if _set_by_steps(each) else None] for name, each in _named(group)]
 
     def _key(self, key: Any) -> Told:
         if id(key) in self._parameters:
@@ -172,6 +188,16 @@ class _Making:
             return self._parameters[key]
         # One name is one object, as in the program: a checkpoint that it pickles is the same in every byte.
         return sys.intern(key) if isinstance(key, str) else key
+
+    def group(self, group: dict[str, Any], told: Told) -> None:
+        there = dict(group)
+        own = {name: name for name in there}  # its own text, for the same reason as in `key`
+        names = [own.get(name, sys.intern(name)) for name, _ in told]
+        made = {name: self.make(each, there.get(name)) for name, (_, each) in zip(names, told, strict=True) if each}
+        steps = {name for name, each in _named(there) if _set_by_steps(each)}
+        known = {**{name: each for name, each in there.items() if name not in steps}, **made}
+        group.clear()  # in the order of then
+        group.update((name, known[name]) for name in [*names, *known] if name in known)
 
     def make(self, told: Told, there: Any) -> Any:
         """`there`: what is in its place."""
@@ -214,6 +240,15 @@ class _Making:
                 self._memories[memory] = torch.zeros(size, dtype=torch.uint8, device=device).untyped_storage()
             tensor = torch.empty(0, dtype=getattr(torch, dtype), device=device)
             return tensor.set_(self._memories[memory], offset, shape, strides)
+
+
+def _named(group: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, each) for name, each in group.items() if type(name) is str]
+
+
+def _set_by_steps(value: Any) -> bool:
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return strided or type(value) in _PLAIN
 
 
 def _about(tensor: torch.Tensor) -> list[Any]:

@@ -85,8 +85,17 @@ def by_technique() -> bool:
 
 def is_redirected(thing: Any) -> bool:
     """Whether it stands for a function of Python's for files, while the run is made again."""
-    code = getattr(getattr(thing, "__func__", thing), "__code__", None)
-    return code is not None and code.co_filename.startswith(_SANDBOX)
+    return _file_of(thing).startswith(_SANDBOX)
+
+
+def is_our_function(thing: Any) -> bool:
+    return is_ours(_file_of(thing))
+
+
+def _file_of(function: Any) -> str:
+    """Empty where it is none of Python's."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code.co_filename if code is not None else ""
 
 
 @cache

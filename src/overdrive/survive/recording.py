@@ -179,10 +179,10 @@ class Recording:
             length, digest = self._run.journal.flush()
             fetching = self._run.calls.fetching
             header: dict[str, Any] = {
-                "format": 4,
+                "format": 5,
                 "step": self._run.steps,
                 "journal": {"bytes": length, "sha256": digest},
-                "gradients there": self._run.calls.gradients.there,
+                "gradients there": self._run.calls.gradients.told(),
                 "printed": self._run.output.at,
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),
@@ -193,7 +193,7 @@ class Recording:
                 self._run.folder.note(modules=modules)
             self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]
-            if not self._told_draws and any(map(state.keeps_draws_to_itself, self._run.calls.models)):
+            if not self._told_draws and state.some_keep_draws(self._run.calls.made.models):
                 self._told_draws = True
                 self._run.say(_OTHER_DRAWS)
             self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))

@@ -34,12 +34,15 @@ class Results:
             CannotTell: see `structure.told`.
         """
         found = self.set.found(model) if model is not None else []
-        if found:
-            values, places = [value for _, value in found], [place for place, _ in found]
+        around = (given, list(model.parameters())) if found else ()
+        for _ in range(2):  # with all that was set, or else with what can be told of it
+            if not found:
+                break
             with contextlib.suppress(structure.CannotTell):
-                of_all = structure.told([result, *values], (given, list(model.parameters())))
-                journal.add(kind, of_all, places)
+                told = structure.told([result, *(value for _, value in found)], around)
+                journal.add(kind, told, [place for place, _ in found])
                 return
+            found = [each for each in found if _can_be_told(each[1], around)]
         journal.add(kind, self.told(result, given))
 
     def told(self, result: Any, given: Any) -> Any:
@@ -59,6 +62,13 @@ class Results:
             if len(self._known) < _MOST:
                 self._known[form] = found
         return found
+
+
+def _can_be_told(value: Any, given: Any) -> bool:
+    with contextlib.suppress(structure.CannotTell):
+        structure.told(value, given)
+        return True
+    return False
 
 
 def _form_alone(result: Any, given: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def make_states(heap: Heap, states: OptimizerStates, header: dict[str, Any]) -> 
         raise OtherState(f"{len(header['optimizers'])} optimizers at the snapshot, {len(heap.optimizers)} now")
     for optimizer, attributes, told in zip(heap.optimizers, header["attributes"], header["optimizers"], strict=True):
         vars(optimizer).update(attributes)
-        states.make(optimizer, told)
+        states.make(optimizer, *told)
         states.stepped(optimizer)
 
 
@@ -213,6 +214,11 @@ def _put_back_random(saved: dict[str, Any]) -> None:
     torch.set_rng_state(_tensor(saved["torch"]))
     if saved["cuda"]:
         torch.cuda.set_rng_state_all([_tensor(each) for each in saved["cuda"]])
+
+
+def some_keep_draws(models: Callable[[], Iterable[torch.nn.Module]]) -> bool:
+    """Whether one of these does, for which they are asked on a GPU alone."""
+    return torch.cuda.is_available() and any(map(keeps_draws_to_itself, models()))
 
 
 def keeps_draws_to_itself(model: torch.nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -73,10 +74,12 @@ class _Telling:
             return ["plain", thing]
         if type(thing) in (list, tuple):
             return [type(thing).__name__, [self.tell(each) for each in thing]]
-        if type(thing) is dict and all(type(key) in _PLAIN for key in thing):
-            return ["dict", [[key, self.tell(value)] for key, value in thing.items()]]
         kind = type(thing)
+        if kind in (dict, OrderedDict) and all(type(key) in _PLAIN for key in thing):
+            return [kind.__name__, [[key, self.tell(value)] for key, value in thing.items()]]
         name = f"{kind.__module__}:{kind.__qualname__}"
+        if kind is torch.Size or kind.__module__ == "torch.return_types":  # as those of a distribution, and of `max`
+            return ["sequence", name, [self.tell(each) for each in thing]]
         if isinstance(thing, tuple) and hasattr(kind, "_fields"):
             return ["fields", name, [self.tell(each) for each in thing]]
         if isinstance(thing, dict) and hasattr(kind, "__dataclass_fields__"):  # an output of transformers
@@ -161,8 +164,11 @@ class _Making:
         if kind in ("list", "tuple"):
             made = [self.make(each) for each in structure[1]]
             return made if kind == "list" else tuple(made)
-        if kind == "dict":
-            return {key: self.make(value) for key, value in structure[1]}
+        if kind in ("dict", "OrderedDict"):
+            items = {key: self.make(value) for key, value in structure[1]}
+            return items if kind == "dict" else OrderedDict(items)
+        if kind == "sequence":
+            return _sequence(structure[1])([self.make(each) for each in structure[2]])
         if kind == "fields":
             return _class(structure[1])(*(self.make(each) for each in structure[2]))
         if kind == "keywords":
@@ -210,6 +216,13 @@ class _Making:
             anchor = torch.zeros(0, requires_grad=True)
             out: torch.Tensor = _StandIn.apply(anchor, tensor, self._passed_through)  # type: ignore[no-untyped-call]
         return out
+
+
+def _sequence(name: str) -> Any:
+    found = _found(name)
+    if found is None or not issubclass(found, tuple):
+        raise CannotTell(f"a {name}, which is not there")
+    return found
 
 
 def _class(name: str) -> Any:

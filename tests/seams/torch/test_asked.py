@@ -71,3 +71,14 @@ def test_torchscript_knows_what_is_heard_of() -> None:
     with Session(observers=[observe]):
         assert torch.jit.script(choose)(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
     assert torch.jit.script(choose)(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+
+
+def test_classes_that_are_counted_are_heard_of() -> None:
+    labels, asked = torch.tensor([0, 3]), Asked()
+    functional = torch.nn.functional
+    plain = functional.one_hot
+    with Session(observers=[asked.observe]):
+        assert functional.one_hot(labels).shape == functional.one_hot(labels, num_classes=-1).shape == (2, 4)
+        assert functional.one_hot(labels, 5).shape == functional.one_hot(labels, num_classes=5).shape == (2, 5)
+        assert asked.names == ["one_hot", "one_hot"]
+    assert functional.one_hot is plain

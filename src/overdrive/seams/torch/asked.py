@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
@@ -45,8 +46,17 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
                 return where(*args, **kwargs)
             return hub.shape_asked.run(("where", args[0]), functools.partial(where, *args))
 
-        patches.replace(torch, "where", places)
-        removers.append(scripted_alike(places, where))
+        encode = functional.one_hot
+
+        @functools.wraps(encode)
+        def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+            if num_classes != -1 or torch.compiler.is_compiling():
+                return encode(tensor, num_classes)
+            return hub.shape_asked.run(("one_hot", tensor), functools.partial(encode, tensor))
+
+        for holder, name, seen, plain in ((torch, "where", places, where), (functional, "one_hot", one_hot, encode)):
+            patches.replace(holder, name, seen)
+            removers.append(scripted_alike(seen, plain))
     return removers
 
 

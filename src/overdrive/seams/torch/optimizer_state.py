@@ -28,7 +28,13 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         def write(self: Any, state: Any) -> None:
             vars(self)["state"] = state
 
-        load = Optimizer.load_state_dict
+        load, give = Optimizer.load_state_dict, Optimizer.state_dict
+
+        @functools.wraps(give)
+        def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not point.rests:  # before it takes the numbers of the groups: it reads the state after these
+                point.publish(self)
+            return give(self, *args, **kwargs)
 
         @functools.wraps(load)
         def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -36,6 +42,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             load(self, *args, **kwargs)
 
         patches.replace(Optimizer, "state", property(read, write))
+        patches.replace(Optimizer, "state_dict", state_dict)
         patches.replace(Optimizer, "load_state_dict", load_state_dict)
     return []
 
