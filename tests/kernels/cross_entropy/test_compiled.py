@@ -1,0 +1,47 @@
+"""What the kernels take of a GPU, as `benchmarks/kernels.py` has compiled them: of today's source, and nothing spilled."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from overdrive.kernels.cross_entropy.operator import tile
+from tests.conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import kernels  # noqa: E402
+
+RESULTS = json.loads(kernels.TARGET.read_text())
+AGAIN = "after a change of the kernel: benchmarks/kernels.py"
+
+
+def test_the_table_is_of_todays_source() -> None:
+    assert RESULTS["source"] == kernels.source_hash(), AGAIN
+    for row in RESULTS["rows"]:
+        assert row["warps"] == tile(row["columns"]).warps, AGAIN
+
+
+def test_it_has_both_kernels_for_all_shapes_types_and_gpus() -> None:
+    keys = ("kernel", "capability", "columns", "type", "options")
+    found = {tuple(row[key] for key in keys) for row in RESULTS["rows"]}
+    assert len(found) == len(RESULTS["rows"]) == 2 * 3 * 4 * 2 * 2
+
+
+def test_nothing_is_spilled_and_there_is_room_for_half_of_all_warps() -> None:
+    for row in RESULTS["rows"]:
+        assert row["spilled"] == 0, row
+        assert row["registers"] <= 128 and row["occupancy"] >= 0.5, row
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "warps", "blocks"),
+    [(32, 0, 4, 16), (64, 0, 8, 4), (65, 0, 8, 3), (128, 0, 4, 4), (32, 100 << 10, 8, 1), (255, 0, 8, 1)],
+)
+def test_occupancy_by_hand(registers: int, shared: int, warps: int, blocks: int) -> None:
+    assert kernels.blocks_at_once(registers, shared, warps, 80) == blocks
+
+
+def test_the_page_has_this_table() -> None:
+    assert kernels.table(RESULTS) in (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8"), "--table prints it"
