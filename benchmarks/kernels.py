@@ -3,9 +3,9 @@
     make test-kernels                      (once: it installs Triton, by itself in a folder)
     PYTHONPATH=.venv/triton python benchmarks/kernels.py [--table]
 
-Registers and spilled bytes are what `ptxas`, as Triton calls it, says; shared memory is what Triton asks for. Occupancy is how
-many of a multiprocessor's 64 warps have room at once, by both and the limits of CUDA's programming guide ("technical
-specifications per compute capability"). Nothing is run, so nothing is known of speed. Writes
+Registers and spilled bytes are what `ptxas`, as Triton calls it, says; shared memory is what Triton asks for. Occupancy
+is how many of a multiprocessor's 64 warps have room at once, by both and the limits of CUDA's programming guide
+("technical specifications per compute capability"). Nothing is run, so nothing is known of speed. Writes
 benchmarks/results/triton.json; a test holds it to the source. `--table` prints it for docs/kernels.md instead.
 """
 
@@ -60,7 +60,7 @@ def compiled(function: Any, columns: int, kind: str, options: bool, capability: 
             signature[name] = "fp32" if name in _FLOATS else "i32"
         else:
             signature[name] = _POINTERS.get(name, "*fp32") or TYPES[kind]
-        if name.endswith("s") and signature[name].startswith("*") or name in sixteens or name in ("count", "whole"):
+        if (name.endswith("s") and signature[name].startswith("*")) or name in sixteens or name in ("count", "whole"):
             divisible[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(function, signature, constexprs=known, attrs=divisible)
     found = _assembled(source, capability, has.warps)
@@ -123,8 +123,9 @@ def table(results: dict[str, Any]) -> str:
                 rows = [each for each in results["rows"] if (each["columns"], each["options"], each["kernel"]) == what]
                 most = [max(each["registers"] for each in rows if each["capability"] == one) for one in SHARED]
                 shown = f"{name}, weights and smoothing" if options else name
+                spilled = sum(each["spilled"] for each in rows)
                 lines.append(
-                    f"| {columns:,} | {shown} | {', '.join(map(str, most))} | {sum(each['spilled'] for each in rows)} | "
+                    f"| {columns:,} | {shown} | {', '.join(map(str, most))} | {spilled} | "
                     f"{max(each['shared'] for each in rows)} B | {min(each['occupancy'] for each in rows):.0%} |"
                 )
     return "\n".join(lines)

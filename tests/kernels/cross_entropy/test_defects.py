@@ -1,9 +1,10 @@
 """Faults that kernels of this kind have had, put into ours: each is caught.
 
 Those of Liger Kernel that its issues tell of: gradients of `reduction="none"` (#678, #968), a mean that counts ignored
-rows or is left out of the gradient (#1082: a norm a hundred times too large), label smoothing with ignored rows (pull request #198), a
-gradient written over the logits (pull request #262), sums of few bits (#512 diverges, its cause is not told there), a
-probability near 1 that is rounded before 1 is taken from it (pull request #1329). #777 and #827 tell of results alone.
+rows or is left out of the gradient (#1082: a norm a hundred times too large), label smoothing with ignored rows (pull
+request #198), a gradient written over the logits (pull request #262), sums of few bits (#512 diverges, its cause is not
+told there), a probability near 1 that is rounded before 1 is taken from it (pull request #1329). #777 and #827 tell of
+results alone.
 """
 
 from __future__ import annotations
@@ -54,10 +55,14 @@ SEEDED: dict[str, Defect] = {
     "a mean counts ignored rows": ("own = tl.where(counts, 1.0, 0.0)", "own = tl.where(there, 1.0, 0.0)", "ignored"),
     "a gradient is not divided by the mean's count": ("scale = scale / tl.load(count)", "pass", "mean"),
     "a mean of weighted rows counts rows": ("tl.store(shares + row, own", "tl.store(shares + row, 1.0", "weighted"),
-    "weights are left out of the gradient": ("near *= tl.load(weights + target", "near += 0 * tl.load(weights + target", "weighted"),
+    "weights are left out of the gradient": (
+        "near *= tl.load(weights + target",
+        "near += 0 * tl.load(weights + target",
+        "weighted",
+    ),
     "ignored rows have a smooth loss": ("losses + row, tl.where(counts, loss, 0.0)", "losses + row, loss", "smooth"),
     "ignored rows have a gradient": (
-        "tl.where(counts, tl.where(inside, scale, float(\"nan\")), 0.0)",
+        'tl.where(counts, tl.where(inside, scale, float("nan")), 0.0)',
         "tl.load(gradients + row * gradient_stride, mask=there, other=0.0).to(tl.float32)",
         "smooth",
     ),
@@ -66,7 +71,8 @@ SEEDED: dict[str, Defect] = {
     "smoothing goes without weights": ("seen * logsum + below", "columns * logsum + below", "weighted smooth"),
     "sums in 16 bits": (
         "total = total * tl.exp(earlier - base) + tl.sum(tl.exp(x - base[:, None]), 1)",
-        "total = (total * tl.exp(earlier - base) + tl.sum(tl.exp(x - base[:, None]), 1)).to(tl.bfloat16).to(tl.float32)",
+        "total = total * tl.exp(earlier - base) + tl.sum(tl.exp(x - base[:, None]), 1)\n"
+        "        total = total.to(tl.bfloat16).to(tl.float32)",
         "long",
     ),
     "the target's probability is rounded before 1 is taken from it": (
@@ -77,7 +83,7 @@ SEEDED: dict[str, Defect] = {
     "the sum is not carried to a new peak": ("total * tl.exp(earlier - base) +", "total +", "long"),
     "the last block is forgotten": ("range(0, columns, COLUMNS)", "range(0, columns - COLUMNS, COLUMNS)", "long"),
     "what is beyond the last column counts": (
-        "mask=mask, other=float(\"-inf\")).to(tl.float32)\n        last",
+        'mask=mask, other=float("-inf")).to(tl.float32)\n        last',
         "mask=mask, other=0.0).to(tl.float32)\n        last",
         "none",
     ),
@@ -86,8 +92,16 @@ SEEDED: dict[str, Defect] = {
         "tl.exp(x - (peak + logsum)[:, None])",
         "none",
     ),
-    "rows are thought to lie side by side": ("start = logits + row * row_stride", "start = logits + row * columns", "rows with gaps"),
-    "columns are thought to lie side by side": ("column.to(tl.int64) * column_stride if APART else column", "column", "transposed"),
+    "rows are thought to lie side by side": (
+        "start = logits + row * row_stride",
+        "start = logits + row * columns",
+        "rows with gaps",
+    ),
+    "columns are thought to lie side by side": (
+        "column.to(tl.int64) * column_stride if APART else column",
+        "column",
+        "transposed",
+    ),
 }
 
 
@@ -140,7 +154,8 @@ def test_places_in_32_bits_end_in_other_memory(tmp_path: Path) -> None:
         "import sys, torch; from pathlib import Path\n"
         "from tests.kernels.cross_entropy import test_defects as t, test_numbers\n"
         "if sys.argv[1] == 'seeded':\n"
-        "    t.cross_entropy.kernel = t.with_defect('tl.program_id(0).to(tl.int64) *', 'tl.program_id(0) *', Path(sys.argv[2]))\n"
+        "    wide, narrow = 'tl.program_id(0).to(tl.int64) *', 'tl.program_id(0) *'\n"
+        "    t.cross_entropy.kernel = t.with_defect(wide, narrow, Path(sys.argv[2]))\n"
         "test_numbers.test_rows_that_lie_two_thousand_million_numbers_apart()\n"
     )
     ended = []

@@ -26,7 +26,7 @@ def slopes_of(loss: torch.Tensor, leaf: torch.Tensor, gradient: torch.Tensor | N
 
 @pytest.mark.parametrize("first", range(0, CASES, AT_ONCE))
 def test_errors_are_no_larger_than_torchs(first: int) -> None:
-    """Call for call within twice torch's own and rounding (`worse`); and together, by the mean square, torch's."""
+    """Call for call by `worse`; and together: the mean square no larger, the largest by a unit at the most."""
     errors = Errors()
     for number in range(first, min(first + AT_ONCE, CASES)):
         call = case(number)
@@ -35,8 +35,8 @@ def test_errors_are_no_larger_than_torchs(first: int) -> None:
     print(json.dumps(errors.told()))
     for key, (ours, torchs) in errors.pools.items():
         assert ours.numbers == torchs.numbers > 0 and torchs.rms > 0
-        assert ours.rms <= 1.05 * torchs.rms + 0.02, (key, ours, torchs)
-        assert ours.largest <= 1.5 * torchs.largest + 0.5, (key, ours, torchs)
+        assert ours.rms <= torchs.rms, (key, ours, torchs)
+        assert ours.largest <= torchs.largest + 1, (key, ours, torchs)
 
 
 @pytest.mark.parametrize("columns", [50257, 128256])

@@ -1,8 +1,8 @@
 """Cross-entropy of rows of logits, in Triton: what `operator.py` launches. Nothing else imports this file.
 
 Each program of the grid has ROWS rows, and passes over their columns once, COLUMNS at a time. What it adds up is in
-32 bits. Of a row it keeps two numbers: its largest logit, and the logarithm of the sum of exp(logit - largest). Their sum
-alone would lose bits where logits are large.
+32 bits. Of a row it keeps two numbers: its largest logit, and the logarithm of the sum of exp(logit - largest). Their
+sum alone would lose bits where logits are large.
 """
 
 import triton

@@ -1,4 +1,4 @@
-"""Cross-entropy of classes on a GPU, by `kernel.py`: the operators `overdrive::cross_entropy` and `::cross_entropy_back`.
+"""Cross-entropy of classes on a GPU, by `kernel.py`: the operators `overdrive::cross_entropy`, `::cross_entropy_back`.
 
 Where a gradient is to be differentiated again, and where the kernel of the backward pass fails, torch's operations
 take its place.
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-LEAST = 1 << 20  # logits: of fewer, torch's two kernels take a few microseconds, and this more of Python
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 REDUCTIONS = ("none", "mean", "sum")
 NONE, MEAN, SUM = range(3)
@@ -59,14 +58,14 @@ class Call:
         return result
 
 
-def arguments(args: tuple[Any, ...], kwargs: dict[str, Any], least: int | None = None) -> Call | None:
-    """Of a call of `F.cross_entropy`. None if it is not one that is done here."""
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any], least: int) -> Call | None:
+    """Of a call of `F.cross_entropy` with `least` logits or more. None if it is not one that is done here."""
     given = dict(zip(_NAMES, _DEFAULTS, strict=True)) | dict(zip(_NAMES, args, strict=False)) | kwargs
     x, target, weight = given["input"], given["target"], given["weight"]
     ignored, smoothing, reduction = given["ignore_index"], given["label_smoothing"], given["reduction"]
     if len(given) > len(_NAMES) or given["size_average"] is not None or given["reduce"] is not None:
         return None
-    if not _plain(x) or x.dim() != 2 or x.dtype not in KINDS or x.numel() < max(LEAST if least is None else least, 1):
+    if not _plain(x) or x.dim() != 2 or x.dtype not in KINDS or x.numel() < max(least, 1):
         return None
     # Of a part of a larger tensor torch keeps what it has computed; this keeps the part, and writes beside it count.
     if not x.is_contiguous() or x.untyped_storage().nbytes() != x.numel() * x.element_size():

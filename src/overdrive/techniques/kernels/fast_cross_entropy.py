@@ -10,7 +10,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.compared import MOST, Compared
-from overdrive.techniques.technique import CannotInstall, Technique
+from overdrive.techniques.technique import CannotInstall, Knob, Technique
 
 if TYPE_CHECKING:
     from overdrive.kernels.cross_entropy.comparison import CrossEntropy
@@ -33,10 +33,10 @@ class FastCrossEntropy(Technique):
     and goes over all three. Here one kernel reads the logits and keeps two numbers of each row, and another reads
     them again and writes the gradient. All sums are in 32 bits, in bf16 and fp16, too.
 
-    When it helps: **not known. It has never run on a GPU, and no speedup is measured.** It reads or writes three numbers
-    for each logit, torch six to eight; that may tell where rows are long (a language model's vocabulary). What is
-    known: in Triton's interpreter, on a CPU, its error is no larger than torch's; and compiled for the compute
-    capabilities 8.0, 9.0 and 10.0 it spills no register.
+    When it helps: **not known. It has never run on a GPU, and no speedup is measured.** It reads or writes three
+    numbers for each logit, torch by its source six or more; that may tell where rows are long (a language model's
+    vocabulary). What is known: in Triton's interpreter, on a CPU, its error is no larger than torch's; and compiled
+    for the compute capabilities 8.0, 9.0 and 10.0 it spills no register.
 
     When it hurts: few logits, where Python's part of a call is more than it saves: below 2^20 torch's own is called.
     So it is for other types than 32 and 16 bits, probabilities as targets, images of classes, logits that are a part
@@ -48,8 +48,9 @@ class FastCrossEntropy(Technique):
     between the loss and its backward pass, which torch allows and this cannot: the run ends, with that reason. A target
     that is no class ends the program in torch; here its row, and what is made of it, is NaN.
 
-    Contract: rounding. The first call of each kind, and strange values in its place, are held against 64 bits: the
-    error of the result and of the gradient may be no larger than twice torch's own and the rounding of 32-bit sums.
+    Contract: rounding. The first call of each kind, and strange values in its place, are held against 64 bits: beyond
+    the rounding of the exact result, result and gradient may be off by what 32-bit sums come to (in 32 bits also by
+    twice torch's own error), no more; else it is left out.
 
     Source: M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv 1805.02867; P.-L. Hsu et
     al., Liger Kernel, arXiv 2410.10989, for the idea and for what went wrong with it; the code is our own.
@@ -63,6 +64,7 @@ class FastCrossEntropy(Technique):
     switchable = True
     survives = True
     order = 34
+    knobs = (Knob("least", 1 << 20, "logits of a call, from which on it is done here", low=1),)
 
     def applies(self, facts: Facts) -> str | None:
         if reason := _on_another(facts.device):
@@ -75,10 +77,11 @@ class FastCrossEntropy(Technique):
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
         seen: set[bool] = set()
+        least = int(self.defaults()["least"])
 
         def look(name: str, plain: Any, args: Any, kwargs: Any) -> None:
             if True not in seen:
-                seen.add(_call(name, args, kwargs) is not None)
+                seen.add(_call(name, args, kwargs, least) is not None)
 
         seams.loss_computed.subscribe(look)
         return lambda: {"computes": True in seen}
@@ -97,7 +100,7 @@ class FastCrossEntropy(Technique):
         kernel = Compared(load)
 
         def answer(name: str, plain: Any, args: Any, kwargs: Any) -> Any:
-            if (call := _call(name, args, kwargs)) is None:
+            if (call := _call(name, args, kwargs, int(settings["least"]))) is None:
                 return None
             ours = kernel.get(plain)
             if call.kind not in kernel.checked:
@@ -120,12 +123,12 @@ def _on_another(device: str) -> str | None:
     return None if device == DEVICE else f"the model is on the {device}, and its kernel is for GPUs by NVIDIA"
 
 
-def _call(name: str, args: Any, kwargs: Any) -> Call | None:
+def _call(name: str, args: Any, kwargs: Any, least: int) -> Call | None:
     """If it is a cross-entropy that is done here."""
     from overdrive.kernels.cross_entropy.operator import arguments
     from overdrive.seams.torch.tracing import traced
 
-    if name != _NAME or traced() or (call := arguments(args, kwargs)) is None:
+    if name != _NAME or traced() or (call := arguments(args, kwargs, least)) is None:
         return None
     return call if call.logits.device.type == DEVICE else None
 
