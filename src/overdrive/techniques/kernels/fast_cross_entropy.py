@@ -62,7 +62,7 @@ class FastCrossEntropy(Technique):
     expected_saving = 0.03
     acts_on = ("log_softmax", "cross_entropy")
     switchable = True
-    survives = True
+    lost_when_killed = "it has not run on a GPU: whether a run that is made again has the same bits is not known"
     order = 34
     knobs = (Knob("least", 1 << 20, "logits of a call, from which on it is done here", low=1),)
 
