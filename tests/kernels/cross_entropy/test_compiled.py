@@ -12,6 +12,7 @@ import pytest
 
 from overdrive.kernels.cross_entropy.operator import tile
 from tests.conftest import ROOT
+from tests.kernels.cross_entropy import errors
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import kernels
@@ -48,6 +49,16 @@ def test_occupancy_by_hand(registers: int, shared: int, warps: int, blocks: int)
 
 def test_the_page_has_this_table() -> None:
     assert kernels.table(RESULTS) in (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8"), "--table prints it"
+
+
+def test_the_errors_of_ten_thousand_calls_are_of_todays_source_and_no_larger_than_torchs() -> None:
+    """They are found again by `make test-kernels`."""
+    found = json.loads(errors.TARGET.read_text())
+    assert found["source"] == kernels.source_hash(), "after a change: tests/kernels/cross_entropy/errors.py"
+    assert found["calls"] == 10_000 and not found["worse"] and len(found["errors"]) == 6
+    for each in found["errors"].values():
+        assert each["rms"][0] <= each["rms"][1] and each["largest"][0] <= each["largest"][1]
+    assert errors.table(found) in (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton: make test-kernels")
