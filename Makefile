@@ -1,5 +1,5 @@
 # make demo | test | lint | docs | bench | gpu: the only commands anyone needs; test-quick for the inner loop, test-long
-# before a release, test-keras where TensorFlow is wanted.
+# before a release, test-keras where TensorFlow is wanted, test-kernels after a change of a kernel for GPUs.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ JOBS   ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick test-long test-faults test-keras test-adversarial test-engines test-cluster test-survive lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long test-faults test-keras test-adversarial test-engines test-cluster test-survive test-kernels lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -69,6 +69,12 @@ test-engines: $(VENV)/.test
 	$(PIP) -e '.[engines,fpga]'
 	$(BIN)/python -m pytest $(ENGINES:%=tests/%)
 
+# Kernels in Triton: 10,000 random calls in its interpreter, and seeded defects. 15 to 30 minutes on 2 cores; Triton
+# (1 GB) lies in a folder of its own, so that PyTorch elsewhere does not find it.
+test-kernels: $(VENV)/.triton
+	TRITON_INTERPRET=1 OVERDRIVE_KERNEL_CASES=10000 PYTHONPATH=$(VENV)/triton $(PYTEST) tests/kernels \
+		tests/techniques/test_fast_cross_entropy.py
+
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/ruff format --check src
@@ -110,6 +116,11 @@ $(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
 $(VENV)/.keras: $(VENV)/.test
 	@echo "== installing TensorFlow and Keras"
 	$(PIP) -e ".[test,keras]"
+	@touch $@
+
+$(VENV)/.triton: $(VENV)/.test
+	@echo "== installing Triton"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/triton triton==3.9.0
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test

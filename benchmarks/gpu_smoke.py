@@ -34,7 +34,11 @@ _NEAR = 0.05  # of a loss, where not every bit must be the same
 _HIGHER = 1.25  # than the program's, the mean of the last ten losses of another way to learn
 
 # Where those that a tune would try do nothing with so small a program.
-_SETTINGS: dict[str, list[dict[str, Any]]] = {"unified_memory": [{"gib": 1}], "offload": [{"least_mib": 0}]}
+_SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "unified_memory": [{"gib": 1}],
+    "offload": [{"least_mib": 0}],
+    "fast_cross_entropy": [{"least": 1}],
+}
 
 Result = dict[str, Any]
 

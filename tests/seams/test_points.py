@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from overdrive.seams import points
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import reason_of
 
@@ -76,3 +77,20 @@ def test_who_makes_its_answer_of_others_has_those_that_are_asked_after_it() -> N
 )
 def test_an_error_is_told_in_one_short_line(message: str, reason: str) -> None:
     assert reason_of(ValueError(message)) == reason
+
+
+def test_an_error_by_which_a_framework_ends_a_call_passes_and_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Enough(Exception):
+        pass
+
+    monkeypatch.setattr(points, "ENDS_A_CALL", {Enough})
+    seams = Seams()
+
+    def answering(*_: Any) -> None:
+        raise Enough
+
+    with seams.owned_by("a technique"):
+        seams.loss_computed.subscribe(answering)
+    with pytest.raises(Enough):
+        seams.loss_computed.ask("mse_loss", None, (), {})
+    assert not seams.left_out

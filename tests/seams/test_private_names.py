@@ -78,6 +78,7 @@ IN_SEAMS = (
     "torch.overrides._pop_mode",
     "torch.overrides._push_mode",
     "torch.serialization._package_registry.remove",
+    "torch.utils.checkpoint._StopRecomputationError",
     "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
     "torch.utils.data.DataLoader._get_iterator",
     "torch.utils.data._utils.fetch._IterableDatasetFetcher",

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from overdrive.techniques.catalogue import catalogue
+from tests.kernels.cross_entropy.standin import by_torch
 from tests.techniques.compile.standin import stand_in
 from tests.techniques.faults import KINDS, Case, Rows, check
 
@@ -28,6 +29,7 @@ CASES = [
     Case("compile"),
     Case("cuda_graphs"),
     Case("deferred_scalars"),
+    Case("fast_cross_entropy", {"least": 1}),
     Case("fast_dropout", last=True),
     Case("fast_max_pool"),
     Case("fft_convolution", {"least": 2}),
@@ -81,6 +83,8 @@ def prepare(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(technique, "DEVICE", "cpu")
         monkeypatch.setattr(host, "Streams", host.NoStreams)
+    if case.name == "fast_cross_entropy":
+        by_torch(monkeypatch)
     if case.name == "fast_dropout":
         from overdrive.kernels.dropout import operator
 

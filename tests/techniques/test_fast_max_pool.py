@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from overdrive.core.facts import Facts
 from overdrive.kernels import build
@@ -286,3 +287,18 @@ def test_a_mode_of_the_programs_is_told_of_the_models_functions_alone() -> None:
     with Session([(NAME, {})]):
         model(x)
         assert told() == plain
+
+
+@compiled
+def test_a_block_that_ends_in_a_pool_may_be_checkpointed() -> None:
+    """PyTorch ends the second call by an error as the last tensor is kept, in the midst of the pool."""
+    conv, x = nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 32, 32)
+    found = []
+    for techniques in ([], [(NAME, {})]):
+        with Session(techniques) as session:
+            conv.zero_grad()
+            pooled = checkpoint(lambda x: F.max_pool2d(conv(x), 2), x, use_reentrant=False)
+            pooled.square().sum().backward()
+            assert conv.weight.grad is not None and not session.seams.left_out
+            found.append(conv.weight.grad.clone())
+    assert torch.equal(found[0], found[1])

@@ -188,6 +188,8 @@ def prepare(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from overdrive.kernels.dropout import operator
 
         monkeypatch.setattr(operator, "LEAST", 1)
+    if name == "fast_cross_entropy":
+        pytest.skip("its kernel runs on no stand-in; it is switched in test_fast_cross_entropy.py")
     if name == "fft_convolution":
         from overdrive.techniques.layout import fft_convolution
 

@@ -1,1 +1,1 @@
-"""Operations that are written in C, each beside what calls it; compiled where they run."""
+"""Operations that are written in C or Triton, each beside what calls it; compiled where they run."""

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 OBSERVER = "observer"  # how the owners of subscribers that only watch are called, or how their names begin
 _MOST_LETTERS = 200  # of an error's message
+# Errors by which a framework ends a call of its own from within an operation: no technique failed. Its seams add them.
+ENDS_A_CALL: set[type[BaseException]] = set()
 
 
 class Hub(Protocol):
@@ -227,6 +229,8 @@ class Answer(Point):
             try:
                 answer = subscriber.act(*subject)
             except Exception as error:
+                if type(error) in ENDS_A_CALL:
+                    raise
                 self.hub.leave_out(subscriber.owner, reason_of(error))
                 continue
             if answer is not None:

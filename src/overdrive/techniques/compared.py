@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.own_lock import OwnLock
 from overdrive.techniques.technique import CannotInstall
 
-_CHECKED = 16  # shapes
+MOST = 16  # shapes that are compared
 
 
 def of_no_use(facts: Facts, nothing_to_do: str = "") -> str | None:
@@ -69,7 +69,7 @@ class Compared(Generic[K]):
         Raises:
             CannotInstall: it came to something else.
         """
-        if kind not in self.checked and len(self.checked) < _CHECKED:
+        if kind not in self.checked and len(self.checked) < MOST:
             if wrong := differs():
                 raise CannotInstall(wrong)
             self.checked.add(kind)

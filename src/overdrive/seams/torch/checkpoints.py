@@ -15,9 +15,12 @@ import torch.utils.checkpoint as checkpoints
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import ENDS_A_CALL
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    # Raised as the last tensor that is asked for has been made again, which may be one of a technique's answer.
+    ENDS_A_CALL.add(checkpoints._StopRecomputationError)
     if not hub.call_checkpointed.wanted:
         return []
     forward, begin = checkpoints.CheckpointFunction.forward, checkpoints._checkpoint_without_reentrant_generator
