@@ -927,6 +927,76 @@ def normalises_the_samples_that_it_chooses():
     return numbers
 
 
+class WithLoss(nn.Module):
+    """Makes its loss itself, and returns it beside its result, as language models do."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.loss, self.inner = loss, mlp(nn.Dropout(0.2))
+
+    def forward(self, x, y):
+        made = self.inner(x)
+        return made, self.loss(made, y, self)
+
+
+KINDS_OF_LOSSES = {
+    "mean": lambda made, y, model: F.cross_entropy(made, y),
+    "ignoring": lambda made, y, model: F.cross_entropy(made, y, ignore_index=0),
+    "smoothed": lambda made, y, model: nn.CrossEntropyLoss(torch.tensor([0.2, 1.0, 3.0]), label_smoothing=0.1)(made, y),
+    "likelihood": lambda made, y, model: F.nll_loss(made.log_softmax(1), y, ignore_index=2),
+    "probabilities": lambda made, y, model: F.cross_entropy(made, torch.eye(3)[y].to(made.dtype)),
+    "elements": lambda made, y, model: (
+        F.mse_loss(made, torch.eye(3)[y].to(made.dtype)) + 0.1 * F.l1_loss(made, made * 0)
+    ),
+    "summed": lambda made, y, model: F.cross_entropy(made, y, reduction="sum") / 100,
+    "binary": lambda made, y, model: F.binary_cross_entropy_with_logits(made[:, 0], (y > 0).to(made.dtype)),
+    "divergence": lambda made, y, model: F.kl_div(made.log_softmax(1), torch.eye(3)[y].to(made.dtype), reduction="sum"),
+}
+# Those that no sum of parts is, or of which it is not known: they are made whole.
+KINDS_MADE_WHOLE = {
+    "with a penalty": lambda made, y, model: F.cross_entropy(made, y) + 0.01 * size_within(model),
+    "squared": lambda made, y, model: F.cross_entropy(made, y) ** 2,
+    "by hand": lambda made, y, model: (made.logsumexp(1) - made.gather(1, y[:, None])[:, 0]).mean(),
+    "batch mean": lambda made, y, model: F.kl_div(
+        made.log_softmax(1), torch.eye(3)[y].to(made.dtype), reduction="batchmean"
+    ),
+}
+
+
+def size_within(model):
+    return sum(each.square().sum() for each in model.parameters())
+
+
+@program
+def losses_made_by_the_model():
+    numbers = []
+    for loss in KINDS_OF_LOSSES.values():
+        model = WithLoss(loss)
+        numbers += [fit(model, data(), lambda m, x, y: m(x, y)[1]), size(model)]
+    return numbers
+
+
+@program
+def labels_of_which_one_part_has_none():
+    model, batches = WithLoss(KINDS_OF_LOSSES["ignoring"]), []
+    for labels in ("12012201", "00002120", "00010000", "12211221"):
+        batches.append((torch.randn(8, 6), torch.tensor([int(each) for each in labels])))
+    return fit(model, batches, lambda m, x, y: m(x, y)[1]), size(model)
+
+
+class WithLossMadeWhole(WithLoss):
+    pass
+
+
+@program
+def losses_made_by_the_model_that_are_no_sums():
+    numbers = []
+    for loss in KINDS_MADE_WHOLE.values():
+        model = WithLossMadeWhole(loss)
+        numbers += [fit(model, data(), lambda m, x, y: m(x, y)[1]), size(model)]
+    return numbers
+
+
 def main(names):
     warnings.simplefilter("ignore")
     torch.set_default_dtype(torch.float64)

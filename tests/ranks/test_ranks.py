@@ -93,11 +93,17 @@ def test_more_small_programs_do(python: Run, overdrive: Run) -> None:
 
 @cluster
 def test_what_is_not_divided_is_said_with_its_reason(overdrive: Run) -> None:
-    names = ("loss_inside_of_the_model", "decides_by_its_batch", "looks_at_its_batch", "lstm_with_dropout", "dropout")
+    names = (
+        "losses_made_by_the_model_that_are_no_sums",
+        "decides_by_its_batch",
+        "looks_at_its_batch",
+        "lstm_with_dropout",
+        "dropout",
+    )
     names += ("normalises_the_samples_that_it_chooses", "stores_on_an_object_that_it_is_given")
     names += ("gradients_between_results",)
     told = overdrive("run", "--ranks", "2", "small_programs.py", *names, cwd=HERE).stderr
-    assert "Loses is called whole on every rank: it makes one value of the whole batch" in told
+    assert "WithLossMadeWhole is called whole on every rank: it makes one value of the whole batch" in told
     assert "ByValue is called whole on every rank: it looks at values of its batch" in told
     assert "OfBatch is called whole on every rank: what it makes of a sample depends on the rest" in told
     assert "Dropping is called whole on every rank: it draws random numbers inside of" in told
@@ -114,6 +120,14 @@ def test_what_is_not_divided_is_said_with_its_reason(overdrive: Run) -> None:
 def test_a_part_that_fails_on_one_rank_alone_is_undone_on_all(python: Run, overdrive: Run) -> None:
     names = ("normalises_the_samples_that_it_chooses", "stores_on_an_object_that_it_is_given")
     compare((*names, "gradients_between_results"), python, overdrive)
+
+
+@cluster
+def test_losses_that_a_model_makes_itself(python: Run, overdrive: Run) -> None:
+    divided = ("losses_made_by_the_model", "labels_of_which_one_part_has_none", "loss_inside_of_the_model")
+    compare((*divided, "losses_made_by_the_model_that_are_no_sums"), python, overdrive)
+    told = overdrive("run", "--ranks", "2", "small_programs.py", *divided, cwd=HERE)
+    assert "called whole" not in told.stderr
 
 
 def test_what_watches_the_gradient_of_a_result_sees_the_whole_batch_s(warm_python: Run, overdrive: Run) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from overdrive.model_state.division.likeness import tolerance
+from overdrive.model_state.division.likeness import SUMMED, tolerance
 
 Joined = Sequence["tuple[int, int] | None"]  # of a `Way`
 
@@ -30,6 +30,8 @@ def gradients_alike(whole: Sequence[Any], parts: Sequence[Sequence[Any]], joined
         results = [each[place] for each in parts]
         if weight is None or how is None:
             pairs += [(each, weight) for each in results]
+        elif how == SUMMED:
+            pairs += [(each, weight * len(parts)) for each in results]
         else:
             sizes = [each.shape[how[0]] for each in results]
             own = weight.split(sizes, how[0])  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from overdrive.model_state.division.chance import Chance, Deviation
+from overdrive.model_state.division.losses import Losses
 from overdrive.model_state.division.norms import Norms
 from overdrive.model_state.division.tree import Build, flatten
 
@@ -22,6 +23,7 @@ class CallToDivide:
         ranks: how many it is divided over.
         chance: draws what a part needs of the whole's random numbers; noted here is what is drawn.
         norms: takes statistics over all parts; noted here is what is normalised.
+        losses: takes means over all parts, so that these may make up one number as its sum; None: they may not.
     """
 
     model: nn.Module
@@ -31,6 +33,7 @@ class CallToDivide:
     ranks: int
     chance: Chance
     norms: Norms
+    losses: Losses | None = None
 
     def made(self, leaves: Sequence[Any]) -> Any:
         """The result for these leaves.

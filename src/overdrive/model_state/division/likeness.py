@@ -11,12 +11,19 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value
 _LOOSEST = 2e-2  # of 16 bits
 
 
+SUMMED = (-1, 0)  # in the place of a dimension: the parts' sum is the whole
+
+
 class Refused(Exception):
     """The call cannot be divided; the message is the reason, for people."""
 
 
-def joined(parts: Sequence[Any], whole: Any, sizes: Sequence[int], rows: int) -> tuple[int, int] | None:
+def joined(
+    parts: Sequence[Any], whole: Any, sizes: Sequence[int], rows: int, sums: bool = False
+) -> tuple[int, int] | None:
     """Along which dimension, and how many a sample; None where all are the same.
+
+    Args: `sums`: it may also be `SUMMED`.
 
     Raises:
         Refused: they do not.
@@ -28,6 +35,8 @@ def joined(parts: Sequence[Any], whole: Any, sizes: Sequence[int], rows: int) ->
     if all(each.shape == whole.shape for each in parts):
         if all(alike(each, whole) for each in parts):
             return None
+        if sums and whole.is_floating_point() and _is_sum(parts, whole):
+            return SUMMED
         raise Refused("it makes one value of the whole batch")
     dims = [dim for dim in range(whole.dim()) if parts[0].shape[dim] != whole.shape[dim]]
     if len(dims) != 1 or whole.shape[dims[0]] % rows:
@@ -39,6 +48,11 @@ def joined(parts: Sequence[Any], whole: Any, sizes: Sequence[int], rows: int) ->
     if together.shape != whole.shape or not alike(together, whole):
         raise Refused("what it makes of a sample depends on the rest of its batch")
     return dim, per_row
+
+
+def _is_sum(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> bool:
+    """A part that is zero shows nothing: the largest of all would be such a sum, too."""
+    return all(bool(each.any()) for each in parts) and alike(torch.stack([*parts]).sum(0), whole)
 
 
 def alike(one: torch.Tensor, other: torch.Tensor) -> bool:

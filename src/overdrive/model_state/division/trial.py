@@ -18,7 +18,8 @@ from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
 from overdrive.model_state.division.culprit import culprit
 from overdrive.model_state.division.exchange import part_of, shares
-from overdrive.model_state.division.likeness import Refused, alike, joined
+from overdrive.model_state.division.likeness import SUMMED, Refused, alike, joined
+from overdrive.model_state.division.losses import Losses
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.exact_call import without_zeros
@@ -63,6 +64,8 @@ def find_way(asked: CallToDivide) -> dict[str, Any]:
             reason = found["reason"]
     finally:
         asked.norms.statistics = asked.chance.noted = None
+        if asked.losses is not None:
+            asked.losses.totals = None
     return {"reason": reason}
 
 
@@ -80,6 +83,8 @@ class _CallTrial:
                 torch.compiler.set_stance("force_eager")
         self._asked, self._exact = asked, exact
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
+        self._losses = Losses() if asked.losses is None or compiled(model) else asked.losses
+        self._sums = self._losses is asked.losses
         self._circumstances = Circumstances()
         # What it is given, and is no tensor, may be an object that it writes to: all ranks have one, and not a copy.
         self._roots = [model, *(each for each in leaves if not isinstance(each, torch.Tensor))]
@@ -113,6 +118,7 @@ class _CallTrial:
         norms, chance = self._norms, self._chance
         versions = [version_of(each) for each in self._leaves if _counted(each)]
         norms.statistics, norms.replayed, chance.noted = [], -1, []
+        self._losses.totals, self._losses.replayed = [], -1
         own = {storage_id(each) for each in (*self._model.parameters(), *self._model.buffers())}
         with noting_reads(own) as reads, arguments_unchecked():  # which decides nothing
             self._make(self._leaves)
@@ -122,7 +128,7 @@ class _CallTrial:
         if versions != [version_of(each) for each in self._leaves if _counted(each)]:
             raise _refusal("it writes to its arguments")
         self._restore()
-        norms.statistics, chance.noted = [], []
+        norms.statistics, chance.noted, self._losses.totals = [], [], []
         self._whole = self._make(self._leaves)
         self._drawn = chance.noted
         self._after = self._now()
@@ -135,6 +141,7 @@ class _CallTrial:
         """What is drawn, or normalised, past the places where it could be divided."""
         assert self._norms.statistics is not None
         norms, self._norms.statistics, self._chance.noted = self._norms.statistics, None, None
+        losses, self._losses.totals = self._losses.totals, None
         of_operators = sum(bool(count) for *_, count in norms)
         with unseen_draws() as unseen:
             made = self._make(self._leaves)
@@ -146,7 +153,7 @@ class _CallTrial:
             _backward(self._model, made)
             if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
                 raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
-        self._norms.statistics = norms
+        self._norms.statistics, self._losses.totals = norms, losses
         self._restore()
 
     # -- the parts ------------------------------------------------------------------------------
@@ -155,8 +162,9 @@ class _CallTrial:
         sizes = shares(rows, self._asked.ranks)
         drawn = self._draws_of_part(split, sizes, rows)
         parts = []
+        self._losses.parts = []
         for rank, size in enumerate(sizes):
-            self._norms.replayed, self._chance.noted = 0, None
+            self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, None
             self._chance.begin(drawn, sum(sizes[:rank]), size, rows)
             try:
                 parts.append(self._make(self._part(split, rank, sizes)))
@@ -168,8 +176,11 @@ class _CallTrial:
             raise Refused("its result for a part of the batch has another structure")
         try:
             made_up = [
-                joined([each[n] for each in parts], self._whole[n], sizes, rows) for n in range(len(self._whole))
+                joined([each[n] for each in parts], self._whole[n], sizes, rows, self._sums)
+                for n in range(len(self._whole))
             ]
+            if SUMMED in made_up and not self._losses.complete():
+                raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
         way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
@@ -191,7 +202,7 @@ class _CallTrial:
         """With gradients as parts have them here: statistics are numbers of which nothing is a function."""
         if not way.norms:
             return self._whole
-        self._norms.replayed = 0
+        self._norms.replayed = self._losses.replayed = 0
         made = self._make(self._leaves)
         self._restore()
         return made
@@ -205,7 +216,7 @@ class _CallTrial:
     def _draws_of_part(self, split: tuple[int | None, ...], sizes: Sequence[int], rows: int) -> list[Drawn]:
         if not self._drawn:
             return []
-        self._norms.replayed, self._chance.noted = 0, []
+        self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, []
         self._make(self._part(split, 0, sizes))
         noted = self._chance.noted
         self._restore()
@@ -216,7 +227,7 @@ class _CallTrial:
 
     def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
         def make(rank: int | None) -> None:
-            self._norms.replayed = 0
+            self._norms.replayed = self._losses.replayed = 0
             if rank is not None:
                 self._chance.begin(drawn, sum(sizes[:rank]), sizes[rank], rows)
             try:

@@ -13,6 +13,8 @@ import torch
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared, part_of, shares
+from overdrive.model_state.division.likeness import SUMMED
+from overdrive.model_state.division.losses import Losses, Summed
 from overdrive.model_state.division.norms import Norms
 from overdrive.model_state.division.results import gradients_of
 from overdrive.model_state.division.tree import flatten
@@ -53,7 +55,7 @@ class Divided:
     ) -> None:
         self._group_of, self._say, self._aside = group, say, aside
         self._sharding, self._sparing = sharding, sparing
-        self.chance, self.norms = Chance(), Norms(None)
+        self.chance, self.norms, self.losses = Chance(), Norms(None), Losses()
         self._gradients: Gradients | None = None
         self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._told: set[tuple[str, str]] = set()
@@ -66,6 +68,7 @@ class Divided:
         if self._gradients is None:
             kept = self._sharding.kept if self._sharding is not None else None
             self._gradients, self.norms.group = Gradients(group, kept, self._sparing), group
+            self.losses.group = group
         return group
 
     def close(self) -> None:
@@ -97,7 +100,7 @@ class Divided:
             call = self._sharding.around(model, call)
         leaves, build = flatten((args, kwargs))
         known = self._models.setdefault(model, _Known())
-        asked = CallToDivide(model, call, leaves, build, self.group.size, self.chance, self.norms)
+        asked = CallToDivide(model, call, leaves, build, self.group.size, self.chance, self.norms, self.losses)
         way = self._way(known, asked)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
@@ -133,12 +136,12 @@ class Divided:
     def _divide(self, known: _Known, way: Way, asked: CallToDivide, rows: int) -> Any:
         group, sizes = self.group, shares(rows, self.group.size)
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
-        self._within = self.norms.active = True
+        self._within = self.norms.active = self.losses.active = True
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
             results, together = flatten(asked.made(own))
         finally:
-            self._within = self.norms.active = False
+            self._within = self.norms.active = self.losses.active = False
             self.chance.end()
         if len(results) != len(way.joined):
             raise Deviation("its result has another structure than before")
@@ -169,6 +172,8 @@ class Divided:
     def _outward(self, leaf: Any, joined: tuple[int, int] | None, sizes: Sequence[int]) -> Any:
         if joined is None:
             return leaf
+        if joined == SUMMED:
+            return Summed.apply(leaf, self.group)  # type: ignore[no-untyped-call]
         dim, per_row = joined
         sizes = [each * per_row for each in sizes]
         if leaf.dim() <= dim or leaf.shape[dim] != sizes[self.group.rank]:

@@ -82,6 +82,7 @@ class DataParallel(Technique):
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
             seams.moments_taken.subscribe(divided.norms.moments)
             seams.train_function_made.subscribe(divided.trained_by)
+            seams.loss_computed.subscribe(divided.losses.answer)
             seams.gradients_asked.subscribe(divided.asked)
             seams.gradient_watched.subscribe(watch)
             seams.on_undo(divided.close)
