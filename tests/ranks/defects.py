@@ -60,7 +60,8 @@ def gradients_summed_and_a_penalty_counted_for_each_rank():
 @defect("class_weights_and_ignored_labels")
 def means_of_local_losses():
     def backward(ctx, gradient):
-        return exchange.Part.apply(gradient, ctx.crossing.group, ctx.crossing.dim, ctx.crossing.sizes, 1), None, None, None, None
+        crossing = ctx.crossing
+        return exchange.Part.apply(gradient, crossing.group, crossing.dim, crossing.sizes, 1), None, None, None, None
 
     with patched(exchange.Gathered, "backward", staticmethod(backward)):
         yield

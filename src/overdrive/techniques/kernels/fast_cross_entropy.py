@@ -63,7 +63,7 @@ class FastCrossEntropy(Technique):
     acts_on = ("log_softmax", "cross_entropy")
     switchable = True
     lost_when_killed = "it has not run on a GPU: whether a run that is made again has the same bits is not known"
-    order = 34
+    order = 97  # it is asked after the technique that takes means over all ranks (95)
     knobs = (Knob("least", 1 << 20, "logits of a call, from which on it is done here", low=1),)
 
     def applies(self, facts: Facts) -> str | None:
