@@ -90,6 +90,7 @@ class Seams:
         self.optimizer_made = Event(self, always=True)  # (optimizer, models) parameters and their modules are known
         self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, also by itself, or replaced
         self.step_begins = Event(self)  # (optimizer)
+        self.closure_called = Around(self)  # (optimizer) within its step, the program's closure; call()
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
         self.at_work = Event(self)  # () the program lives, whether or not it makes steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -96,6 +97,28 @@ def some_only(model: Any) -> list[Any]:
     return [each.grad for each in model[1].parameters() if kept]
 
 
+def hooked_before(model: nn.Module) -> list[Any]:
+    """As a program does that clamps each gradient: its hooks are there before any backward pass."""
+    seen: dict[int, torch.Tensor] = {}
+
+    def clamped(place: int, gradient: torch.Tensor) -> torch.Tensor:
+        seen[place] = gradient.clone()
+        return gradient.clamp(-1e-3, 1e-3)
+
+    for place, each in enumerate(model.parameters()):
+        each.register_hook(partial(clamped, place))  # type: ignore[no-untyped-call]
+    kept = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss_of(model).backward()
+    return [*(seen[each] for each in sorted(seen)), *(each.grad for each in model.parameters() if kept)]
+
+
+def head_only(model: Any) -> list[Any]:
+    """What no optimizer trains has gradients all the same, of which a norm may be taken."""
+    kept = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    loss_of(model).backward()
+    return [each.grad for each in model.parameters() if kept]
+
+
 WAYS = (
     an_optimizer_for_each_stage,
     two_optimizers_at_once,
@@ -105,12 +128,16 @@ WAYS = (
     asked_within_a_backward_pass,
     without_recording,
     some_only,
+    hooked_before,
+    head_only,
 )
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("also", [None, "micro_batch", "activation_checkpointing"])
 def test_gradients_are_not_scaled(way: Callable[[nn.Module], list[Any]], also: str | None) -> None:
+    if way is hooked_before and also == "micro_batch":
+        pytest.skip("micro_batch calls the program's hooks for each part")
     torch.manual_seed(0)
     plain = way(network())
     torch.manual_seed(0)
@@ -133,3 +160,115 @@ def test_hooks_go_with_their_parameters_and_with_the_session() -> None:
         del gone, each
         assert watched() is None and optimizer
     assert not any(each._backward_hooks for each in model.parameters())
+
+
+def once(model: nn.Module, optimizer: Any, factor: float, zero: bool = True) -> Any:
+    if zero:
+        optimizer.zero_grad()
+    loss = loss_of(model) * factor
+    loss.backward()
+    return loss
+
+
+def as_statements(model: nn.Module, optimizer: Any, factor: float) -> None:
+    once(model, optimizer, factor)
+    optimizer.step()
+
+
+def by_a_closure(model: nn.Module, optimizer: Any, factor: float) -> None:
+    optimizer.step(lambda: once(model, optimizer, factor))
+
+
+def by_a_closure_with_a_name(model: nn.Module, optimizer: Any, factor: float) -> None:
+    """As Lightning has it."""
+    optimizer.step(closure=lambda: once(model, optimizer, factor))
+
+
+def accumulated(model: nn.Module, optimizer: Any, factor: float) -> None:
+    """As Lightning has it: the last of several backward passes is within the step."""
+    once(model, optimizer, factor)
+    optimizer.step(lambda: once(model, optimizer, 1.0, zero=False))
+
+
+STEPS = (as_statements, by_a_closure, by_a_closure_with_a_name, accumulated)
+OVERFLOW = 1e6  # times the scale: more than fp16 has
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_with_an_overflow_is_skipped(step: Callable[..., None]) -> None:
+    with Session([HALF]) as session:
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        step(model, optimizer, 1.0)
+        before = [each.detach().clone() for each in model.parameters()]
+        step(model, optimizer, OVERFLOW)
+        for each, value in zip(model.parameters(), before, strict=True):
+            assert torch.equal(each, value)
+            assert each.grad is not None  # a program may look at it
+        step(model, optimizer, 1.0)
+        for each, value in zip(model.parameters(), before, strict=True):
+            assert torch.isfinite(each).all() and not torch.equal(each, value)
+        assert all(int(state["step"]) == 2 for state in optimizer.state.values())
+        assert session.seams.carried["autocast"][0]() == [32768.0, 1]
+        assert not session.seams.left_out
+
+
+def test_two_optimizers_are_looked_at_apart() -> None:
+    with Session([HALF]) as session:
+        models = [network() for _ in range(2)]
+        pairs = [(each, torch.optim.SGD(each.parameters(), lr=0.1)) for each in models]
+        before = [each[0][0].weight.detach().clone() for each in models]  # type: ignore[index]
+        for (model, optimizer), factor in zip(pairs, (OVERFLOW, 1.0), strict=True):
+            once(model, optimizer, factor)
+        for _, optimizer in pairs:
+            optimizer.step()
+        assert torch.equal(models[0][0][0].weight, before[0])  # type: ignore[index]
+        assert not torch.equal(models[1][0][0].weight, before[1])  # type: ignore[index]
+        assert not session.seams.left_out
+
+
+def test_a_step_that_is_taken_twice_on_what_overflowed_is_skipped_twice() -> None:
+    with Session([HALF]) as session:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        once(model, optimizer, OVERFLOW)
+        for _ in range(2):
+            optimizer.step()
+        assert all(torch.isfinite(each).all() for each in model.parameters())
+        assert session.seams.carried["autocast"][0]() == [32768.0, 0]
+
+
+class Again(torch.optim.SGD):
+    """Calls its closure twice, as methods do that look around a point."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("make", [torch.optim.LBFGS, lambda parameters: Again(parameters, lr=0.01)])
+def test_an_optimizer_that_may_call_its_closure_again_is_left_alone(make: Any) -> None:
+    def trained() -> list[Any]:
+        torch.manual_seed(0)
+        model = network()
+        optimizer = make(model.parameters())
+        for _ in range(2):
+            by_a_closure(model, optimizer, 1.0)
+        return [each.detach() for each in model.parameters()]
+
+    plain = trained()
+    with Session([HALF]) as session:
+        found = trained()
+    assert "closure" in session.seams.left_out["autocast"]
+    for ours, theirs in zip(found, plain, strict=True):
+        assert torch.isfinite(ours).all() and float((ours - theirs).norm() / theirs.norm()) < 0.1
+
+
+def test_what_was_taken_out_of_sight_comes_back_where_the_technique_goes_within_a_step() -> None:
+    with Session([HALF]) as session:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(lambda *_: session.seams.leave_out("autocast", "a test"))
+        once(model, optimizer, OVERFLOW)
+        optimizer.step()
+        assert all(each.grad is not None for each in model.parameters())

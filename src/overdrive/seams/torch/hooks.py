@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,6 +44,19 @@ def global_hooks() -> list[dict[Any, Any]]:
 def gradient_hooks(parameter: Any) -> Any:
     """The program's hooks on the gradient of a leaf, by key; None where there are none."""
     return parameter._backward_hooks
+
+
+def hook_first(parameter: Any, hook: Callable[[Any], Any]) -> Any:
+    """`register_hook`, but it is called before those that are there; they are handed what it returns."""
+    handle = parameter.register_hook(hook)
+    held = gradient_hooks(parameter) or {}
+    if handle.id not in held:  # another technique keeps it
+        return handle
+    ours = held.pop(handle.id)
+    others = dict(held)
+    held.clear()  # PyTorch reads it as the plain dict that it is beneath: `move_to_end` would do nothing
+    held.update({handle.id: ours, **others})
+    return handle
 
 
 @contextmanager

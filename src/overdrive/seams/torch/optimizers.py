@@ -1,4 +1,4 @@
-"""Seams *optimizer made* and *optimizer stepped*."""
+"""Seams *optimizer made*, *optimizer stepped* and *closure called*."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if hub.step_begins.wanted:
         handle = register_optimizer_step_pre_hook(_hook(hub.step_begins.publish))
         removers.append(handle.remove)
+    if hub.closure_called.wanted:
+        removers.append(register_optimizer_step_pre_hook(_with_closure(hub)).remove)
     if hub.step_ends.wanted or hub.between_steps.wanted:
 
         def ends(optimizer: Any) -> None:
@@ -61,6 +63,25 @@ def _hook(act: Callable[[Any], None]) -> Callable[..., None]:
             act(optimizer)
 
     return hook
+
+
+def _with_closure(hub: Seams) -> Callable[..., Any]:
+    """A hook that puts ours around the closure that a step is given."""
+
+    def hook(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # the optimizer itself is the first
+        if not callable(closure):
+            return None
+
+        @functools.wraps(closure)
+        def around(*given: Any, **by_name: Any) -> Any:
+            return hub.closure_called.run(optimizer, functools.partial(closure, *given, **by_name))
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": around}
+        return (args[0], around, *args[2:]), kwargs
+
+    return torch._compile._disable_dynamo(hook)
 
 
 class _Owners(Sequence[torch.nn.Module]):

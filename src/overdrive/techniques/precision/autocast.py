@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import FORMATS, Facts
-from overdrive.seams.parameters import parameters_of
+from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.techniques.precision import no_16_bit_units, types_of_16_bits, unfit_for_16_bits
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
@@ -37,7 +38,7 @@ class Autocast(Technique):
 
     What it watches: at each call, the type of the parameters and whether the program has an autocast of its own,
     wherever it enters one. What would escape: code in the model that looks at the type of its activations; with fp16,
-    gradients of anything but the optimizer's parameters (of an input, say), which come out multiplied by the scale.
+    gradients of anything but parameters (of an input, say), which come out multiplied by the scale.
 
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
@@ -65,6 +66,7 @@ class Autocast(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         own: list[Any] = []  # autocasts that the program entered
+        scaling = _LossScaling()
 
         def call_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
@@ -85,6 +87,8 @@ class Autocast(Technique):
             dtype = getattr(torch, str(settings["dtype"]))
             if kind == "cuda" and dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
                 raise CannotInstall("this GPU has no bf16 arithmetic")
+            if dtype == torch.float16:
+                scaling.called(model)
             with quiet(kind, dtype):
                 result = call(*args, **kwargs)
             # The program was written for 32-bit results: numpy, for one, has no bfloat16.
@@ -94,21 +98,22 @@ class Autocast(Technique):
         seams.model_called.subscribe(call_in_16_bits)
         if settings["dtype"] != "float16":
             return seams.handle()
-        scaling = _Scaling()
         seams.optimizer_made.subscribe(scaling.watch)
         seams.loss_backward.subscribe(scaling.scale_loss)
-        seams.step_begins.subscribe(scaling.check)
+        seams.step_begins.subscribe(scaling.begins)
+        seams.closure_called.subscribe(scaling.closure)
+        seams.step_ends.subscribe(scaling.ends)
         seams.on_undo(scaling.off)
         seams.carry(scaling.told, scaling.take_back)
         return seams.handle(off=scaling.off)
 
 
-class _Scaling:
+class _LossScaling:
     """Dynamic loss scaling for a program that knows nothing of it.
 
-    The loss is multiplied before it is sent backward; each parameter's gradient is divided just before it is
-    added to `.grad`, so that accumulation, clipping and whatever else the program does see true gradients. A step
-    whose gradients are not finite is skipped by taking the gradients away from the optimizer.
+    The loss is multiplied before it is sent backward; each parameter's gradient is divided just before it is added
+    to `.grad`, and before hooks of the program's own, so that accumulation, clipping and whatever else the program does
+    see true gradients. A step whose gradients are not finite is skipped by taking them out of the optimizer's sight.
     """
 
     growth_interval = 2000  # finite steps until the scale is doubled; torch.amp.GradScaler's default
@@ -116,8 +121,12 @@ class _Scaling:
     def __init__(self) -> None:
         self.scale = 65536.0  # 2**16, GradScaler's default
         self._finite_steps = 0
+        self._backward_passes = 0
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._new_models: list[weakref.ref[Any]] = []
         self._hooks: dict[int, tuple[weakref.ref[Any], Any]] = {}  # of parameters, by where they are
+        self._steps: weakref.WeakKeyDictionary[Any, _Step] = weakref.WeakKeyDictionary()
 
     def told(self) -> list[float]:
         return [self.scale, self._finite_steps]
@@ -128,44 +137,109 @@ class _Scaling:
     def watch(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers.add(optimizer)
 
+    def called(self, model: Any) -> None:
+        """What no optimizer trains has gradients, too: a norm that is clipped may be of all of them."""
+        if model not in self._models:
+            self._models.add(model)
+            self._new_models.append(weakref.ref(model))
+
     def off(self) -> None:
+        for step in self._steps.values():
+            step.put_back()
         for _, handle in list(self._hooks.values()):
             handle.remove()
         self._hooks.clear()
+        self._models.clear()
+        self._new_models.clear()
 
     def scale_loss(self, loss: Any) -> Any:
         import torch
 
-        self._hook()
+        # Each time: since the last one, some may have been added, or be trained that were frozen.
+        self._hook(chain.from_iterable(map(parameters_of, list(self._optimizers))))
         if not self._hooks:
             return loss
+        for model in filter(None, (each() for each in self._new_models)):
+            self._hook(model.parameters())
+        self._new_models.clear()
+        self._backward_passes += 1
         with torch.enable_grad():  # a program may send its loss backward without
             return loss * self.scale
 
-    def _hook(self) -> None:
-        """Each parameter once, however many optimizers have it. Before each backward pass: since the last one, some may
-        have been added, or be trained that were frozen."""
+    def _hook(self, parameters: Iterable[Any]) -> None:
+        """Each parameter once, however many optimizers have it."""
+        from overdrive.seams.torch.hooks import hook_first
         from overdrive.seams.torch.internals import is_accumulated
 
         # What `torch.autograd.grad` gives of a loss was not scaled; within a backward pass it is divided at its end.
         divided = lambda gradient: gradient / self.scale if is_accumulated() else gradient  # noqa: E731
-        for parameter in chain.from_iterable(map(parameters_of, list(self._optimizers))):
+        for parameter in parameters:
             place = id(parameter)
             if parameter.requires_grad and place not in self._hooks:
                 alive = weakref.ref(parameter, partial(self._hooks.pop, place))
-                self._hooks[place] = alive, parameter.register_hook(divided)
+                self._hooks[place] = alive, hook_first(parameter, divided)
 
-    def check(self, optimizer: Any) -> None:
+    def begins(self, optimizer: Any) -> None:
+        """A step, whose gradients are there, or are yet to be made by its closure."""
+        step = self._steps.setdefault(optimizer, _Step())
+        step.hidden.clear()  # of a step that failed
+        self._check(optimizer, step)
+
+    def closure(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        """The step's gradients are those that its closure makes, and what lay there before is the closure's matter."""
+        if name := looks_at_more(optimizer):
+            raise CannotInstall(f"{name} is given a closure, which it may call more than once in a step")
+        step = self._steps.setdefault(optimizer, _Step())
+        step.put_back()
+        result = call()
+        self._check(optimizer, step)
+        return result
+
+    def ends(self, optimizer: Any) -> None:
+        step = self._steps.get(optimizer)
+        if step is None:
+            return
+        step.put_back()
+        if step.counted:
+            return
+        step.counted = True
+        if not step.finite:
+            self.scale, self._finite_steps = max(1.0, self.scale / 2), 0
+            return
+        self._finite_steps += 1
+        if self._finite_steps >= self.growth_interval:
+            self.scale, self._finite_steps = self.scale * 2, 0
+
+    def _check(self, optimizer: Any, step: _Step) -> None:
         import torch
 
-        gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
-        if not gradients or not self._hooks:
+        having = [parameter for parameter in parameters_of(optimizer) if parameter.grad is not None]
+        if not having or not self._hooks:
             return
-        if bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all()):
-            self._finite_steps += 1
-            if self._finite_steps >= self.growth_interval:
-                self.scale, self._finite_steps = self.scale * 2, 0
-            return
-        self.scale, self._finite_steps = max(1.0, self.scale / 2), 0
-        for parameter in parameters_of(optimizer):
-            parameter.grad = None  # optimizers pass over parameters without a gradient
+        if step.backward_passes != self._backward_passes:
+            finite = torch.stack([torch.isfinite(each.grad).all() for each in having]).all()
+            step.finite, step.counted = bool(finite), False
+            step.backward_passes = self._backward_passes
+        if not step.finite:
+            step.hide(having)
+
+
+@dataclass
+class _Step:
+    """An optimizer's last."""
+
+    backward_passes: int = -1  # how many there had been when its gradients were looked at
+    finite: bool = True
+    counted: bool = True
+    hidden: list[tuple[Any, Any]] = field(default_factory=list)  # parameters, and their gradients
+
+    def hide(self, parameters: list[Any]) -> None:
+        for each in parameters:
+            self.hidden.append((each, each.grad))
+            each.grad = None  # optimizers pass over parameters without a gradient
+
+    def put_back(self) -> None:
+        """The program may look at them after its step."""
+        for parameter, gradient in self.hidden:
+            parameter.grad = gradient
+        self.hidden.clear()
