@@ -7,21 +7,48 @@ call: a program may write into `parameter.data`, of which nothing tells.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map
 
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 
 
 def cast(thing: Any, old: torch.dtype, new: torch.dtype) -> Any:
-    """All tensors of type `old` in a structure as `new`, within the graph of their gradients."""
-    return tree_map_only(torch.Tensor, lambda each: each.to(new) if each.dtype == old else each, thing)
+    """All tensors of type `old` in a structure as `new`, within the graph of their gradients.
+
+    Also in data classes, and in classes that a program made of dicts and named tuples, which are copied for it. In
+    other objects they stay as they are: a cache of keys and values is the model's own.
+    """
+    return tree_map(partial(_cast, {}, old, new), thing)
+
+
+def _cast(made: dict[int, Any], old: torch.dtype, new: torch.dtype, leaf: Any) -> Any:
+    """`made`: what was, by what it was made of: what is there twice is there twice again."""
+    if isinstance(leaf, torch.Tensor):
+        return made.setdefault(id(leaf), leaf.to(new)) if leaf.dtype == old else leaf
+    within = partial(tree_map, partial(_cast, made, old, new))
+    if isinstance(leaf, tuple) and hasattr(leaf, "_fields"):
+        return tuple.__new__(type(leaf), map(within, leaf))
+    is_dict = isinstance(leaf, dict)
+    if not is_dict and (isinstance(leaf, type) or not dataclasses.is_dataclass(leaf)):
+        return leaf
+    copied = copy.copy(leaf)
+    for name, value in list(getattr(leaf, "__dict__", {}).items()):
+        copied.__dict__[name] = within(value)
+    for name in () if is_dict else [each.name for each in dataclasses.fields(leaf) if hasattr(leaf, each.name)]:
+        object.__setattr__(copied, name, within(getattr(leaf, name)))
+    for key, value in leaf.items() if is_dict else ():
+        dict.__setitem__(copied, key, within(value))
+    return copied
 
 
 def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
