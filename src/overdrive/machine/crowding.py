@@ -16,10 +16,8 @@ import time
 from collections import deque
 
 _MOST_CORES = 16  # on more, the host moves some all the time, and it is a small part
-_PIECE, _PIECES = (
-    bytes(8192),
-    48,
-)  # 0.27 ms of arithmetic in registers, of which two threads of a core do 1.1 times as much
+# 0.27 ms of arithmetic in registers, of which two threads of a core do 1.1 times as much as one.
+_PIECE, _PIECES = bytes(8192), 48
 _TRIES = 2  # of which the shorter counts
 _LATEST = 0.1  # seconds for which a look holds; one takes some 1.5 ms
 _PATIENCE = 5.0  # seconds

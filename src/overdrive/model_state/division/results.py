@@ -35,19 +35,22 @@ def _edge_of_part(result: Any) -> GradientEdge | None:
     return None if node is None or hasattr(node, "variable") else GradientEdge(node, place)
 
 
-def gradients_of(inputs: Any, call: Callable[[Any], Any], plain: bool, of_others: Callable[[Any], Any]) -> Any:
+def gradients_of(
+    inputs: Any, call: Callable[..., Any], args: Any, kwargs: Any, of_others: Callable[[Any], Any] = lambda each: each
+) -> Any:
     """What `torch.autograd.grad` gives with respect to `inputs`, of all ranks.
 
     Args:
-        call: asks it.
-        plain: it is asked for something that it does not tell of a place in the graph.
+        call: asks it, with these further arguments.
         of_others: what all ranks have of the gradient of what is no gathered result.
     """
     named = isinstance(inputs, Mapping)
     alone = isinstance(inputs, (torch.Tensor, GradientEdge))
     asked = [*inputs.values()] if named else [inputs] if alone else [*inputs]
+    # Where it is asked for many gradients at once, or for zeros, it is asked for those of tensors.
+    plain = kwargs.get("is_grads_batched") or kwargs.get("materialize_grads")
     edges = [None if plain else _edge_of_part(each) for each in asked]
-    found = call([edge or each for edge, each in zip(edges, asked, strict=True)])
+    found = call([edge or each for edge, each in zip(edges, asked, strict=True)], *args, **kwargs)
     made = tuple(
         each
         if each is None or each.layout is not torch.strided

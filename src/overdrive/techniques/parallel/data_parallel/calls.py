@@ -79,14 +79,8 @@ class Divided:
         """What `torch.autograd.grad` gives, with the parts of all ranks."""
         if self._within or not self.divided or not self.group.mine():
             return call(inputs, *args, **kwargs)
-        # Where a call is asked for many gradients at once, or for zeros, it is asked for those of tensors.
-        plain = bool(kwargs.get("is_grads_batched") or kwargs.get("materialize_grads"))
-        return gradients_of(
-            inputs,
-            lambda asked: call(asked, *args, **kwargs),
-            plain,
-            lambda each: Mean.apply(each, self.group),  # type: ignore[no-untyped-call]
-        )
+        mean: Callable[[Any], Any] = lambda each: Mean.apply(each, self.group)  # type: ignore[no-untyped-call]  # noqa: E731
+        return gradients_of(inputs, call, args, kwargs, mean)
 
     def trained_by(self, model: Any) -> None:
         """Keras has made what it trains that model by."""

@@ -108,8 +108,7 @@ class Dividing:
         """What `torch.autograd.grad` gives, of results that ranks had parts of."""
         if not self._cuts or shards() is not self._live:
             return call(inputs, *args, **kwargs)
-        plain = bool(kwargs.get("is_grads_batched") or kwargs.get("materialize_grads"))
-        return gradients_of(inputs, lambda asked: call(asked, *args, **kwargs), plain, lambda each: each)
+        return gradients_of(inputs, call, args, kwargs)
 
     def norm(self, call: Callable[..., Any], gradients: Sequence[Any], kind: float, foreach: Any) -> Any:
         """Of all gradients together, with the parts of all ranks."""
