@@ -33,7 +33,6 @@ CASES = [
     Case("fast_dropout", last=True),
     Case("fast_max_pool"),
     Case("fft_convolution", {"least": 2}),
-    Case("fold_normalisation"),
     Case("fp32_from_fp64", {"weights": "copied"}, dtype=torch.float64),
     Case("fp32_from_fp64", {"weights": "narrowed"}, dtype=torch.float64),
     Case("fused_optimizer", {"implementation": "fused"}),

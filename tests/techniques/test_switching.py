@@ -35,7 +35,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "threads": [{"count": 1}],
 }
 # These may change results, and change none here, by what they do or by the arithmetic of this machine.
-UNSEEN = {"affinity", "threads", "fft_convolution", "fold_normalisation", "fused_optimizer", "cuda_graphs"}
+UNSEEN = {"affinity", "threads", "fft_convolution", "fused_optimizer", "cuda_graphs"}
 
 
 class Images(nn.Module):

@@ -114,7 +114,7 @@ def test_what_a_trial_found_out_is_judged_without_an_error(name: str) -> None:
 
 def test_reasons_are_given_where_a_technique_cannot_help() -> None:
     own: dict[str, dict[str, Any]] = {
-        **{name: {} for name in ("device", "unified_memory", "interop", "fold_normalisation", "fft_convolution")},
+        **{name: {} for name in ("device", "unified_memory", "interop", "fft_convolution")},
         "compile": {},
         "fast_dropout": {},
         "fast_max_pool": {},

@@ -113,6 +113,7 @@ def test_the_start_of_a_side_is_that_of_a_usual_process_and_no_first_filling_of_
     assert Side().setup_seconds == 0.0
     assert Side(setups=(40.0, 5.0)).setup_seconds == 5.0
     assert Side(setups=(40.0, 5.0, 7.0)).setup_seconds == 7.0
+    assert Side(setups=(2.0, 4.0, 5.0)).setup_seconds == 2.0  # it started alone, the others two at a time
     assert Side(setups=(40.0, 5.0)).add(Block(2, 1, 1.0, 4.0, 100)).setup_seconds == 5.0
 
 

@@ -95,14 +95,6 @@ def test_the_model_is_compiled_before_its_first_answer(monkeypatch: pytest.Monke
     assert [type(each) for each in compiled] == [Net]
 
 
-def test_normalisations_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed, plain = [], torch.batch_norm
-    monkeypatch.setattr(torch, "batch_norm", lambda *args: computed.append(1) or plain(*args))
-    with Session([("fold_normalisation", {})], inference=True):
-        program()
-    assert len(computed) == 2  # once for each size of a batch
-
-
 def test_training_begun_after_all_is_training() -> None:
     """Then the optimizer's steps are told, and calls are no steps any more."""
     model, ends = nn.Linear(4, 2), []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # What changes a model's own call does nothing for an engine that answers in its place, or keeps it from being built.
 OF_THE_MODEL = (
-    *("autocast", "compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool"),
+    *("autocast", "compile", "channels_last", "fft_convolution", "fast_max_pool"),
     "graph_call",
 )
 
