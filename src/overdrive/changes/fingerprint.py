@@ -31,15 +31,12 @@ class Fingerprint:
     files: Files
 
 
-def fingerprint(
-    *roots: Any, besides: str = "", content: bool = True, earlier: Fingerprint | None = None
-) -> Fingerprint:
+def fingerprint(*roots: Any, besides: str = "", earlier: Fingerprint | None = None) -> Fingerprint:
     """Take the fingerprint of these objects together; files under the folder `besides` do not count.
 
-    Without `content`, what arrays and tensors hold does not count either, nor is it watched. Files that an
-    `earlier` one has looked at are taken for what they were then: half of the time, where there are many.
+    Files that an `earlier` one has looked at are taken for what they were then: half of the time, where there are many.
     """
-    return _taken(ObjectWalk(content, Files(besides, earlier.files if earlier else None)), roots)
+    return _taken(ObjectWalk(Files(besides, earlier.files if earlier else None)), roots)
 
 
 def of_objects(*roots: Any) -> str:
@@ -49,7 +46,7 @@ def of_objects(*roots: Any) -> str:
 
 def objects_again(*roots: Any) -> Fingerprint:
     """Of the same objects a while later; files do not count."""
-    return _taken(ObjectWalk(True, NoFiles()), roots)
+    return _taken(ObjectWalk(NoFiles()), roots)
 
 
 def _taken(walk: ObjectWalk, roots: tuple[Any, ...]) -> Fingerprint:

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from operator import is_
 from typing import Any
 
-from overdrive.changes.word_places import Places
+from overdrive.changes.word_places import Places, word_at
 from overdrive.changes.words import Words
 from overdrive.changes.written_pages import Pages
 
@@ -122,7 +122,7 @@ class _LongList:
         if not _lies_as_known():
             self._held = list(items)
             return
-        head, start = id(items) + _ITEMS - _POINTER, _word_at(id(items) + _ITEMS)
+        head, start = id(items) + _ITEMS - _POINTER, word_at(id(items) + _ITEMS)
         if len(items) >= _LONGER:
             self._pages = Pages.of(start, _POINTER * len(items))
         self._held = list(items)
@@ -152,7 +152,7 @@ def differ(items: list[Any], held: list[Any], places: bytes) -> bool:
     if len(items) != len(held):
         return True
     if _lies_as_known():
-        return bool(places) and _compare(_word_at(id(items) + _ITEMS), places, len(places)) != 0
+        return bool(places) and _compare(word_at(id(items) + _ITEMS), places, len(places)) != 0
     return not all(map(is_, items, held))
 
 
@@ -160,7 +160,7 @@ def places_of(items: list[Any]) -> bytes:
     """Where the objects of a list lie."""
     if not items or not _lies_as_known():
         return b""
-    return ctypes.string_at(_word_at(id(items) + _ITEMS), _POINTER * len(items))
+    return ctypes.string_at(word_at(id(items) + _ITEMS), _POINTER * len(items))
 
 
 class Held:
@@ -183,10 +183,6 @@ class Held:
         return all(map(bytes.startswith, self._contents, self._memory))
 
 
-def _word_at(address: int) -> int:
-    return ctypes.c_size_t.from_address(address).value
-
-
 @cache
 def _lies_as_known() -> bool:
     """Whether Python's lists have their items in the memory that is looked at."""
@@ -195,7 +191,7 @@ def _lies_as_known() -> bool:
     if platform.python_implementation() != "CPython" or list.__basicsize__ != _ITEMS + 2 * _POINTER:
         return False
     known = [None, True, "x"]
-    lie = ctypes.string_at(_word_at(id(known) + _ITEMS), _POINTER * len(known))
+    lie = ctypes.string_at(word_at(id(known) + _ITEMS), _POINTER * len(known))
     return lie == b"".join(id(each).to_bytes(_POINTER, sys.byteorder) for each in known)
 
 

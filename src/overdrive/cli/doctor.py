@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -21,10 +22,12 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.many_ranks import Stated
+from overdrive.cli.many_ranks import OnRanks, Stated
 from overdrive.cli.values import LinkText, SizeText, stdin_option
 from overdrive.core.json_data import to_json
 from overdrive.core.link import Link
+from overdrive.core.program import Program
+from overdrive.core.unlike_ranks import Sizes
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.diagnosis import Diagnosis
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
@@ -162,9 +165,7 @@ def command(
             fail("--pool measures what goes between ranks: run it alone.")
         if ranks and ranks[0] != ranks[1]:
             fail("--pool is measured with one number of --ranks.")
-        with faults_as_sentences(goes_on=False):
-            code = pool.pool(ranks[0] if ranks else None, quick, json_path)
-        sys.exit(code)
+        _run(partial(pool.pool, ranks[0] if ranks else None, quick, json_path))
     if ranks and not wanted:
         fail("--ranks is for --pool, or for --for SCRIPT.")
     if memory and not ranks:
@@ -177,19 +178,23 @@ def command(
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
-        from overdrive.cli import requirements  # NumPy, which looking at the machine does without
-
-        program = parse_trial_program(words, stdin)
-
-        with faults_as_sentences(goes_on=False):
-            try:
-                code = requirements.wanted(program, quick, json_path, asked)
-            except CannotCount as error:
-                fail(why_it_fails(str(error)), 1)
-        sys.exit(code)
+        _run(partial(_requirements, parse_trial_program(words, stdin), quick, json_path, asked))
     if words:
         fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it would like.")
+    _run(partial(doctor, quick, json_path, fresh))
 
+
+def _requirements(program: Program, quick: bool, json_path: Path | None, asked: OnRanks | Sizes | None) -> int:
+    from overdrive.cli import requirements  # NumPy, which looking at the machine does without
+
+    try:
+        return requirements.wanted(program, quick, json_path, asked)
+    except CannotCount as error:
+        fail(why_it_fails(str(error)), 1)
+
+
+def _run(work: Callable[[], int]) -> NoReturn:
+    """End with its exit code."""
     with faults_as_sentences(goes_on=False):
-        code = doctor(quick, json_path, fresh)
+        code = work()
     sys.exit(code)

@@ -176,6 +176,11 @@ def _refuse(wrong: bool, why: str) -> None:
         fail(why)
 
 
+def _refuse_on(on: str | None, ranks: int | None, survive: str | None) -> None:
+    _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
+    _refuse(on is not None and ranks == 1, "--on takes --ranks 2 or more: one alone runs here.")
+
+
 def _survival(folder: str | None, wish: Wish) -> Wish | None:
     """What is asked of `--survive`; None where it is not."""
     _refuse(folder is None and wish.fresh, "--fresh belongs to --survive.")
@@ -249,8 +254,7 @@ def command(
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
     plan_path, no_plan = plan_asked_for(plan_path, no_plan)
-    _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
-    _refuse(on is not None and ranks == 1, "--on takes --ranks 2 or more: one alone runs here.")
+    _refuse_on(on, ranks, survive)
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)

@@ -29,5 +29,4 @@ class Products:
     evaluations: tuple[Evaluation, ...] = ()  # the last one, and evenly spaced ones before
     held: Evaluation | None = None  # of the first batches that were trained on, by the model as it is at the end
     predictions: tuple[int, ...] = ()  # of the last evaluation's first rows
-    held_predictions: tuple[int, ...] = ()
     state: Mapping[str, float] = field(default_factory=dict)  # of buffers and parameters at the end, by name

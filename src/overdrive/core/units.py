@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_MOST = 6  # names in a sentence
+
 
 def count(value: float) -> str:
     """A number for people: 12,740 or 24.5 or 0.0262."""
@@ -20,9 +22,9 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def listed_some(names: Sequence[str], most: int = 6) -> str:
+def listed_some(names: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
-    return listed(names if len(names) <= most else [*names[:most], f"{len(names) - most:,} more"])
+    return listed(names if len(names) <= _MOST else [*names[:_MOST], f"{len(names) - _MOST:,} more"])
 
 
 def duration(seconds: float) -> str:

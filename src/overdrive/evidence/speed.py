@@ -32,7 +32,9 @@ LEAST_GAIN = 0.03
 # In simulated duels of at most 40 pairs this takes 17 pairs instead of 29 where nothing is gained and the noise is 12 %
 # a pair, and gives up 0 to 2 % of duels that would have found a gain of 3 to 10 %.
 LEAST_POWER = 0.1
+ALPHA = 0.05  # of a duel
 LOOKS = (10, 20, 40, 80)  # the numbers of pairs at which a duel may be judged
+_UNNOTICED = 0.01  # the change that nobody would notice, as a share
 _TRIM = 0.2  # share of pairs dropped at each end: a stalled block says nothing about the program
 _RESAMPLES = 2000
 _FEWEST_OF_A_PROCESS = 5  # pairs of blocks from which it is a look at how processes differ
@@ -95,13 +97,13 @@ def speedup(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> I
     return factor(float(means.mean()), max(half_widths, default=None))
 
 
-def speedup_of_these(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> Interval:
+def speedup_of_these(pairs: Sequence[Pair]) -> Interval:
     """The same of these very processes, each of which counts alike: how much others differ is not in its interval.
 
     For choosing what to look at next, where one or two processes are all there is; nothing to be published.
     """
     processes, means = _processes(pairs)
-    return factor(float(means.mean()), _within(processes, confidence, np.random.default_rng(seed)))
+    return factor(float(means.mean()), _within(processes, 0.95, np.random.default_rng(0)))
 
 
 def process_means(pairs: Sequence[Pair]) -> list[ProcessMean]:
@@ -139,32 +141,31 @@ def seconds_per_step(pairs: Sequence[Pair]) -> tuple[float, float]:
     return float(of_a), float(of_b)
 
 
-def verdict(interval: Interval, delta: float = 0.01) -> Verdict:
-    """`delta` is the change that nobody would notice, as a share."""
-    if interval.low > 1 + delta:
+def verdict(interval: Interval) -> Verdict:
+    if interval.low > 1 + _UNNOTICED:
         return Verdict.FASTER
-    if interval.high < 1 - delta:
+    if interval.high < 1 - _UNNOTICED:
         return Verdict.SLOWER
-    if interval.low >= 1 - delta and interval.high <= 1 + delta:
+    if interval.low >= 1 - _UNNOTICED and interval.high <= 1 + _UNNOTICED:
         return Verdict.SAME
     return Verdict.INCONCLUSIVE
 
 
-def decided(pairs: Sequence[Pair], looks: Sequence[int] = LOOKS, alpha: float = 0.05) -> Verdict | None:
+def decided(pairs: Sequence[Pair], looks: Sequence[int] = LOOKS) -> Verdict | None:
     """The verdict on a duel so far, or None where it has to go on. At the last look there always is one.
 
-    Every look is a chance to be wrong, so each gets its share of `alpha`, and what came after the latest
+    Every look is a chance to be wrong, so each gets its share of ALPHA, and what came after the latest
     look does not count before the next. A duel that runs out of time before the last look is judged with
-    `verdict(speedup(pairs, confidence=1 - alpha / len(looks)))`.
+    `verdict(speedup(pairs, confidence=1 - ALPHA / len(looks)))`.
     """
     reached = [look for look in looks if look <= len(pairs)]
     if not reached:
         return None
-    seen = verdict(speedup(pairs[: max(reached)], confidence=1 - alpha / len(looks)))
+    seen = verdict(speedup(pairs[: max(reached)], confidence=1 - ALPHA / len(looks)))
     return None if seen is Verdict.INCONCLUSIVE and len(reached) < len(looks) else seen
 
 
-def futile(pairs: Sequence[Pair], most: int, delta: float = 0.01) -> bool:
+def futile(pairs: Sequence[Pair], most: int) -> bool:
     """Whether more pairs, up to `most`, are not worth a tune's time.
 
     B gains less than `LEAST_GAIN`, with nine in ten; or, going by what was seen (Spiegelhalter's predictive power,
@@ -176,7 +177,7 @@ def futile(pairs: Sequence[Pair], most: int, delta: float = 0.01) -> bool:
     if len(pairs) >= most or seen.high == math.inf:
         return False
     centre, half = math.log(seen.estimate), math.log(seen.high / seen.estimate)
-    still_missing = math.log1p(delta) + half * math.sqrt(len(pairs) / most) - centre
+    still_missing = math.log1p(_UNNOTICED) + half * math.sqrt(len(pairs) / most) - centre
     may_move = half / _NORMAL.inv_cdf(0.975) * math.sqrt(1 - len(pairs) / most)
     return 1 - _NORMAL.cdf(still_missing / max(may_move, 1e-12)) < LEAST_POWER
 

@@ -7,13 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 _WAIT_SECONDS = 15.0  # a driver that is starting up takes several; a broken one never answers
 
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-Ask = Callable[[Sequence[str]], "str | None"]
 
 
 def start_of(module: str) -> str:

@@ -15,6 +15,8 @@ import threading
 import time
 from collections import deque
 
+from overdrive.machine.numa import allowed_cores
+
 _MOST_CORES = 16  # on more, the host moves some all the time, and it is a small part
 # 0.27 ms of arithmetic in registers, of which two threads of a core do 1.1 times as much as one.
 _PIECE, _PIECES = bytes(8192), 48
@@ -32,7 +34,7 @@ class Crowding:
     """
 
     def __init__(self) -> None:
-        self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._cores = sorted(allowed_cores())
         self._threads: list[_Core] = []
         self._together = threading.Barrier(max(1, len(self._cores)))
         self._turn, self._looked, self._last = 0, 0.0, 1.0

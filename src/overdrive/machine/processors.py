@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
 from overdrive.machine import cgroup
 from overdrive.machine.cpu import cpu
+from overdrive.machine.numa import allowed_cores
 from overdrive.machine.reading import ROOT, known, number, numbers_in, table, text
 
 # The usual names of the instructions, by the kernel's name for them; the best of a row is reported.
@@ -72,10 +72,7 @@ def _allowed(root: Path) -> frozenset[int]:
     for name, value in table(root / "proc/self/status"):
         if name == "Cpus_allowed_list":
             return numbers_in(value)
-    if root == ROOT:
-        with contextlib.suppress(AttributeError, OSError):
-            return frozenset(os.sched_getaffinity(0))
-    return frozenset()
+    return allowed_cores() if root == ROOT else frozenset()
 
 
 def _listed(cores: frozenset[int]) -> str:

@@ -68,11 +68,6 @@ def sequence(value: object) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def mappings(value: object) -> list[Mapping[str, Any]]:
-    """The mappings in a list; whatever else is in it is left out."""
-    return [item for item in sequence(value) if isinstance(item, Mapping)]
-
-
 def interval(value: object) -> Interval | None:
     """A speed-up as an Interval; None where one of its numbers is missing, impossible or out of order."""
     data = mapping(value)

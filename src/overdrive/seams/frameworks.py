@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -80,18 +79,6 @@ class FrameworkSeams(Protocol):
 
     def shorten_epochs(self, samples: int) -> None:
         """Have epochs of loaders end after so many samples, in whole batches, where that can be done."""
-
-
-def installed() -> tuple[str, ...]:
-    """Those that are there to be imported: the observers of trials may import theirs before the program does."""
-    return tuple(name for name, modules in MODULES.items() if _is_there(modules[-1]))
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):  # what a program or a user has put into the way of imports
-        return False
 
 
 def seams_of(name: str) -> FrameworkSeams:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from overdrive.core import facts
 from overdrive.core.settings import Chosen
 from overdrive.core.tune_result import Precision
 from overdrive.techniques.catalogue import catalogue
@@ -18,7 +19,6 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Rejected
 
 FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
-_OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def formats_tried(found: Findings) -> list[Chosen]:
@@ -46,7 +46,7 @@ def _own(found: Findings, name: str) -> Iterator[Precision]:
     if duel is None or duel.old_facts is None or not duel.old_side.steps:
         return
     for dtype in duel.old_facts.parameter_dtypes:
-        if _OF_PARAMETERS.get(dtype.removeprefix("torch.")) == name:
+        if facts.FORMATS.get(dtype.removeprefix("torch.")) == name:
             within = ", within an autocast of its own" if duel.old_facts.own_autocast else ""
             yield Precision(
                 format=name,

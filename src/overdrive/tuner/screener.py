@@ -38,6 +38,7 @@ from overdrive.trials.screen import ScreeningTrial, failed
 from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.process_rows import WANTED, ProcessRows
+from overdrive.tuner.racers import Racers
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain, Screened
 from overdrive.tuner.switchable import affordable, that_go_together
@@ -50,7 +51,6 @@ _WARM_UP_SECONDS = 2.5
 # Probability of being worth it that what distinguishes processes must have: nothing later would tell it from luck.
 _SURE = 0.98
 _LONGEST_LEAD = 8  # times the usual untimed steps before a block
-_MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
 
 
@@ -100,19 +100,14 @@ class Screener:
         ]
         placebos = [on_off(f"placebo {number}", placebo=True) for number in range(1, _PLACEBOS + 1)]
         self._design = Design([*map(on_off, within), *placebos])
-        self._active = {factor.name for factor in self._design.factors}
+        self._racers = Racers(self._design, self._around)
         self._blocks: list[Observation] = []
-        self._failed: dict[str, str] = {}
-        self._left_out: set[str] = set()
         self._pairs = 0
         self._look = self._quota = next_look(0)  # pairs: of all at the next look, and of a process
         self._pair_seconds = 0.0
         self._lead_factor = 1
         self._slow = False  # its steps
         self._decided = False  # nothing more is to be learned of what is switched within processes
-        self._careful = False  # a process died, and it is not known with which
-        self._halves: list[list[str]] | None = None  # that are yet to be tried, where all together died at their start
-        self._apart: set[str] = set()  # what is not screened therefore
         self._noise = math.sqrt(found.spread().block_variance / 2) or _USUAL_NOISE
 
     def run(self) -> Screened:
@@ -124,7 +119,7 @@ class Screener:
             return Screened()
         self._progress.stage(f"screening: {len(self._techniques)} candidates switched on and off in live trials")
         over = self._go_on()
-        while not over and self._time_for_a_process() and (self._racing() or self._around.racing):
+        while not over and self._time_for_a_process() and (self._racers.racing() or self._around.racing):
             over = not self._process()
             self._keep()
         self._keep(over=True)
@@ -145,12 +140,12 @@ class Screener:
         """One process more; whether another is wanted."""
         number = len(self._around.made)
         around = self._around.next_names()
-        spec = self._found.spec(self._chosen([*around, *self._racing()]))
+        spec = self._found.spec(self._chosen([*around, *self._racers.racing()]))
         trial = ScreeningTrial(self._duels.pool, spec, number, self._began)
         before = self._pairs
         try:
             until = max(self._deadline, time.monotonic() + FEWEST_SECONDS)
-            rows = (self._one_by_one() if self._careful else ()) or self._next_rows()
+            rows = self._racers.one_by_one() or self._next_rows()
             self._slow = trial.warm_up(rows, self._design.factors, until) > SLOW_STEP
             self._look = min(self._look, next_look(self._pairs, self._slow))
             self._start_seconds = trial.start_seconds
@@ -162,9 +157,9 @@ class Screener:
                 return self._pairs > before and self._wanted()
             if ended.exit_reason.kind == "late":  # no candidate is to blame, and the time is over
                 return False
-            return self._blame(around, trial.on, str(ended.exit_reason))
+            return self._racers.blame(around, trial.on, str(ended.exit_reason), bool(self._blocks))
         finally:
-            self._note(trial.left_out)
+            self._racers.leave(trial.left_out)
             trial.stop()
 
     def _wanted(self) -> bool:
@@ -185,7 +180,7 @@ class Screener:
 
     def _pair(self, trial: ScreeningTrial) -> None:
         """One pair of blocks more."""
-        self._note(trial.left_out)
+        self._racers.leave(trial.left_out)
         began = time.monotonic()
         # Beside a slow step what a switch leaves behind is little: untimed steps would take half of the time.
         trial.lead_factor = self._lead_factor // 2 if self._slow else self._lead_factor
@@ -196,21 +191,17 @@ class Screener:
             self._judge()
 
     def _next_rows(self) -> Sequence[Row]:
-        return self._design.next_pair(self._active, self._rng)
-
-    def _one_by_one(self) -> Sequence[Row]:
-        """Rows with one candidate each: the one with which a process dies."""
-        names = [factor.name for factor in self._design.factors]
-        return [tuple(int(name == racing) for name in names) for racing in self._racing()]
+        return self._design.next_pair(self._racers.active, self._rng)
 
     def _judge(self) -> None:
         """Look at all blocks: hopeless candidates leave, and the choice may be clear."""
         factors = self._design.factors
         self._look = next_look(self._pairs, self._slow)
         effects = self._effects()
-        verdict = race(effects, self._active, self._inside, factors)
-        self._active -= {each.label for each in verdict.drop}
-        self._active -= {name for name in self._beyond & set(effects.labels) if effects.speedup(name).high < 1.0}
+        active = self._racers.active
+        verdict = race(effects, active, self._inside, factors)
+        active -= {each.label for each in verdict.drop}
+        active -= {name for name in self._beyond & set(effects.labels) if effects.speedup(name).high < 1.0}
         late = carry_over(self._blocks, factors)
         if late is not None and late.longer_lead:
             self._lead_factor = min(_LONGEST_LEAD, 2 * self._lead_factor)
@@ -218,10 +209,11 @@ class Screener:
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {several(len(self._around.made), 'process', 'processes')}"
-        shown = self._techniques.keys() - self._left_out  # of those that left themselves out only the prior is known
+        # Of those that left themselves out only the prior is known.
+        shown = self._techniques.keys() - self._racers.left_out
         speedups = {name: effects.speedup(name) for name in effects.labels if name in shown}
         self._progress.candidates(so_far, speedups)
-        self._decided = verdict.stop or not self._racing()
+        self._decided = verdict.stop or not self._racers.racing()
         self._keep()
 
     def _leave_time_for_seeds(self, plan: Collection[str], effects: Effects) -> None:
@@ -235,18 +227,19 @@ class Screener:
     def _keep(self, over: bool = False) -> None:
         """What a tune that is broken off goes on from."""
         within = [factor.name for factor in self._design.factors]
+        racers = self._racers
         state = _State(
             tuple(within),
             tuple(factor.name for factor in self._around.design.factors),
             tuple(self._blocks),
             tuple(self._around.made),
-            tuple(name for name in within if name in self._active),
+            tuple(name for name in within if name in racers.active),
             tuple(self._around.racing),
-            self._failed,
-            tuple(self._left_out),
+            racers.failed,
+            tuple(racers.left_out),
             self._pairs,
             over,
-            tuple(self._apart),
+            tuple(racers.apart),
         )
         self._duels.checkpoint.remember_screening(to_json(state))
 
@@ -261,9 +254,10 @@ class Screener:
             return False
         self._progress.outcome("(known in part from a tune that was broken off)")
         self._blocks, self._around.made = list(state.blocks), list(state.made)
-        self._active, self._around.racing = set(state.active), list(state.racing)
-        self._failed, self._left_out, self._pairs = dict(state.failed), set(state.left_out), state.pairs
-        self._apart = set(state.apart)
+        self._around.racing, self._pairs = list(state.racing), state.pairs
+        racers = self._racers
+        racers.active, racers.failed = set(state.active), dict(state.failed)
+        racers.left_out, racers.apart = set(state.left_out), set(state.apart)
         self._look = self._quota = next_look(self._pairs)
         if len(self._around.made) % 2:  # the other half of this pair of processes is not to be had any more
             self._around.made.append((0,) * len(self._around.design.factors))
@@ -273,56 +267,16 @@ class Screener:
     def _effects(self) -> Effects:
         return estimate(self._blocks, self._design.factors, noise=self._noise)
 
-    def _racing(self) -> list[str]:
-        return [each.name for each in self._design.factors if each.name in self._active and not each.placebo]
-
     def _chosen(self, names: Collection[str]) -> tuple[Chosen, ...]:
         """With their first settings, in the order of the catalogue."""
         return tuple(
             (name, each.candidates(self._found.facts)[0]) for name, each in self._techniques.items() if name in names
         )
 
-    def _note(self, left_out: Collection[str]) -> None:
-        self._left_out |= set(left_out)
-        self._active -= set(left_out)
-        self._around.leave(left_out)
-
-    def _blame(self, around: Collection[str], on: Collection[str], reason: str) -> bool:
-        """A process died with these on; whether another may go on: without the one, or to find out which it was."""
-        if not on:  # before anything was switched
-            return self._with_fewer(around)
-        suspects = [name for name in on if name in self._racing()]
-        if len(suspects) == 1:
-            self._failed[suspects[0]] = reason
-            self._active.discard(suspects[0])
-            return len(self._failed) < _MOST_FAILURES
-        careful, self._careful = self._careful, True
-        return bool(suspects) and not careful
-
-    def _with_fewer(self, around: Collection[str]) -> bool:
-        """Go on without what distinguishes processes; or with half of what is switched within them, and if that dies
-        too, with the other half. Whether there is any. What is not screened has a duel of its own.
-
-        Where an earlier process started with all that this one had, none of them is to blame: what was measured stays.
-        """
-        if around:
-            self._around.leave(self._around.racing)
-            return True
-        if self._blocks:
-            return False
-        racing = self._racing()
-        middle = len(racing) // 2
-        if self._halves is None:
-            self._halves = [racing[:middle], racing[middle:]]
-        half = set(self._halves.pop(0) if self._halves else ())
-        self._apart = (self._apart | set(racing)) - half
-        self._active = (self._active - set(racing)) | half
-        return bool(half)
-
     def _screened(self) -> Screened:
         screened = Screened(
-            failed=self._failed,
-            left_out=frozenset(self._left_out),
+            failed=self._racers.failed,
+            left_out=frozenset(self._racers.left_out),
             pairs=self._pairs,
             processes=len(self._around.made),
             seconds=time.monotonic() - self._began,
@@ -336,7 +290,7 @@ class Screener:
         for _ in range(2):  # how much processes differ shows when their effects are taken off
             around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
             self._found.processes_vary(self._around.variance(runs, around))
-        settings = dict(self._chosen(self._techniques.keys() - self._apart))
+        settings = dict(self._chosen(self._techniques.keys() - self._racers.apart))
         inside = [each for each in self._inside if each.label in settings]
         screened = screened.taken_in(within, self._design.factors, inside, settings)
         if around is not None:

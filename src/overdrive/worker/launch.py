@@ -13,10 +13,8 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from overdrive.core.program import Program, ProgramError
+from overdrive.core.whose import OURS
 from overdrive.seams.place import OWN
-
-_OURS = str(Path(__file__).parents[1]) + os.sep  # the whole package
-
 
 Compile = Callable[[bytes, str], CodeType]  # of a source and its file's name
 
@@ -156,7 +154,7 @@ def hide_own_frames(error: BaseException) -> None:
 
 
 def _is_own(code: CodeType) -> bool:
-    return code.co_filename.startswith(_OURS) or code.co_name == OWN
+    return code.co_filename.startswith(OURS) or code.co_name == OWN
 
 
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:

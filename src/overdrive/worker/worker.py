@@ -224,8 +224,7 @@ class Worker:
             )
         )
         self._begin_block(steps)
-        while self._obey():
-            pass
+        self.stand_by()
 
     def _begin_block(self, steps: int) -> None:
         self._block_steps, self._block_samples, self._block_settling = steps, self.recorder.samples, self._settling()
@@ -274,7 +273,7 @@ class Worker:
         return True
 
     def stand_by(self) -> None:
-        """Its program is over: until the parent has done with it, or has Python end it."""
+        """Carry out commands until the program is to go on: one that is over, until the parent has done with it."""
         while self._obey():
             pass
 

@@ -21,8 +21,6 @@ def visit_array(walk: Walk, array: Any) -> None:
     flags = "" if array.flags.writeable else " for reading"
     walk.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}{flags}")
     watch_names(walk, array.dtype)
-    if not walk.content and not array.dtype.hasobject:
-        return
     if isinstance(array, np.memmap) and array.filename is not None:
         walk.files.note(str(array.filename))
         whole = np.frombuffer(array._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
@@ -86,8 +84,6 @@ def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
     name = f"{kind.__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}"
     walk.emit("tensor", f"{name} {tensor.requires_grad} {tensor.is_conj()} {tensor.is_neg()}")
     walk.of_gradients = walk.of_gradients or tensor.requires_grad
-    if not walk.content:
-        return
     if tensor.grad_fn is not None:
         walk.hide("it holds a tensor with a graph of operations")
         return

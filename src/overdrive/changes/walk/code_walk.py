@@ -46,8 +46,8 @@ _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 class CodeWalk(Walk):
     """Knows afterwards whether code may print, or asks in which process it runs."""
 
-    def __init__(self, content: bool, files: Files) -> None:
-        super().__init__(content, files)
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
         self.may_speak = False
         self.asks_where = False
         self.asks_mode = False  # what it makes hangs on whether gradients are recorded, which is watched

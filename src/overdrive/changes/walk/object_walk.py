@@ -48,8 +48,8 @@ class _TooMuch(Exception):
 class ObjectWalk(CodeWalk):
     """From a data set to all that it is made of; `take` is called once."""
 
-    def __init__(self, content: bool, files: Files) -> None:
-        super().__init__(content, files)
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
         self.open_file = False
         self.of_process = hashlib.blake2b(digest_size=8)  # what another process would have otherwise
         self._numbers: dict[int, int] = {}
@@ -267,7 +267,7 @@ class ObjectWalk(CodeWalk):
             self.hide(f"it holds a {kind.__module__}.{kind.__qualname__}, whose state cannot be seen")
         elif custom:
             self.emit("reduced")
-            self.watch.digest(thing, lambda: ObjectWalk(True, Files("", None)).take((thing,))[0])
+            self.watch.digest(thing, lambda: ObjectWalk(Files("", None)).take((thing,))[0])
             for place, part in enumerate(parts):
                 items = place in _ITEMS and part is not None
                 self.visit(list(part) if items else part)

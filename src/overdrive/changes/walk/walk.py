@@ -13,13 +13,7 @@ from overdrive.changes.watch import Watch
 
 
 class Walk(ABC):
-    """
-    Args:
-        content: what arrays and tensors hold counts, and is watched.
-    """
-
-    def __init__(self, content: bool, files: Files) -> None:
-        self.content = content
+    def __init__(self, files: Files) -> None:
         self.hash = hashlib.blake2b(digest_size=32)
         self.hidden: str | None = None
         self.hidden_here: str | None = None

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.plan.removed import REMOVED
-from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, TomlTable, Value, closest
+from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, TomlTable, closest
 from overdrive.core.plan.written import given, one_line, toml
+from overdrive.core.settings import Value
 
 FORMAT = 1  # of the file; a file with another number is refused
 

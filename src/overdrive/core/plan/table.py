@@ -15,8 +15,7 @@ from tomlkit.exceptions import TOMLKitError
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.plan.lines import KeyPath, line_of, line_of_repeated
-
-Value = bool | int | float | str
+from overdrive.core.settings import Value
 
 MOST_BYTES = 1_000_000
 _MOST_LINES = 10_000  # tomlkit's time grows with the square: 1 s for these, 100 s for ten times as many

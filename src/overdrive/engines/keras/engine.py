@@ -33,9 +33,9 @@ class Engines:
     kinds: Sequence[str] = (CALL, PREDICT)
     one_at_a_time = True
 
-    def __init__(self, runtime: OfTensorFlow, kept: KeptEngines | None = None) -> None:
+    def __init__(self, runtime: OfTensorFlow) -> None:
         self._runtime = runtime
-        self._kept = kept or KeptEngines()
+        self._kept = KeptEngines()
 
     @property
     def calibrating(self) -> int:

@@ -137,9 +137,9 @@ def _tail(mean: float, deviation: float) -> float:
     return 0.5 * math.erfc(-mean / max(deviation, 1e-9) / math.sqrt(2))
 
 
-def _sampled(effects: Effects, priors: Mapping[str, Prior], seed: int = 0) -> dict[str, Belief]:
+def _sampled(effects: Effects, priors: Mapping[str, Prior]) -> dict[str, Belief]:
     """Beliefs of all labels together, by Gibbs sampling over what each of them is: nothing, little or much."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     labels = effects.labels
     count = len(labels)
     information = effects.information[:count, :count]

@@ -47,7 +47,6 @@ class Choice:
     speedup: Interval  # as measured, over nothing on: the screening's word, which a confirmation has to check
     expected: float  # logarithm of the speedup, prior included
     contract: Contract  # of its loosest label
-    spared: tuple[str, ...]  # that the best plan has and this one does without: it may be no better with them
 
 
 def choose(
@@ -64,17 +63,10 @@ def choose(
     by_label = {each.label: each for each in candidates if each.label in effects.labels}
     believed = believed or beliefs(effects, {label: each.prior for label, each in by_label.items()})
     search = _Search(effects, believed, by_label, _exclusive(factors))
-    best = search.best(Contract.OPEN)
-    chosen = search.frugal(best)
+    chosen = search.frugal(search.best(Contract.OPEN))
     plan = tuple(label for label in effects.labels if label in chosen)
     loosest = max((by_label[label].contract for label in plan), key=lambda each: each.rank, default=Contract.EXACT)
-    return Choice(
-        plan,
-        effects.speedup_of(plan),
-        search.expected(chosen),
-        loosest,
-        tuple(label for label in effects.labels if label in best - chosen),
-    )
+    return Choice(plan, effects.speedup_of(plan), search.expected(chosen), loosest)
 
 
 class _Search:

@@ -65,22 +65,22 @@ class Effects:
         """How many times as fast the program is with a label on as with it off, on average over the others."""
         return self.interval(self.on_average(label), confidence)
 
-    def speedup_of(self, plan: Collection[str], confidence: float = CONFIDENCE) -> Interval:
+    def speedup_of(self, plan: Collection[str]) -> Interval:
         """How many times as fast the program is with these labels on, and no others, as with none."""
-        return self.interval(self.of_plan(plan), confidence)
+        return self.interval(self.of_plan(plan))
 
-    def beside(self, label: str, plan: Collection[str], confidence: float = CONFIDENCE) -> Interval:
+    def beside(self, label: str, plan: Collection[str]) -> Interval:
         """How many times as fast the plan is with this label as without it."""
         rest = set(plan) - {label}
-        return self.interval(self.of_plan({*rest, label}) - self.of_plan(rest), confidence)
+        return self.interval(self.of_plan({*rest, label}) - self.of_plan(rest))
 
-    def contributions(self, plan: Collection[str], confidence: float = CONFIDENCE) -> dict[str, Interval]:
+    def contributions(self, plan: Collection[str]) -> dict[str, Interval]:
         """What each label gains within a plan: its Shapley value, since what two do together is shared by halves.
 
         The estimates multiply to that of `speedup_of(plan)`.
         """
         on = self.of_plan(plan)
-        return {label: self.interval(on * self.on_average(label), confidence) for label in self.labels if label in plan}
+        return {label: self.interval(on * self.on_average(label)) for label in self.labels if label in plan}
 
     def interval(self, weights: Array, confidence: float = CONFIDENCE) -> Interval:
         """Of exp(-(weights @ effects)), as a speedup."""

@@ -43,17 +43,17 @@ class Prior:
 USUAL = Prior()
 
 
-def learned(gains: Iterable[tuple[float, float]], usual: Prior = USUAL) -> Prior:
-    """The prior of a technique by its record, for instance on this class of machine.
+def learned(gains: Iterable[tuple[float, float]]) -> Prior:
+    """The prior of a technique by its record, for instance on this class of machine; USUAL counts as much as four
+    programs.
 
     Args:
         gains: logarithm of a speedup and its standard error, one for each program.
-        usual: counts as much as four of them.
     """
-    sums = [_STRENGTH * part.weight for part in usual.parts]
+    sums = [_STRENGTH * part.weight for part in USUAL.parts]
     count = _STRENGTH
     for gain, error in gains:
-        heights = [part.weight * _height(gain, part, error) for part in usual.parts]
+        heights = [part.weight * _height(gain, part, error) for part in USUAL.parts]
         total = sum(heights)
         if total > 0:
             sums = [each + height / total for each, height in zip(sums, heights, strict=True)]
@@ -62,7 +62,7 @@ def learned(gains: Iterable[tuple[float, float]], usual: Prior = USUAL) -> Prior
     rest = sum(weights)
     weights = [_LEAST_WEIGHT + (each - _LEAST_WEIGHT) * _share(rest, len(weights)) for each in weights]
     return Prior(
-        tuple(PriorPart(weight, part.centre, part.spread) for weight, part in zip(weights, usual.parts, strict=True))
+        tuple(PriorPart(weight, part.centre, part.spread) for weight, part in zip(weights, USUAL.parts, strict=True))
     )
 
 

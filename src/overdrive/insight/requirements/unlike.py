@@ -31,9 +31,7 @@ class Unlike:
     slowest: float
 
 
-def step_of(
-    notes: Mapping[int, Sequence[Note]], network: Network, ranks: int, slow: Slow | None = None, seed: int = 0
-) -> Unlike:
+def step_of(notes: Mapping[int, Sequence[Note]], network: Network, ranks: int, slow: Slow | None = None) -> Unlike:
     """
     Args:
         notes: of one of so many that are alike, or of some, in equal numbers.
@@ -42,7 +40,7 @@ def step_of(
         ValueError: see `played`.
     """
     alike = played(notes, network)
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     factors = np.ones(ranks)
     seconds = step_with(notes, network, factors, chance)
     if slow:

@@ -9,10 +9,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from overdrive.kernels.build import Building
 
-_NAMES = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+NAMES = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
 _KINDS = {torch.float32: "float", torch.bfloat16: "bfloat"}
 # What may come out in another way: ties, NaN, infinities, zeros of both signs, what a window leaves over.
-_STRANGE = (0.0, -0.0, 1.0, 1.0, float("nan"), -1.0, float("-inf"), float("inf"), 2.5, -0.0, 0.0)
+STRANGE = (0.0, -0.0, 1.0, 1.0, float("nan"), -1.0, float("-inf"), float("inf"), 2.5, -0.0, 0.0)
 _STRANGE_SIZES = (
     (2, 1, 5, 47),
     (2, 3, 9, 11),
@@ -26,7 +26,7 @@ _STRANGE_SIZES = (
 
 def fits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether this call of `torch.max_pool2d` is one that is done here."""
-    given = dict(zip(_NAMES, args, strict=False)) | kwargs
+    given = dict(zip(NAMES, args, strict=False)) | kwargs
     x = given.get("input")
     if x is None or x.dim() != 4 or x.dtype not in _KINDS or x.device.type != "cpu" or not x.numel():
         return False
@@ -74,7 +74,7 @@ class MaxPool:
             for sizes in _STRANGE_SIZES:
                 for channels_last in (False, True):
                     count = sizes[0] * sizes[1] * sizes[2] * sizes[3]
-                    x = torch.tensor([_STRANGE[(7 * n * n + n) % len(_STRANGE)] for n in range(count)]).to(dtype)
+                    x = torch.tensor([STRANGE[(7 * n * n + n) % len(STRANGE)] for n in range(count)]).to(dtype)
                     x = x.view(sizes)
                     if channels_last:
                         x = x.contiguous(memory_format=torch.channels_last)

@@ -11,19 +11,18 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from overdrive.kernels.build import Building
+from overdrive.kernels.max_pool.operator import NAMES, STRANGE
 from overdrive.kernels.plain import of_floats
 
 LEAST = 2048  # numbers of the result: torch needs 30 to 75 ns for each, and Python 50 us for a call
-_NAMES = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
 _SHAPES = ((2, 3, 9, 11), (1, 2, 3, 33), (3, 5, 16, 16), (1, 2, 4, 1))
-_STRANGE = (0.0, -0.0, 1.0, 1.0, float("nan"), -1.0, float("-inf"), float("inf"), 2.5, -0.0, 0.0)
 
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, int, int, bool] | None:
     """Of a call of `torch.max_pool2d`: the input, steps, padding and whether sizes are rounded up. None if the call is
     not one that is done here."""
     given: dict[str, Any] = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
-    given |= dict(zip(_NAMES, args, strict=False)) | kwargs
+    given |= dict(zip(NAMES, args, strict=False)) | kwargs
     x: Any = given.get("input")
     step, pad = _one(given["stride"]), _one(given["padding"])
     if not of_floats(x) or x.dim() != 4:
@@ -75,7 +74,7 @@ class Windows:
     def differs(self, plain: Any) -> str | None:
         """In what it differs from torch's `plain`, where it does: on values that may come out in another way."""
         for sizes in _SHAPES:
-            numbers = [_STRANGE[(7 * n * n + n) % len(_STRANGE)] for n in range(torch.Size(sizes).numel())]
+            numbers = [STRANGE[(7 * n * n + n) % len(STRANGE)] for n in range(torch.Size(sizes).numel())]
             x = torch.tensor(numbers).view(sizes)
             for step, pad, up in ((1, 1, False), (2, 1, False), (2, 0, True), (2, 1, True)):
                 if min(sizes[2:]) + 2 * pad >= 3 and (wrong := self.differs_on(plain, x, step, pad, up)):

@@ -21,23 +21,22 @@ from overdrive.version import __version__
 _PREFIXES = ("NCCL_", "GLOO_", "UCX_")
 
 
-def reading(address: str, root: Path = ROOT, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def reading(address: str) -> dict[str, Any]:
     """In JSON's types.
 
     Args:
         address: of the rank that all meet at.
     """
-    environment = os.environ if environment is None else environment
     return {
         "host": socket.gethostname(),
-        "environment": {name: value for name, value in sorted(environment.items()) if name.startswith(_PREFIXES)},
-        "interface": _interface(address, environment),
-        "interfaces": interfaces(root),
-        "network": network(root),
-        "memory": pages(root),
-        "gpus": len(folders(root / "proc/driver/nvidia/gpus")),
-        "acs": redirecting_bridges(root),
-        "versions": _versions(root),
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)},
+        "interface": _interface(address, os.environ),
+        "interfaces": interfaces(ROOT),
+        "network": network(ROOT),
+        "memory": pages(ROOT),
+        "gpus": len(folders(ROOT / "proc/driver/nvidia/gpus")),
+        "acs": redirecting_bridges(ROOT),
+        "versions": _versions(ROOT),
     }
 
 

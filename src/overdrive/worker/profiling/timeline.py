@@ -29,8 +29,6 @@ PHASES = (
 )
 PHASE = "overdrive phase: "  # how a phase is marked in a recording
 
-Mark = Callable[[str], Any]  # begins a phase's mark in a recording; what it returns is handed to the unmarker
-
 
 class Timeline:
     """Costs about 1 µs a phase while it counts, and less while it does not.

@@ -163,12 +163,10 @@ class ProductsWatch:
         self.stepped()
         last = self._last.told()
         kept = self._kept if last is None or self._kept[-1:] == [last] else [*self._kept, last]
-        held = self._looked_at_held()
         return Products(
             evaluations=tuple(kept),
-            held=held.told(),
+            held=self._looked_at_held().told(),
             predictions=tuple(self._last.predictions),
-            held_predictions=tuple(held.predictions),
             state=self._state(list(optimizers)),
         )
 

@@ -9,6 +9,7 @@ import torch
 
 from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.hub import Seams
+from overdrive.seams.torch.control import synchronize
 from overdrive.worker.profiling.timeline import Timeline
 
 # A module that is called in one of these belongs to it.
@@ -22,7 +23,7 @@ def make_timeline(seams: Seams) -> Timeline:
 
 
 def timeline_here() -> Timeline:
-    return Timeline(_device_waits if torch.cuda.is_available() else None)
+    return Timeline(synchronize if torch.cuda.is_available() else None)
 
 
 class Phases:
@@ -70,8 +71,3 @@ class Phases:
         if self._timeline.phase != "backward":  # one call may send several losses
             self._timeline.begin("backward")
         return loss
-
-
-def _device_waits() -> None:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()

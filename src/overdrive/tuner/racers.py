@@ -1,0 +1,82 @@
+"""Which candidates a screening still switches within processes, and why the others are not switched any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from overdrive.evidence.screening import Design, Row
+from overdrive.tuner.process_rows import ProcessRows
+
+_MOST_FAILURES = 4  # candidates that fail, each of which costs a process
+
+
+class Racers:
+    """
+    Attributes:
+        active: factors that are still switched, placebos among them.
+        failed: why, of each with which a process died.
+        left_out: what left itself out.
+        apart: what is not screened, since all together died at their start.
+    """
+
+    def __init__(self, design: Design, around: ProcessRows) -> None:
+        """`around`: what distinguishes the processes."""
+        self.active = {factor.name for factor in design.factors}
+        self.failed: dict[str, str] = {}
+        self.left_out: set[str] = set()
+        self.apart: set[str] = set()
+        self._factors = design.factors
+        self._around = around
+        self._careful = False  # a process died, and it is not known with which
+        self._halves: list[list[str]] | None = None  # that are yet to be tried, where all together died at their start
+
+    def racing(self) -> list[str]:
+        return [each.name for each in self._factors if each.name in self.active and not each.placebo]
+
+    def leave(self, left_out: Collection[str]) -> None:
+        """These have left themselves out."""
+        self.left_out |= set(left_out)
+        self.active -= set(left_out)
+        self._around.leave(left_out)
+
+    def one_by_one(self) -> Sequence[Row]:
+        """Rows with one candidate each, where a process died with one of many."""
+        if not self._careful:
+            return ()
+        return [tuple(int(each.name == name) for each in self._factors) for name in self.racing()]
+
+    def blame(self, around: Collection[str], on: Collection[str], reason: str, measured: bool) -> bool:
+        """A process died with these on; whether another may go on: without the one, or to find out which it was.
+
+        Args:
+            measured: whether there are blocks, of this or an earlier process.
+        """
+        if not on:  # before anything was switched
+            return self._with_fewer(around, measured)
+        suspects = [name for name in on if name in self.racing()]
+        if len(suspects) == 1:
+            self.failed[suspects[0]] = reason
+            self.active.discard(suspects[0])
+            return len(self.failed) < _MOST_FAILURES
+        careful, self._careful = self._careful, True
+        return bool(suspects) and not careful
+
+    def _with_fewer(self, around: Collection[str], measured: bool) -> bool:
+        """Go on without what distinguishes processes; or with half of what is switched within them, and if that dies
+        too, with the other half. Whether there is any. What is not screened has a duel of its own.
+
+        Where an earlier process started with all that this one had, none of them is to blame: what was measured stays.
+        """
+        if around:
+            self._around.leave(self._around.racing)
+            return True
+        if measured:
+            return False
+        racing = self.racing()
+        middle = len(racing) // 2
+        if self._halves is None:
+            self._halves = [racing[:middle], racing[middle:]]
+        half = set(self._halves.pop(0) if self._halves else ())
+        self.apart = (self.apart | set(racing)) - half
+        self.active = (self.active - set(racing)) | half
+        return bool(half)
