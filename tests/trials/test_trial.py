@@ -171,6 +171,83 @@ ENDS = """if step == 0:
         atexit.register(lambda: (print("goodbye"), time.sleep(WAITS)))"""
 
 
+IN_FORKS = """
+import multiprocessing, os, time
+IMPORT_TORCH
+
+def train(steps):
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+
+BEFORE
+children = [multiprocessing.get_context("fork").Process(target=train, args=(50,)) for _ in range(2)]
+for each in children:
+    each.start()
+for each in children:
+    each.join()
+assert all(each.exitcode == 0 for each in children)
+AFTER
+""".replace("IMPORT_TORCH", IMPORT_TORCH)
+
+
+def _forking(pool: WarmPool, script: Callable[[str], Path], before: str = "", after: str = "") -> Trial:
+    path = script(IN_FORKS.replace("BEFORE", before).replace("AFTER", after))
+    return Trial(pool, TrialSpec(Program(str(path))))
+
+
+def test_of_a_program_that_trains_in_processes_that_it_forks_no_step_is_measured(script: Callable[[str], Path]) -> None:
+    """Each of them reported its first step, and stood still for a command that another one of them read."""
+    with WarmPool() as pool:
+        trial = _forking(pool, script)
+        with pytest.raises(TrialOver) as over:
+            trial.first_step()
+        trial.stop()
+    assert over.value.exit_reason.kind == "unwatched"
+    assert "are made in processes that it forks" in over.value.exit_reason.detail
+
+
+def test_steps_of_forked_processes_beside_its_own_are_none_of_its(script: Callable[[str], Path]) -> None:
+    with WarmPool() as pool:
+        trial = _forking(pool, script, "train(20)")
+        assert exit_reason_of(trial) == ("ended", "after 20 steps")
+        trial.stop()
+
+
+def test_a_fork_that_comes_to_the_programs_end_is_not_taken_for_the_program(script: Callable[[str], Path]) -> None:
+    with WarmPool() as pool:
+        goes_on = "if child:\n    os.waitpid(child, 0)\n    train(40)"  # 16 of them until its optimizer leads
+        trial = _forking(pool, script, "train(20)\nchild = os.fork()", goes_on)
+        assert exit_reason_of(trial) == ("ended", "after 44 steps")
+        trial.stop()
+
+
+def test_an_actor_beside_its_learner_is_not_ended_for_only_answering(script: Callable[[str], Path]) -> None:
+    """It calls a model for as long as a program that trains nothing is looked at."""
+    act = """
+import time
+def act():
+    torch.set_num_threads(1)
+    model, until = torch.nn.Linear(4, 2), time.monotonic() + 10
+    with torch.no_grad():
+        while time.monotonic() < until:
+            model(torch.randn(1, 4))
+            time.sleep(0.05)
+
+actor = multiprocessing.get_context("fork").Process(target=act)
+actor.start()
+train(10)
+"""
+    with WarmPool() as pool:
+        trial = _forking(pool, script, act, "actor.join()\nassert actor.exitcode == 0")
+        assert exit_reason_of(trial) == ("ended", "after 10 steps")
+        trial.stop()
+
+
 def test_the_end_of_a_process_is_timed_as_python_ends_it(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.trial._END_SECONDS", 20.0)
     one = trial(ENDS.replace("WAITS", "0.5"))

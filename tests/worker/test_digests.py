@@ -8,6 +8,7 @@ import torch
 
 from overdrive.worker.digests import MOST_SKETCHED, spacing
 from overdrive.worker.torch.checksums import checksum
+from overdrive.worker.torch.digests import slots_of
 from overdrive.worker.torch.sketch import sketch
 
 
@@ -47,3 +48,33 @@ def test_odd_tensors_have_a_checksum() -> None:
         torch.zeros(2).bfloat16(),
     ):
         assert checksum(each) == checksum(each.clone())
+
+
+def _others(layout: str, values: torch.Tensor) -> torch.Tensor:
+    match layout:
+        case "coo" | "csr":
+            matrix = torch.sparse_coo_tensor(torch.tensor([[0, 1, 3], [2, 0, 3]]), values, (4, 4)).coalesce()
+            return matrix if layout == "coo" else matrix.to_sparse_csr()
+        case _:
+            kind = torch.jagged if layout == "jagged" else torch.strided
+            return torch.nested.nested_tensor([values[:1], values[1:]], layout=kind)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("layout", ["coo", "csr", "nested", "jagged"])
+def test_a_sparse_or_nested_tensor_that_a_model_is_given_is_told_as_any_other(layout: str) -> None:
+    """A graph network is given its adjacency so: its digest log failed, and with it each proof of such a program."""
+    values = torch.tensor([0.5, 1.25, -2.0])
+    (one,), (same,), (rounded,), (other,) = (
+        slots_of((_others(layout, each),), {})
+        for each in (values, values.clone(), values * (1 + 1e-6), torch.tensor([0.5, -2.0, 1.25]))
+    )
+    assert one == same and len(one) == 4
+    assert one[0] != rounded[0] and one[1:] == pytest.approx(rounded[1:], abs=1e-5)
+    assert abs(one[1] - other[1]) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_where_the_values_of_a_sparse_matrix_lie_is_part_of_its_sketch() -> None:
+    matrix = _others("coo", torch.ones(3))
+    assert sketch(matrix)[0] == sketch(matrix * 2)[0] != sketch(matrix.t().coalesce())[0]

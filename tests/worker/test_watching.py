@@ -212,6 +212,28 @@ def test_losses_of_a_step_have_each_its_own_usual_one_and_a_scale_is_none() -> N
     assert scaler.get_scale() > 2.0 and told == []
 
 
+def test_a_leap_of_all_losses_that_a_step_accumulates_is_told_once() -> None:
+    told: list[str] = []
+    recorder = Recorder()
+    with Session([], [recorder, LossWatch(None, lambda: recorder.clock.steps, told.append, "go-on")]):
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([weight], lr=0.0)
+        for value in [1.0] * 40 + [7.0] * 6:
+            for _ in range(4):
+                (weight.sum() * value).backward()
+            optimizer.step()
+    assert len(told) == 1 and "from 1 to 7 at step 41" in told[0]
+
+
+def test_losses_of_a_program_that_steps_by_hand_are_watched_in_bounded_memory() -> None:
+    """Each was the only one of its place, and what is usual was kept of each."""
+    told: list[str] = []
+    watch = LossWatch(None, lambda: 0, told.append, "go-on")
+    for value in [1.0] * 5000 + [7.0] * 500:
+        watch._heard(1, value)
+    assert len(watch._spikes) == 64 and len(told) == 1
+
+
 @pytest.mark.fault("false-alarm")
 def test_what_counts_as_a_hang_is_learned_from_the_run() -> None:
     pauses = Pauses(60)

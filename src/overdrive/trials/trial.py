@@ -213,6 +213,9 @@ class Trial:
                 self.pool.on_fill(done, total)
             case Isolated(kind, detail):
                 self.pool.isolation = f"{kind}: {detail}"
+            case Failed(reason) if reason.kind == "unwatched":
+                self.pool.last_output = self.output_tail()
+                raise TrialOver(reason)  # though it goes on, where the steps are those of processes that it forked
             case Failed():
                 self._failure = self._failure or report
             case Ended(trace, observed, reason) if rank == 0:

@@ -35,6 +35,7 @@ from overdrive.worker.session import Session
 from overdrive.worker.switching import switch, switched_on
 
 _BEAT_SECONDS = 0.5
+_ELSEWHERE = "The program's training steps are made in processes that it forks, which Overdrive does not follow"
 
 
 class Worker:
@@ -88,7 +89,17 @@ class Worker:
         found: Facts = self.instruments.probe.facts(self.recorder, costs)
         return replace(found, own=self._own_facts.gathered(found.framework), sets_environment=self._sets_environment)
 
+    @property
+    def _forked(self) -> bool:
+        """Whether this is a process that the program has forked. It goes on as the program has it, and neither reports
+        nor obeys: all such processes have one pair of pipes with the one that is measured."""
+        return os.getpid() != self._process
+
     def report(self, report: messages.Report) -> None:
+        if not self._forked:
+            self._send(report)
+
+    def _send(self, report: messages.Report) -> None:
         self._last_beat = time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # the tuner is gone; its reaper ends us
             self._reports.write(messages.write(report))
@@ -137,11 +148,14 @@ class Worker:
 
     def _over(self) -> None:
         """The program has shown what was to be seen, though it makes no step: it ends here."""
-        self.report(self.ended())
-        os._exit(0)
+        if not self._forked:
+            self.report(self.ended())
+            os._exit(0)
 
     def _enough(self) -> None:
         """It answers, and perhaps for ever: what was seen is reported as at its end, outside of all seams."""
+        if self._forked:
+            return
         assert self.session is not None
         for each in self._observers.values():
             if isinstance(each, MayGoOn) and each.goes_on():
@@ -151,14 +165,15 @@ class Worker:
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
-        if name == OBSERVER:
+        if name == OBSERVER and not self._forked:
             self.report(Failed(ExitReason("unwatched", f"Overdrive could not watch this program: {reason}")))
             os._exit(1)
 
     def _answers(self) -> None:
         """There is no training step to be waited for: its model's calls are what it does."""
-        self.report(self._no_training())
-        os._exit(1)
+        if not self._forked:  # else an actor's, beside a learner
+            self.report(self._no_training())
+            os._exit(1)
 
     def _no_training(self) -> Failed:
         assert self._answering is not None
@@ -168,18 +183,24 @@ class Worker:
         return Failed(ExitReason("trains", f"an optimizer stepped after {self.clock.steps} calls of the model"))
 
     def beat(self, *_: object) -> None:
-        """Tell the watchdog that there is progress, at most twice a second. In a forked copy, nothing: what it writes
-        would count as its program's."""
-        if os.getpid() == self._process:
-            self.filling(0, 0)
+        """Tell the watchdog that there is progress, at most twice a second."""
+        self.filling(0, 0)
 
     def filling(self, done: int, total: int) -> None:
         if time.monotonic() - self._last_beat > _BEAT_SECONDS:
             self.report(Beat(done, total))
 
     def _stand_still(self) -> None:
+        if self._forked:
+            return self._trains_elsewhere()
         with self.rank.lockstep.aside() if self.rank else contextlib.nullcontext():
             self._between_steps()
+
+    def _trains_elsewhere(self) -> None:
+        """A forked process has made a step. Where the one that forked it has made none, it only waits for such ones."""
+        if not self._steps_seen and not self.clock.inference:
+            self._steps_seen = self.clock.steps
+            self._send(Failed(ExitReason("unwatched", _ELSEWHERE)))
 
     def _between_steps(self) -> None:
         steps = self.clock.steps
@@ -274,7 +295,7 @@ class Worker:
 
     def stand_by(self) -> None:
         """Carry out commands until the program is to go on: one that is over, until the parent has done with it."""
-        while self._obey():
+        while not self._forked and self._obey():
             pass
 
     def _observed(self) -> dict[str, Any]:

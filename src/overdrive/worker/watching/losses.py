@@ -16,6 +16,8 @@ from overdrive.worker.watching.spikes import Spike, Spikes
 LOST = 65  # exit code of a run that is ended for its loss, as EX_DATAERR of sysexits.h
 OWNER = f"{OBSERVER} of losses"
 _EVERY = 16  # losses of a GPU, where nobody asked
+_MOST_PLACES = 64  # in a step: one that accumulates over more, or makes no step at all, begins anew with the first
+_APART = 3  # steps, within which losses of several places leap with each other
 
 
 class LossLost(SystemExit):
@@ -44,6 +46,7 @@ class LossWatch:
         self._on_spike = on_spike
         self._spikes: list[Spikes] = []  # by the place of a loss among those of its step
         self._step, self._place = 0, 0
+        self._leapt = -_APART - 1  # the step of the last leap that was told
         self._scaled: ScaledLosses | None = None
         self.take_snapshot: Callable[[], None] = lambda: None
         self.made_again: Callable[[], bool] = lambda: False
@@ -79,12 +82,13 @@ class LossWatch:
         """In the order in which they were sent."""
         if self.made_again():
             return
-        self._place = self._place + 1 if step == self._step else 0
+        self._place = (self._place + 1) % _MOST_PLACES if step == self._step else 0
         self._step = step
         if self._place == len(self._spikes):
             self._spikes.append(Spikes())
         spike = self._spikes[self._place].look(step, value)
-        if spike and os.getpid() == self._process:
+        if spike and spike.step - self._leapt > _APART and os.getpid() == self._process:
+            self._leapt = spike.step
             self._tell_of(spike)
 
     def _tell(self, step: int, value: float) -> None:

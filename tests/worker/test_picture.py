@@ -1,0 +1,30 @@
+"""What a step came to is told of tensors of all layouts: a sentinel compares it with a copy's."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from overdrive.worker.torch.picture import Subject
+
+
+def test_sparse_gradients_and_buffers_are_told_in_bits() -> None:
+    """They failed, so that no step of such a program could be compared."""
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.words = nn.Embedding(6, 3, sparse=True)
+    model.register_buffer("adjacency", torch.eye(4).to_sparse())
+    optimizer, subject = torch.optim.SparseAdam(model.parameters()), Subject()
+    subject.made(optimizer, None)
+    subject.look()
+
+    def after(words: list[int]) -> dict[str, str]:
+        optimizer.zero_grad()
+        model.words(torch.tensor(words)).square().sum().backward()
+        return subject.bits()
+
+    one, same, other = after([1, 2, 4]), after([1, 2, 4]), after([1, 2, 5])
+    gradient = "the gradient of words.weight"
+    assert one == same and one[gradient] != other[gradient]
+    assert one["the buffer adjacency"] == other["the buffer adjacency"]
+    assert gradient not in subject.values()
