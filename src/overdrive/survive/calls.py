@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from overdrive.survive.journaled_run import JournaledRun
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.results import Results
+    from overdrive.survive.ways_back import WaysBack
 
 _TIMES_OF_A_LINE = 4  # that are noted of a library's
 
@@ -44,6 +45,7 @@ class Calls:
         self.gradients: Gradients
         self.states: OptimizerStates
         self._results: Results
+        self._ways_back: WaysBack
         self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
@@ -70,8 +72,10 @@ class Calls:
             self.fetching.follow(seams)
         if self._run.replaying:
             from overdrive.survive.losses import Losses
+            from overdrive.survive.ways_back import WaysBack
 
-            self._losses = Losses(self.passed_through)
+            self._losses, self._ways_back = Losses(self.passed_through), WaysBack()
+            seams.gradient_watched.subscribe(guarded(self._gradient_watched))
             seams.random_drawn.subscribe(guarded(self._random_drawn))
             seams.loss_computed.subscribe(guarded(self._loss_computed))
 
@@ -199,11 +203,17 @@ class Calls:
             return False
         return self.fetching is None or not self.fetching.batches.rests
 
-    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
-        """`model`: whose call it is, if it is one's."""
+    def _skipped(
+        self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None, follow: bool = False
+    ) -> Any:
+        """
+        Args:
+            model: whose call it is, if it is one's.
+            follow: make it when the run is made again, too.
+        """
         self._wake()
         if self._run.replaying:
-            return self._again(kind, told, given, call, model)
+            return self._again(kind, told, given, call, model, follow or self._run.warming)
         before = States.mark_of_host()
         if model is not None:
             self._results.set.begin()
@@ -215,10 +225,9 @@ class Calls:
             self._run.journal.add("host", state.host_told())
         return result
 
-    def _again(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any) -> Any:
+    def _again(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any, warm: bool) -> Any:
         from overdrive.survive import set_in_calls, state, structure
 
-        warm = self._run.warming
         result = self._made(call, kind) if warm else None  # first: a closure in it is told of by itself
         entry = self._next(kind, told)
         if self._run.journal.peek("host"):
@@ -261,7 +270,8 @@ class Calls:
                 point.rests = False
 
     def passed_through(self) -> None:
-        self._run.begin_anew("a loss goes back through a step before the snapshot")
+        if not self._run.replaying:
+            self._run.begin_anew("a loss goes back through a step before the snapshot")
 
     def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
@@ -274,15 +284,20 @@ class Calls:
         if self._run.inside and not self._run.elsewhere():
             self._results.set.heard(module, name)
 
+    def _gradient_watched(self, tensor: Any, hook: Any, plain: Callable[[Any], Any]) -> None:
+        if self._skips():
+            self._ways_back.watched(tensor, hook, plain)
+
     def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():
             return call()
-        return self._skipped("gradients", "torch.autograd.grad", (), call)
+        return self._skipped("gradients", "torch.autograd.grad", inputs, call)
 
     def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():
             return call()
-        result = self._skipped("backward", "a backward pass", (), call)
+        follow = self._skips() and self._ways_back.are_followed(tensors, self.optimizers)
+        result = self._skipped("backward", "a backward pass", (), call, follow=follow)
         act = self.gradients.make if self._run.replaying else self.gradients.note
         act(self.made.there(), self._run.journal)
         return result
