@@ -61,6 +61,14 @@ def attacked(x, y):
     model.zero_grad()
     return (x + delta).detach()
 """,
+    "where the model is right, as PGD does": """
+def attacked(x, y):
+    delta = torch.zeros_like(x).requires_grad_()
+    right = model(x + delta).topk(400).indices.eq(y[:, None]).any(1)
+    F.cross_entropy(model(x + delta), y).backward()
+    delta.data[right] = (delta + 0.05 * delta.grad.sign())[right]
+    return (x + delta).detach()
+""",
     "of noise that is kept from step to step": """
 def attacked(x, y):
     F.cross_entropy(model(x + noise), y).backward()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,10 @@ from overdrive.core.rng import States, same_mark
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
-from overdrive.survive.journal import NOTHING, TIME_IN_LIBRARY, Diverged
+from overdrive.survive.journal import NOTHING, Diverged
 from overdrive.survive.optimizers import Optimizers
 from overdrive.survive.ours import asked_by_technique
+from overdrive.survive.times import Times
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from overdrive.survive.results import Results
     from overdrive.survive.ways_back import WaysBack
 
-_TIMES_OF_A_LINE = 4  # that are noted of a library's
-
 
 class Calls:
     """
@@ -33,6 +31,7 @@ class Calls:
         made: the optimizers that the program made.
         gradients, states: of their parameters, and what they keep; from PyTorch's arrival on.
         fetching: None where fetches are always made.
+        times: that are asked for.
         under_way: the kind of the call that is made as a whole; "" where none is.
     """
 
@@ -40,7 +39,7 @@ class Calls:
         self._run = run
         self._told = answers.Told()
         self.under_way = ""
-        self._library_times: defaultdict[str, list[float]] = defaultdict(list)
+        self.times = Times(run, self._answer, self._note)
         self.made = Optimizers()
         self.gradients: Gradients
         self.states: OptimizerStates
@@ -78,6 +77,7 @@ class Calls:
             seams.gradient_watched.subscribe(guarded(self._gradient_watched))
             seams.random_drawn.subscribe(guarded(self._random_drawn))
             seams.loss_computed.subscribe(guarded(self._loss_computed))
+            seams.choice_set.subscribe(guarded(self._choice_set))
 
     @property
     def optimizers(self) -> list[Any]:
@@ -111,35 +111,6 @@ class Calls:
     def _note(self, *entry: Any) -> None:
         if not self._fetched.note(*entry):
             self._run.journal.add(*entry)
-
-    def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
-        if self._run.beside():
-            return plain()
-        value = noted()
-        if self._run.aside():
-            return value
-        if self._run.replaying:
-            entry = self._answer("time", "the time")
-            return value if entry is None else entry[1]
-        self._note("time", value)
-        return value
-
-    def time_in_library(self, line: str, now: Callable[[], float]) -> float:
-        """What a line of a library's is told: the first of its times are the same again, whatever was asked between.
-
-        Only the first: a bar that tells when it will be over asks as often as it is drawn.
-        """
-        value = now()  # also where it is known: a clock that counts its times goes on as in the first run
-        if self._run.aside():
-            return value
-        told = self._library_times[line]
-        if len(told) < _TIMES_OF_A_LINE:
-            known = self._run.journal.times.get(line, ())
-            told.append(known[len(told)] if len(told) < len(known) else value)
-            if not self._run.replaying:
-                self._run.journal.add(TIME_IN_LIBRARY, line, told[-1])
-            return told[-1]
-        return value
 
     def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside() or asked_by_technique():
@@ -196,6 +167,15 @@ class Calls:
 
     def _loss_computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return self._losses.loss(name, call, args, kwargs) if self._skips() else None
+
+    def _choice_set(self, tensor: Any, call: Callable[[Any], Any], value: Any) -> Any:
+        """The choice is made by zeros: it has another number of rows than what was asked for has."""
+        try:
+            return call(value)
+        except (IndexError, RuntimeError):
+            if not self._skips() or isinstance(value, (int, float)):
+                raise
+            return call(value.sum())
 
     def _skips(self) -> bool:
         """Whether what the program computes now is left out."""
