@@ -160,6 +160,16 @@ def test_a_program_that_fails_under_survive_alone_does_not_end_the_same(
     assert done.returncode == 1 and "It ended with 3, and without --survive with 0" in done.stdout, done.stdout
 
 
+def test_a_program_whose_undisturbed_run_fails_after_its_steps_is_not_killed(
+    script: Callable[..., Path], overdrive: Run
+) -> None:
+    """Each kill would wait for a run of its own, and end as that one did."""
+    path = script(STEPS + "raise ValueError('no room for the plots')\n")
+    done = overdrive("verify", "--resume", "--kills", "3", "--seed", "1", "train.py", cwd=path.parent)
+    assert done.returncode == 1 and "It ended with 1: ValueError: no room for the plots" in done.stdout, done.stdout
+    assert "Nothing was shown: the program fails by itself: killed 0 times" in done.stdout, done.stdout
+
+
 STEPS = """
 import time, torch
 torch.manual_seed(0)
@@ -206,7 +216,7 @@ def test_of_a_program_that_fails_or_was_never_killed_nothing_is_shown(
     words = ("--resume", "--kills", "1", "--seed", "15", "train.py", str(path.parent.parent / "seen"))
     done = overdrive("verify", *words, cwd=path.parent)
     assert done.returncode == 1 and "is the same" not in done.stdout, done.stderr
-    assert f"Nothing was shown: {why}: killed" in done.stdout
+    assert f"Nothing was shown: {why}: killed 0 times" in done.stdout
 
 
 @pytest.mark.parametrize("words", [("--full",), ("--budget", "5m"), ("--stdin", "train.py"), ("--metric", "Accuracy")])

@@ -86,7 +86,7 @@ def test_a_run_that_notes_nothing_more_has_the_times_that_are_made(beside: bool,
     journal = SimpleNamespace(add=lambda *entry: noted.append(entry))
     asked = {"keeps_samples": False, "replaying": False, "beside": lambda: beside, "aside": lambda: aside}
     calls = Calls(SimpleNamespace(journal=journal, guarded=lambda act: act, **asked))  # type: ignore[arg-type]
-    assert calls.time(lambda: 5, lambda: "made") == told
+    assert calls.times.time(lambda: 5, lambda: "made") == told
     assert noted == ([] if aside else [("time", "made")])
 
 

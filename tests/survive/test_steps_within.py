@@ -46,6 +46,51 @@ def test_a_step_within_a_step_is_the_same_one(call: str, tmp_path: Path) -> None
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 
+IN_CALL = """
+import os, signal
+import torch
+nn, F = torch.nn, torch.nn.functional
+torch.manual_seed(1)
+
+class Learner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(6, 3)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+
+    def forward(self, x, y):
+        losses = 0.0
+        for one, target in zip(x, y):
+            slopes = torch.autograd.grad(F.cross_entropy(self.net(one), target), self.net.parameters())
+            fast = [w - 0.4 * slope for w, slope in zip(self.net.parameters(), slopes)]
+            losses = losses + F.cross_entropy(F.linear(one, *fast), target)
+        self.optimizer.zero_grad()
+        losses.backward()
+        self.optimizer.step()
+        return losses.item()
+
+learner = Learner()
+for step in range(1, 31):
+    print(step, f"{learner(torch.randn(4, 8, 6), torch.randint(0, 3, (4, 8))):.9f}", flush=True)
+    if step == int(os.environ.get("DIES", 0)):
+        os.kill(os.getpid(), signal.SIGKILL)
+torch.save(learner.state_dict(), "end.pt")
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_a_module_whose_call_is_a_whole_step_goes_on(tmp_path: Path) -> None:
+    """As of MAML: what it calls is the model."""
+    whole = survive(tmp_path, "whole", IN_CALL)
+    assert whole.returncode == 0, whole.stderr
+    first = survive(tmp_path, "killed", IN_CALL, dies=17)
+    second = survive(tmp_path, "killed", IN_CALL)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
 IN_BACKWARD = """
 import torch
 model = torch.nn.Linear(3, 2)

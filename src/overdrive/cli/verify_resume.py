@@ -74,7 +74,7 @@ def verify_resume(
     reasons = list(dict.fromkeys(line for line in outcome.told.splitlines() if "begins from its start" in line))
     _show(console, outcome.found, reasons)
     nothing = "" if outcome.moments else "it ended before it could be killed"
-    if outcome.code and not gone_on:  # killed while it imports its libraries it ends alike, too
+    if outcome.code:
         nothing = "the program fails by itself"
     verdict = _verdict(outcome.found, nothing)
     console.print(
@@ -113,9 +113,12 @@ def _run(place: Callable[[str], Place], kills: int, seed: int, console: Console)
         undisturbed = whole.end(code)
     console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
     _show_outside(console, whole)
-    with whole.undone_outside():  # as far as it is known what it writes
-        by_itself = place("alone").run_alone() if code else 0
-    _show_failure(console, code, by_itself, whole)
+    if code:
+        with whole.undone_outside():  # as far as it is known what it writes
+            by_itself = place("alone").run_alone()
+        _show_failure(console, code, by_itself, whole)
+        unknown = Comparison({}, 0, [])
+        return _Outcome(code, seconds, [], unknown if code == by_itself else unknown.ended_otherwise(), "", None)
     with broken.undone_outside():
         end, moments = _killed(broken, kills, whole.length(seconds), random.Random(seed), console)
         found = compared(undisturbed, broken.end(end))
@@ -123,8 +126,6 @@ def _run(place: Callable[[str], Place], kills: int, seed: int, console: Console)
         again = place("again")
         with again.undone_outside():
             found = found.but_for(compared(undisturbed, again.end(again.run_whole())))
-    if code != by_itself:
-        found = found.ended_otherwise()
     return _Outcome(code, seconds, moments, found, broken.told(), broken.survival())
 
 
@@ -144,18 +145,17 @@ def _show_outside(console: Console, whole: Place) -> None:
 
 
 def _show_failure(console: Console, code: int, by_itself: int, whole: Place) -> None:
-    """What an uninterrupted run said as it failed, and what may help; nothing where it did not.
+    """What an uninterrupted run said as it failed, and what may help.
 
     Args:
         by_itself: the exit code of one without `--survive`.
     """
-    if code:
-        words = (whole.told().strip().splitlines() or [""])[-1]
-        if code != by_itself:
-            console.print(f"  It ended with {code}, and without --survive with {by_itself}: {words}", markup=False)
-            return
-        hint = "" if whole.root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
-        console.print(f"  It ended with {code}: {words}{hint}", markup=False)
+    words = (whole.told().strip().splitlines() or [""])[-1]
+    if code != by_itself:
+        console.print(f"  It ended with {code}, and without --survive with {by_itself}: {words}", markup=False)
+        return
+    hint = "" if whole.root != Path.cwd() else " (--copy names the folder that holds all it reads, such as ..)"
+    console.print(f"  It ended with {code}: {words}{hint}", markup=False)
 
 
 def _verdict(found: Comparison, nothing: str) -> str:

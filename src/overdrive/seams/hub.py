@@ -128,6 +128,7 @@ class Seams:
         self.attribute_set = Event(self)  # (module, name) a module's attribute has another value
         self.samples_fetched = Around(self)  # (fetcher, indices) PyTorch's own fetch of a batch, in any thread; call()
         self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds
+        self.choice_set = Around(self)  # (tensor) tensor[truth values] = value; call(value)
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
         self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)

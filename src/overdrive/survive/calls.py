@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,10 @@ from overdrive.core.rng import States, same_mark
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
-from overdrive.survive.journal import NOTHING, TIME_IN_LIBRARY, Diverged
+from overdrive.survive.journal import NOTHING, Diverged
 from overdrive.survive.optimizers import Optimizers
 from overdrive.survive.ours import asked_by_technique
+from overdrive.survive.times import Times
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from overdrive.survive.journaled_run import JournaledRun
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.results import Results
-
-_TIMES_OF_A_LINE = 4  # that are noted of a library's
+    from overdrive.survive.ways_back import WaysBack
 
 
 class Calls:
@@ -32,6 +31,7 @@ class Calls:
         made: the optimizers that the program made.
         gradients, states: of their parameters, and what they keep; from PyTorch's arrival on.
         fetching: None where fetches are always made.
+        times: that are asked for.
         under_way: the kind of the call that is made as a whole; "" where none is.
     """
 
@@ -39,11 +39,12 @@ class Calls:
         self._run = run
         self._told = answers.Told()
         self.under_way = ""
-        self._library_times: defaultdict[str, list[float]] = defaultdict(list)
+        self.times = Times(run, self._answer, self._note)
         self.made = Optimizers()
         self.gradients: Gradients
         self.states: OptimizerStates
         self._results: Results
+        self._ways_back: WaysBack
         self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
@@ -70,10 +71,13 @@ class Calls:
             self.fetching.follow(seams)
         if self._run.replaying:
             from overdrive.survive.losses import Losses
+            from overdrive.survive.ways_back import WaysBack
 
-            self._losses = Losses(self.passed_through)
+            self._losses, self._ways_back = Losses(self.passed_through), WaysBack()
+            seams.gradient_watched.subscribe(guarded(self._gradient_watched))
             seams.random_drawn.subscribe(guarded(self._random_drawn))
             seams.loss_computed.subscribe(guarded(self._loss_computed))
+            seams.choice_set.subscribe(guarded(self._choice_set))
 
     @property
     def optimizers(self) -> list[Any]:
@@ -107,35 +111,6 @@ class Calls:
     def _note(self, *entry: Any) -> None:
         if not self._fetched.note(*entry):
             self._run.journal.add(*entry)
-
-    def time(self, plain: Callable[[], Any], noted: Callable[[], Any]) -> Any:
-        if self._run.beside():
-            return plain()
-        value = noted()
-        if self._run.aside():
-            return value
-        if self._run.replaying:
-            entry = self._answer("time", "the time")
-            return value if entry is None else entry[1]
-        self._note("time", value)
-        return value
-
-    def time_in_library(self, line: str, now: Callable[[], float]) -> float:
-        """What a line of a library's is told: the first of its times are the same again, whatever was asked between.
-
-        Only the first: a bar that tells when it will be over asks as often as it is drawn.
-        """
-        value = now()  # also where it is known: a clock that counts its times goes on as in the first run
-        if self._run.aside():
-            return value
-        told = self._library_times[line]
-        if len(told) < _TIMES_OF_A_LINE:
-            known = self._run.journal.times.get(line, ())
-            told.append(known[len(told)] if len(told) < len(known) else value)
-            if not self._run.replaying:
-                self._run.journal.add(TIME_IN_LIBRARY, line, told[-1])
-            return told[-1]
-        return value
 
     def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside() or asked_by_technique():
@@ -193,17 +168,32 @@ class Calls:
     def _loss_computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return self._losses.loss(name, call, args, kwargs) if self._skips() else None
 
+    def _choice_set(self, tensor: Any, call: Callable[[Any], Any], value: Any) -> Any:
+        """The choice is made by zeros: it has another number of rows than what was asked for has."""
+        try:
+            return call(value)
+        except (IndexError, RuntimeError):
+            if not self._skips() or isinstance(value, (int, float)):
+                raise
+            return call(value.sum())
+
     def _skips(self) -> bool:
         """Whether what the program computes now is left out."""
         if not self._run.replaying or self._run.warming or self._run.aside():
             return False
         return self.fetching is None or not self.fetching.batches.rests
 
-    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None) -> Any:
-        """`model`: whose call it is, if it is one's."""
+    def _skipped(
+        self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any = None, follow: bool = False
+    ) -> Any:
+        """
+        Args:
+            model: whose call it is, if it is one's.
+            follow: make it when the run is made again, too.
+        """
         self._wake()
         if self._run.replaying:
-            return self._again(kind, told, given, call, model)
+            return self._again(kind, told, given, call, model, follow or self._run.warming)
         before = States.mark_of_host()
         if model is not None:
             self._results.set.begin()
@@ -215,10 +205,9 @@ class Calls:
             self._run.journal.add("host", state.host_told())
         return result
 
-    def _again(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any) -> Any:
+    def _again(self, kind: str, told: str, given: Any, call: Callable[[], Any], model: Any, warm: bool) -> Any:
         from overdrive.survive import set_in_calls, state, structure
 
-        warm = self._run.warming
         result = self._made(call, kind) if warm else None  # first: a closure in it is told of by itself
         entry = self._next(kind, told)
         if self._run.journal.peek("host"):
@@ -261,7 +250,8 @@ class Calls:
                 point.rests = False
 
     def passed_through(self) -> None:
-        self._run.begin_anew("a loss goes back through a step before the snapshot")
+        if not self._run.replaying:
+            self._run.begin_anew("a loss goes back through a step before the snapshot")
 
     def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._run.aside():
@@ -274,15 +264,20 @@ class Calls:
         if self._run.inside and not self._run.elsewhere():
             self._results.set.heard(module, name)
 
+    def _gradient_watched(self, tensor: Any, hook: Any, plain: Callable[[Any], Any]) -> None:
+        if self._skips():
+            self._ways_back.watched(tensor, hook, plain)
+
     def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():
             return call()
-        return self._skipped("gradients", "torch.autograd.grad", (), call)
+        return self._skipped("gradients", "torch.autograd.grad", inputs, call)
 
     def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
         if self._run.aside():
             return call()
-        result = self._skipped("backward", "a backward pass", (), call)
+        follow = self._skips() and self._ways_back.are_followed(tensors, self.optimizers)
+        result = self._skipped("backward", "a backward pass", (), call, follow=follow)
         act = self.gradients.make if self._run.replaying else self.gradients.note
         act(self.made.there(), self._run.journal)
         return result

@@ -40,7 +40,7 @@ class Losses:
             self._told[form] = _alone(result, tensors)
             return result
         told = self._told[form]
-        return None if told is None else structure.made(told, (), self._passed_through)
+        return None if told is None else structure.made(told, tensors, self._passed_through)
 
 
 def _form(value: Any) -> Any:

@@ -134,22 +134,28 @@ class _Telling:
 def made(structure: Any, given: Any, passed_through: Callable[[], None]) -> Any:
     """The result again, with zeros for its numbers.
 
-    `passed_through` is called where a backward pass goes through it: what would come of that is nothing.
+    `passed_through` is called where a backward pass goes through it: what comes of that are zeros.
     """
     tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
     return _Making(tensors, passed_through).make(structure)
 
 
 class _StandIn(torch.autograd.Function):
+    """`sources`: what was given and is differentiated, too: the way back leads there, as it did the first time."""
+
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor, passed_through: Callable[[], None]) -> Any:
+    def forward(
+        ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor, passed_through: Callable[[], None], *sources: torch.Tensor
+    ) -> Any:
         ctx.passed_through = passed_through
+        ctx.sources = [(each.shape, each.dtype, each.device) for each in sources]
         return tensor.detach()  # what is given back as it was given counts as a view, which may not be written to
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.passed_through()
-        return torch.zeros(0), None, None
+        back = (torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.sources)
+        return torch.zeros(0), None, None, *back
 
 
 class _Making:
@@ -214,7 +220,8 @@ class _Making:
             return tensor.detach()  # what is given back as it was given counts as a view, which may not be written to
         with torch.enable_grad():
             anchor = torch.zeros(0, requires_grad=True)
-            out: torch.Tensor = _StandIn.apply(anchor, tensor, self._passed_through)  # type: ignore[no-untyped-call]
+            sources = [each for each in self._given if each.requires_grad]
+            out: torch.Tensor = _StandIn.apply(anchor, tensor, self._passed_through, *sources)  # type: ignore[no-untyped-call]
         return out
 
 

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from os import getpid
 from threading import get_ident
@@ -30,8 +29,7 @@ from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
 from overdrive.survive.left_behind import put_back
 from overdrive.survive.recording import Recording
-from overdrive.survive.rehearsed_files import RehearsedFiles
-from overdrive.survive.taking import watch_graphs
+from overdrive.survive.replay import Replay
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from overdrive.survive.in_group import InGroup
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.output import UnsavedOutput
-    from overdrive.survive.snapshot import Snapshot
     from overdrive.survive.under_plan import UnderPlan
 
 
@@ -74,7 +71,7 @@ class Survivor:
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
-        self._target: Snapshot | None = None
+        self._replay: Replay | None = None
         self._process, self._thread = getpid(), get_ident()
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
@@ -82,18 +79,17 @@ class Survivor:
         self.inputs = Inputs(folder.path, self.files.lasts)
         self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
-        self._rehearsed: RehearsedFiles | None = None
         self.calls = Calls(self)
         self._recording = Recording(self, interval)
 
     @property
     def replaying(self) -> bool:
-        return self._target is not None
+        return self._replay is not None
 
     @property
     def skips_fetches(self) -> bool:
-        target = self._target
-        return target is not None and target.header["fetching"][0] is not None and FETCHES not in self.folder.notes
+        replay = self._replay
+        return replay is not None and replay.fetches_can_be_told and FETCHES not in self.folder.notes
 
     @property
     def warming(self) -> bool:
@@ -105,17 +101,14 @@ class Survivor:
         Raises:
             Unusable: there is none, and the files cannot be made what they were.
         """
-        clocks.tell(self.calls.time, self.calls.time_in_library)
+        clocks.tell(self.calls.times.time, self.calls.times.in_library)
         self.ending.pass_over() if self._follows else self.ending.listen()
         Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
         self._find()
         if not self._follows:
             self._recording.snapshots.forget_candidate()
-        if self._target is not None:
-            own = f"-{self._group.rank}" if self._group and self._follows else ""
-            self._rehearsed = RehearsedFiles(self.folder.path / f"replay{own}", self.files)
-            self._rehearsed.enter()
-            self.output.mute(True)
+        if self._replay is not None:
+            self._replay.begin(self.calls, self.output)
         else:
             if not self.folder.is_new:
                 reason = self.why_not or self.folder.notes.get(NO_MORE) or "there is no snapshot yet"
@@ -134,10 +127,8 @@ class Survivor:
     def _find(self) -> None:
         from overdrive.survive import snapshot
 
-        if not self.why_not:
-            self._target = snapshot.newest_whole(self.folder.path, self.journal, self.say)
-        if self._target is not None and self.calls.fetching is not None:
-            self.calls.fetching.goes_to(self._target.header["fetching"])
+        if not self.why_not and (target := snapshot.newest_whole(self.folder.path, self.journal, self.say)):
+            self._replay = Replay(target, self.folder.path, self.files, self._group.rank if self._group else 0)
 
     def __call__(self, seams: Seams) -> None:
         self.plan.follow(seams)
@@ -227,7 +218,7 @@ class Survivor:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
         if self.why_not or self.inside:  # some twenty times a step: each call that is saved here counts
             return True
-        return get_ident() != self._thread or getpid() != self._process or (self._follows and self._target is None)
+        return get_ident() != self._thread or getpid() != self._process or (self._follows and self._replay is None)
 
     def beside(self) -> bool:
         return self.inside or self.elsewhere()
@@ -247,10 +238,10 @@ class Survivor:
         return get_ident() != self._thread or getpid() != self._process
 
     def _path_to_write(self, path: str) -> str:
-        return self._rehearsed.path_to_write(path) if self._rehearsed else self.files.noted(path)
+        return self._replay.files.path_to_write(path) if self._replay else self.files.noted(path)
 
     def _path_to_read(self, path: str) -> str:
-        return self._rehearsed.path_to_read(path) if self._rehearsed else path
+        return self._replay.files.path_to_read(path) if self._replay else path
 
     def _within_a_call(self, optimizer: Any) -> bool:
         """Whether this step was made within a call that is skipped as a whole: within another step it counts as that,
@@ -272,9 +263,9 @@ class Survivor:
             self._lost(self.output.failure)
         if self.ending.asked_by and (self.why_not or self.replaying):
             self.end(self._sentence_without_snapshot())
-        if self._target is not None:
-            if self.steps == self._target.header["step"]:
-                self._go_on(self._target)
+        if self._replay is not None:
+            if self._replay.is_over_at(self.steps):
+                self._go_on(self._replay)
             return
         if self._follows:
             self.agreed(False)
@@ -323,30 +314,14 @@ class Survivor:
         finally:
             self.inside = before
 
-    def _go_on(self, target: Snapshot) -> None:
-        from overdrive.survive import heap, state
-
+    def _go_on(self, replay: Replay) -> None:
         if not self.journal.is_over:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
-            if fetching := self.calls.fetching:
-                fetching.compare(self.folder.path, target.header["fetching"], self._follows)
-            with self.reading_alone():
-                state.make_states(heap.Heap(sys._getframe()), self.calls.states, target.header)
-                found = heap.Heap(sys._getframe())
-                state.put_back(found, target.header, target.block)
-                watch_graphs(found, self.calls.passed_through)
-                if fetching:
-                    fetching.go_on(target.header["fetching"])
-            assert self._rehearsed is not None
-            self.output.go_on_at(*target.header["printed"])
-            self._rehearsed.leave(target.header["files"], target.header["positions"])
-            self.plan.take_back(target.header["techniques"])
-            self.calls.gradients.go_on(target.header["gradients there"])
+            replay.put_back(self.calls, self.output, self.plan, self.reading_alone)
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
-        self._target = None
-        self._rehearsed = None
+        self._replay = None
         self._listen()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")

@@ -33,6 +33,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         for name in _METHODS:
             patches.replace(torch.Tensor, name, _asked_of(hub.value_asked, name, getattr(torch.Tensor, name)))
         removers += _replace_both(hub.value_asked, patches, _BOTH)
+    if hub.choice_set.wanted:
+        patches.replace(torch.Tensor, "__setitem__", _set(hub.choice_set, torch.Tensor.__setitem__))
     if hub.shape_asked.wanted:
         removers += _replace_both(hub.shape_asked, patches, _SHAPED)
         with staying_no_sequences(torch.Tensor):
@@ -109,16 +111,35 @@ def _asked(point: Around, name: str, plain: Callable[..., Any]) -> Callable[...,
 
 def _indexed(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
     """A choice by truth values has as many rows as are true."""
-    truth = (torch.bool, torch.uint8)
     point = hub.shape_asked
 
     @functools.wraps(plain)
     def __getitem__(self: Any, index: Any) -> Any:
         if point.rests or type(index) is int:
             return plain(self, index)
-        for each in index if type(index) is tuple else (index,):
-            if isinstance(each, torch.Tensor) and each.dtype in truth and not torch.compiler.is_compiling():
-                return point.run(("__getitem__", self), functools.partial(plain, self, index))
+        if _chooses(index):
+            return point.run(("__getitem__", self), functools.partial(plain, self, index))
         return plain(self, index)
 
     return __getitem__
+
+
+def _set(point: Around, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What is set to a choice has as many rows."""
+
+    @functools.wraps(plain)
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        if _chooses(index):
+            point.run(self, functools.partial(plain, self, index), value)
+        else:
+            plain(self, index, value)
+
+    return __setitem__
+
+
+def _chooses(index: Any) -> bool:
+    truth = (torch.bool, torch.uint8)
+    for each in index if type(index) is tuple else (index,):
+        if isinstance(each, torch.Tensor) and each.dtype in truth:
+            return not torch.compiler.is_compiling()
+    return False

@@ -85,7 +85,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or inside.model:
+        if is_compiling() or inside.model or _trains(type(self)):
             return plain(self, *args, **kwargs)
         told = bool(begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told
@@ -228,6 +228,15 @@ def acting(hub: Seams) -> list[str]:
     for point in hub.operators.values():
         found += point.techniques
     return found
+
+
+def _is_whole_step(kind: Any) -> bool:
+    """Whether its call makes whole steps, as a learner of learners does: the models are those that it calls."""
+    code = getattr(getattr(kind, "forward", None), "__code__", None)  # a scripted class has none
+    return code is not None and {"backward", "step"} <= set(code.co_names)
+
+
+_trains: Callable[[Any], bool] = functools.lru_cache(256)(_is_whole_step)
 
 
 def _is_transform(module: torch.nn.Module) -> bool:

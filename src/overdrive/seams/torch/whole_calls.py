@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             if in_backward():  # what a checkpoint sends backward, or a function's own
                 run(tensors, *args, **kwargs)
                 return
+            if isinstance(tensors, Iterator):  # it may be read once only
+                tensors = tuple(tensors)
             hub.backward_called.run(tensors, functools.partial(run, tensors, *args, **kwargs))
 
         patches.replace(torch.autograd, "backward", backward)
@@ -48,6 +50,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             if in_backward():
                 return ask(outputs, inputs, *args, **kwargs)
+            if isinstance(inputs, Iterator):  # as parameters are
+                inputs = tuple(inputs)
             return hub.gradients_called.run(inputs, functools.partial(ask, outputs, inputs, *args, **kwargs))
 
         patches.replace(torch.autograd, "grad", grad)

@@ -1,0 +1,79 @@
+"""A run that is made again up to a snapshot: where it writes meanwhile, and what is put back at the snapshot's step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from overdrive.survive.rehearsed_files import RehearsedFiles
+from overdrive.survive.taking import watch_graphs
+
+if TYPE_CHECKING:
+    from overdrive.survive.calls import Calls
+    from overdrive.survive.files import Files
+    from overdrive.survive.output import UnsavedOutput
+    from overdrive.survive.snapshot import Snapshot
+    from overdrive.survive.under_plan import UnderPlan
+
+
+class Replay:
+    """
+    Attributes:
+        files: it finds what it found the first time, and writes into a copy.
+    """
+
+    def __init__(self, target: Snapshot, folder: Path, files: Files, rank: int) -> None:
+        """
+        Args:
+            target: that it is made again up to.
+            folder: the run's.
+            rank: 0 writes the run's files.
+        """
+        self._target, self._folder, self._follows = target, folder, rank > 0
+        self.files = RehearsedFiles(folder / (f"replay-{rank}" if rank else "replay"), files)
+
+    @property
+    def fetches_can_be_told(self) -> bool:
+        """Whether what fetches leave behind can be compared, so that they may be left out."""
+        return self._target.header["fetching"][0] is not None
+
+    def begin(self, calls: Calls, output: UnsavedOutput) -> None:
+        if calls.fetching is not None:
+            calls.fetching.goes_to(self._target.header["fetching"])
+        self.files.enter()
+        output.mute(True)
+
+    def is_over_at(self, step: int) -> bool:
+        return step == int(self._target.header["step"])
+
+    def put_back(
+        self,
+        calls: Calls,
+        output: UnsavedOutput,
+        plan: UnderPlan,
+        reading_alone: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """At the snapshot's step. `reading_alone`: what is asked of tensors within is no question of the program's.
+
+        Raises:
+            Exception: the run holds other things than it held then, or they cannot be put back.
+        """
+        from overdrive.survive import heap, state
+
+        target, fetching = self._target, calls.fetching
+        if fetching:
+            fetching.compare(self._folder, target.header["fetching"], self._follows)
+        with reading_alone():
+            state.make_states(heap.Heap(sys._getframe()), calls.states, target.header)
+            found = heap.Heap(sys._getframe())
+            state.put_back(found, target.header, target.block)
+            watch_graphs(found, calls.passed_through)
+            if fetching:
+                fetching.go_on(target.header["fetching"])
+        output.go_on_at(*target.header["printed"])
+        self.files.leave(target.header["files"], target.header["positions"])
+        plan.take_back(target.header["techniques"])
+        calls.gradients.go_on(target.header["gradients there"])
