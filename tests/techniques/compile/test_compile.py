@@ -223,6 +223,35 @@ def test_a_model_that_falls_wholly_back_says_so(graphs: list[bool]) -> None:
     assert losses == train(None, make=Closed)[0]
 
 
+def penalised(model: nn.Module) -> torch.Tensor:
+    """A step of a program that differentiates gradients, as a penalty on them does."""
+    x = torch.randn(4, 8, requires_grad=True)
+    y = model(x)
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+    return gradient.square().mean()
+
+
+def test_a_program_that_differentiates_gradients_is_not_compiled() -> None:
+    technique = catalogue()["compile"]
+    for program, found in ((penalised, True), (lambda model: model(torch.randn(4, 8)).mean(), False)):
+        told: list[Callable[[], Any]] = []
+        with Session([], [lambda seams, told=told: told.append(technique.observe(seams))]):
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            program(model).backward()
+            optimizer.step()
+        facts = Facts(modules=True, own={"compile": told[0]()})
+        assert ("create_graph" in str(technique.applies(facts))) is found
+
+
+def test_a_plan_that_compiles_it_all_the_same_names_the_cause(graphs: list[bool]) -> None:
+    with Session([("compile", {"mode": "default"})]) as session, pytest.raises(RuntimeError):
+        model = Net()
+        torch.optim.SGD(model.parameters(), lr=0.01)
+        penalised(model).backward()
+    assert "create_graph" in session.seams.left_out["compile"] and graphs
+
+
 def test_a_compiler_at_work_shows_signs_of_life(graphs: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
     monkeypatch.setattr(samples, "on_progress", lambda done, total: beats.append(done))

@@ -19,6 +19,7 @@ _DYNAMIC = {"auto": None, "true": True, "false": False}
 # Below this a GPU's step is mostly the launching of kernels (5 us each, some hundreds a step), which CUDA graphs save.
 _LAUNCH_BOUND_SECONDS = 0.02
 _SAVED_ON_A_GPU = 0.3  # share of a pass: fewer kernels, and launched at once
+_TWICE = "the program differentiates gradients (create_graph), which compiled code cannot"
 
 
 class Compile(Technique):
@@ -35,7 +36,9 @@ class Compile(Technique):
     When it hurts: small convolutional networks on a CPU ran at 0.35 to 0.84 times the speed; every new shape
     compiles again; the first step takes tens of seconds. A GPT of 4 layers, 128 wide, on one core of a shared
     two-core machine gained nothing (0.98 times as fast [0.93, 1.03]) and was ready after 33 s instead of 5; its
-    blocks alone after 20 s (0.95 [0.93, 0.98]). Recurrent layers (`nn.LSTM` and the like) it does not take.
+    blocks alone after 20 s (0.95 [0.93, 0.98]). Recurrent layers (`nn.LSTM` and the like) it does not take. A program
+    that differentiates gradients (a penalty on them, a physics-informed network) cannot run compiled: PyTorch's
+    compiler has no second derivatives. A tune sees that beforehand; a plan by hand ends such a program.
 
     What it watches: what PyTorch's compiler guards (attributes, globals, shapes, modes), hooks on any module, and after
     each step whether compiling went well. What would escape: what a guard leaves out, such as state that C code keeps,
@@ -82,6 +85,8 @@ class Compile(Technique):
             return "the program compiles its model itself"
         if not facts.modules:
             return "the trained parameters belong to no nn.Module"
+        if self.own(facts).get("differentiates_gradients"):
+            return _TWICE
         if facts.device == "cpu" and not cpp_compiler():
             return "there is no C++ compiler for it on this machine"
         return None
@@ -99,17 +104,32 @@ class Compile(Technique):
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
         models: list[Any] = []
+        twice: list[bool] = []
         seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
 
-        def found() -> dict[str, int]:
+        def asked(outputs: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            twice.extend([True] if _creates_graph(*args, **kwargs) else [])
+            return call(*args, **kwargs)
+
+        def found() -> dict[str, Any]:
             from overdrive.seams.torch.blocks import repeated_blocks
 
-            return {"repeated_blocks": max((len(repeated_blocks(model)) for model in models), default=0)}
+            blocks = max((len(repeated_blocks(model)) for model in models), default=0)
+            return {"repeated_blocks": blocks, "differentiates_gradients": bool(twice)}
+
+        seams.gradients_asked.subscribe(asked)
 
         return found
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         compiling = _Compiling(settings)
+
+        def asked(outputs: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if compiling.calls and _creates_graph(*args, **kwargs):  # what was called by now may fail yet
+                seams.leave_out(self.name, _TWICE)
+            return call(*args, **kwargs)
+
+        seams.gradients_asked.subscribe(asked)
         seams.optimizer_made.subscribe(compiling.made)
         seams.model_called.subscribe(compiling.called)
         seams.backward_done.subscribe(compiling.hand_over_gradients)
@@ -125,7 +145,7 @@ class _Compiling:
         self._compiled: list[tuple[Any, Any]] = []  # a module and what was put in place of its call
         self._optimizers: list[weakref.ref[Any]] = []
         self._ours: dict[int, weakref.ref[Any]] = {}  # the copies of gradients, by the parameter's id
-        self._calls = 0
+        self.calls = 0
         self._compiler: Any = None
         self._storm: Any = None
         self._own: tuple[bool, bool] | None = None  # the program's own settings, while ours are in force
@@ -155,7 +175,7 @@ class _Compiling:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._compiled:
             return call(*args, **kwargs)
-        self._calls += 1
+        self.calls += 1
         result = call(*args, **kwargs)
         if not self._compiler.replays_graphs:
             return result
@@ -167,7 +187,7 @@ class _Compiling:
 
     def look_back(self, optimizer: Any) -> None:
         """Whether compiling goes well, at the end of a step, where the model can be put back as it was."""
-        if not self._compiled or not self._calls:
+        if not self._compiled or not self.calls:
             return
         if self._compiler.failure or self._storm.failure:
             raise CannotInstall(f"the compiler failed ({self._compiler.failure or self._storm.failure})")
@@ -224,6 +244,13 @@ class _Compiling:
             guard_hooks(self._own[1])
             self._own = None
             self._storm.close()
+
+
+def _creates_graph(
+    inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: Any = False, *_: Any, **__: Any
+) -> bool:
+    """Of `torch.autograd.grad`, whose arguments after the outputs these are."""
+    return bool(create_graph)
 
 
 def _nothing_compiled() -> str:
