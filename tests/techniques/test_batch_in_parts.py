@@ -238,6 +238,57 @@ def test_hooks_of_the_program_see_the_whole_batch() -> None:
     assert "hooks" in split["left_out"][technique] and seen == [12]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "create_graph"])
+def test_hooks_on_a_parameters_gradient_are_called_once_with_the_whole(again: bool) -> None:
+    seen: list[int] = []
+
+    def halving() -> nn.Module:
+        model = mlp()
+        for each in model.parameters():
+            each.register_hook(lambda gradient: (seen.append(1), gradient / 2 + 1)[1])  # type: ignore[no-untyped-call]
+            each.register_post_accumulate_grad_hook(lambda parameter: (parameter.grad.mul_(3), None)[1])
+        return model
+
+    def loss(result: Any, y: Any) -> Any:
+        made = F.cross_entropy(result, y)
+        if again:
+            made.backward(create_graph=True)
+        return made
+
+    plain, split = one_step(halving, None, loss), one_step(halving, 3, loss)
+    assert not split["left_out"] and len(seen) == 2 * 4 * (2 if again else 1)
+    assert_alike(plain, split)
+
+
+def test_hooks_that_its_call_puts_on_gradients_see_those_of_the_whole_batch() -> None:
+    seen: list[int] = []
+
+    def hooking(self: Any, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.a(x)
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: seen.append(len(gradient)))
+        return self.b(hidden)  # type: ignore[no-any-return]
+
+    split = one_step(lambda: Net(hooking, a=nn.Linear(8, 8), b=nn.Linear(8, 4)), 3)
+    assert "hooks on gradients" in split["left_out"][technique] and seen == [12]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_hooks_that_come_later_see_the_whole_batch(backward: bool) -> None:
+    seen: list[int] = []
+    with Session([(technique, {"parts": 3})]) as session:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            if step == 1 and backward:
+                model[0].register_full_backward_hook(lambda module, given, arrived: seen.append(len(arrived[0])))
+            elif step == 1:
+                model[0].register_forward_hook(lambda module, args, result: seen.append(len(result)))
+            model(torch.randn(12, 8)).square().mean().backward()
+            optimizer.step()
+    assert seen == [12, 12] and not session.seams.left_out
+
+
 def test_results_of_any_structure_are_put_together() -> None:
     class Out(nn.Module):
         def __init__(self) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from overdrive.core.rng import States
+from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import version_of
 
 _MOST_KINDS = 1024  # of calls, that are kept apart
@@ -128,7 +129,8 @@ class _Made:
         if not due:
             return [None] * len(self.parameters)
         wanted, arriving = zip(*due, strict=True)
-        return list(torch.autograd.grad(wanted, self.parameters, arriving, create_graph=create, allow_unused=True))
+        with without_gradient_hooks(self.parameters):  # they are called with what is handed on from here
+            return list(torch.autograd.grad(wanted, self.parameters, arriving, create_graph=create, allow_unused=True))
 
 
 def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -474,6 +474,15 @@ def test_hooks_on_gradients_are_called_once(gpu: FakeGpu) -> None:
     assert not same(gpu, make=halving)
     assert gpu.captures == 3
 
+    def penalised(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        loss = model(torch.randn(6, 8, device="cuda")).square().mean()
+        optimizer.zero_grad()
+        loss.backward(create_graph=True)
+        optimizer.step()
+        return loss
+
+    same(gpu, make=halving, loop=penalised)
+
 
 class Reading(Net):
     def forward(self, x: torch.Tensor) -> torch.Tensor:

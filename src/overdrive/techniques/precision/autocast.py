@@ -38,9 +38,8 @@ class Autocast(Technique):
 
     What it watches: at each call, the type of the parameters and whether the program has an autocast of its own,
     wherever it enters one. What would escape: code in the model that looks at the type of its activations; with fp16,
-    gradients of anything but parameters (of an input, say), which come out multiplied by the scale, and hooks of the
-    program's own on gradients under `micro_batch`; results within an object that is no dict, tuple, list or data class
-    (a distribution, a cache), which stay in 16 bits.
+    gradients of anything but parameters (of an input, say), which come out multiplied by the scale; results within an
+    object that is no dict, tuple, list or data class (a distribution, a cache), which stay in 16 bits.
 
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from overdrive.model_state.quiet import quiet
+from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import graph_is_kept, version_of
 from overdrive.seams.torch.modules import swapped
 from overdrive.seams.torch.weights import copies_of
@@ -248,7 +249,8 @@ class RecordedCall:
         outputs = [each for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
         wanted = [*(each for each in inputs if each.requires_grad), *self.parameters]
         outputs, due = _asked_for(outputs, given)
-        return list(torch.autograd.grad(outputs, wanted, due, create_graph=create, allow_unused=True))
+        with without_gradient_hooks(wanted):  # they are called with what is handed on from here
+            return list(torch.autograd.grad(outputs, wanted, due, create_graph=create, allow_unused=True))
 
 
 def _asked_for(

@@ -17,6 +17,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from overdrive.core.rng import States
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
+from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.moment import Circumstances, chance_as
 
 Call = Callable[..., Any]
@@ -155,7 +156,8 @@ class _Job:
                 continue
             sources = [given[place] for place in wanted]
             del given
-            got = torch.autograd.grad(ends, sources, sent, create_graph=again, allow_unused=True)
+            with without_gradient_hooks(sources):  # they are called once, with the sum of the parts
+                got = torch.autograd.grad(ends, sources, sent, create_graph=again, allow_unused=True)
             del ends, sent, sources
             with nullcontext() if again else torch.no_grad():
                 for place, gradient in zip(wanted, got, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,9 +28,18 @@ class Inseparable(Exception):
 
 
 def find_way(
-    model: torch.nn.Module, call: Call, leaves: Sequence[Any], spec: TreeSpec, size: int, parts: int
+    model: torch.nn.Module,
+    call: Call,
+    leaves: Sequence[Any],
+    spec: TreeSpec,
+    size: int,
+    parts: int,
+    hooked: Callable[[], bool],
 ) -> tuple[Way, State]:
     """How to split this call, and what the model was then. Leaves no trace.
+
+    Args:
+        hooked: whether a hook has been put on a gradient, in this call.
 
     Raises:
         Inseparable: it cannot be.
@@ -48,7 +57,7 @@ def find_way(
         raise Inseparable(f"the model's code can reach {what}")
     split = tuple(isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == size for leaf in leaves)
     try:
-        outcome = tried(model, partial(_try_parts, model, call, leaves, spec, split, bounds(size, parts)))
+        outcome = tried(model, partial(_try_parts, model, call, leaves, spec, split, bounds(size, parts), hooked))
     except NoTrial as error:
         raise Inseparable(f"the model could not be called on a part of its batch ({error})") from None
     if outcome.effect or outcome.buffers:
@@ -66,6 +75,7 @@ def _try_parts(
     spec: TreeSpec,
     split: Sequence[bool],
     places: Sequence[tuple[int, int]],
+    hooked: Callable[[], bool],
 ) -> dict[str, Any]:
     """How the results of two parts make up that of both, as plain data."""
     (first, middle), (_, end) = places[:2]
@@ -79,6 +89,8 @@ def _try_parts(
 
     try:
         differentiable = _differentiable(model, leaves, make(first, middle))
+        if hooked():
+            raise Inseparable("the model's call puts hooks on gradients, which would see those of parts of a batch")
         made = []
         for start, stop in ((first, middle), (middle, end), (first, end)):
             with torch.no_grad(), _WithoutChance():  # type: ignore[no-untyped-call]

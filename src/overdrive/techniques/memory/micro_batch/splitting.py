@@ -35,6 +35,7 @@ class Splitting:
         self.reason = "no model was called with a batch that can be split"
         self.done = False
         self._trials = 0
+        self._hooked = False  # a hook was put on a gradient, since a call began to be tried
 
     def enter(self, seams: Any, refusal: type[Exception]) -> None:
         """Stand around models' calls; `refusal` is raised with the reason where the first step had none in parts."""
@@ -45,7 +46,11 @@ class Splitting:
                 raise refusal(self.reason)
 
         seams.model_called.subscribe(self.called)
+        seams.gradient_watched.subscribe(self._gradient_watched)
         seams.step_ends.subscribe(first_step)  # its end: a closure is called inside of it
+
+    def _gradient_watched(self, *_: Any) -> None:
+        self._hooked = True
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Stands around a model's outermost call."""
@@ -95,8 +100,9 @@ class Splitting:
         self._trials += 1
         if ways.changes > _MOST_CHANGES or self._trials > _MOST_TRIALS:
             return None
+        self._hooked = False
         try:
-            ways.by_kind[kind] = find_way(model, call, leaves, spec, size, self._parts)
+            ways.by_kind[kind] = find_way(model, call, leaves, spec, size, self._parts, lambda: self._hooked)
         except Inseparable as reason:
             self.reason = str(reason)
         except Exception as error:
