@@ -80,7 +80,7 @@ def test_70_is_a_defect_of_overdrives_own(script: Write, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.fault(10)
 def test_a_signal_is_answered_with_what_is_kept(number: int, code: int, script: Write) -> None:
-    process = _started("tune", script(WAITS))
+    process = _started("tune", path=script(WAITS))
     assert process.stdout is not None and "Tuning train.py" in process.stdout.readline()
     time.sleep(1)
     process.send_signal(number)
@@ -88,9 +88,10 @@ def test_a_signal_is_answered_with_what_is_kept(number: int, code: int, script: 
     assert (process.returncode, errors) == (code, STOPPED)
 
 
-def test_what_keeps_nothing_does_not_promise_to_go_on(script: Write) -> None:
+@pytest.mark.parametrize("command", [("profile",), ("search", "--list")], ids=" ".join)
+def test_what_keeps_nothing_does_not_promise_to_go_on(command: tuple[str, ...], script: Write) -> None:
     path = script(WAITS)
-    process = _started("profile", path)
+    process = _started(*command, path=path)
     while process.poll() is None and not _waits(process.pid):
         time.sleep(0.1)
     time.sleep(2)  # a child is there before its trial is
@@ -104,9 +105,9 @@ def _waits(number: int) -> bool:
     return bool(psutil.Process(number).children(recursive=True))
 
 
-def _started(command: str, path: Path) -> subprocess.Popen[str]:
+def _started(*command: str, path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "overdrive", command, "train.py"],
+        [sys.executable, "-m", "overdrive", *command, "train.py"],
         cwd=path.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -322,6 +322,19 @@ def test_constants_of_a_module_that_the_program_imports(pool: TrialPool, script:
     assert own.read_text().startswith("BATCH = 16")
 
 
+def test_constants_of_a_package_that_pip_put_into_another_folder_are_no_programs(
+    pool: TrialPool, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As `pip install --target` does, on machines whose Python is not the user's to write to."""
+    folder = tmp_path / "libs"
+    (folder / "painter-1.0.dist-info").mkdir(parents=True)
+    (folder / "painter-1.0.dist-info" / "RECORD").write_text("painter.py,sha256=x,9\npainter-1.0.dist-info/RECORD,,\n")
+    (folder / "painter.py").write_text("depth = 3\n")
+    (folder / "mine.py").write_text("depth = 2\n")
+    found = listed(pool, script(f"import sys\nsys.path.append({str(folder)!r})\nimport painter, mine\n{LITERALS}"))
+    assert [each.places[0].value for each in found.values() if each.places[0].kind == "imported"] == [2]
+
+
 def test_words_that_a_program_reads_itself_are_found_where_a_file_has_set_what_they_would(
     pool: TrialPool, script: Callable[[str], Path]
 ) -> None:
@@ -411,7 +424,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
 
 def test_a_program_that_fails_is_told_so(pool: TrialPool, script: Callable[[str], Path]) -> None:
-    with pytest.raises(CannotList, match=r"fails by itself: ValueError: no data \(ValueError: no data\)"):
+    with pytest.raises(CannotList, match=r"fails by itself: ValueError: no data\.$"):
         listing(pool, Program(str(script("raise ValueError('no data')"))))
 
 

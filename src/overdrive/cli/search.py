@@ -191,7 +191,7 @@ def command(
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     metric = metric or Metric()
-    with faults_as_sentences():
+    with faults_as_sentences(goes_on=not (only_list or only_curve)):
         try:
             page_path = output or program.plan_path().with_name(f"{program.stem}.search.html")
             check_places(program, {"-o": page_path, "--json": json_path})

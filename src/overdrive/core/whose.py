@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import os
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -21,6 +24,27 @@ _LIBRARIES = (*_PYTHON, *_folders("purelib", "platlib"))
 def is_library(path: str) -> bool:
     """Whether a file belongs to Python or an installed package."""
     return path.startswith(_LIBRARIES) or "/site-packages/" in path or "/dist-packages/" in path
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file is a library's wherever it lies: `pip install --target` puts packages into any folder."""
+    if is_library(path):
+        return True
+    folders = (os.path.join(os.path.abspath(folder), "") for folder in sys.path)
+    return any(path.startswith(folder) and path[len(folder) :] in _written_by_pip(folder) for folder in folders)
+
+
+@functools.lru_cache
+def _written_by_pip(folder: str) -> frozenset[str]:
+    """The files that it recorded there, by their paths within the folder."""
+    files: set[str] = set()
+    for record in Path(folder).glob("*.dist-info/RECORD"):
+        try:
+            with record.open(encoding="utf-8", newline="") as lines:
+                files.update(row[0] for row in csv.reader(lines) if row)
+        except (OSError, ValueError, csv.Error):  # unreadable: its files are taken to be the program's
+            continue
+    return frozenset(files)
 
 
 def is_python(path: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from overdrive.core.hyperparameters import CONSTANT, IMPORTED, WORD, ValuePlace
 from overdrive.core.settings import Value
-from overdrive.core.whose import is_library, is_ours
+from overdrive.core.whose import is_installed, is_ours
 from overdrive.seams import constants
 from overdrive.seams.patch import Patches
 
@@ -38,7 +38,7 @@ class ImportedConstants:
         @functools.wraps(get_code)
         def from_source(loader: Any, fullname: str) -> CodeType | None:
             path = str(loader.path)
-            if fullname == "__main__" or is_library(path) or is_ours(path):
+            if fullname == "__main__" or is_installed(path) or is_ours(path):
                 return get_code(loader, fullname)
             try:
                 return self._compiled(loader.get_data(path), path, fullname)

@@ -276,7 +276,7 @@ def _reported(pool: TrialPool, program: Program, values: Mapping[str, Value]) ->
             ) from None
         if not over.exit_reason.by_itself:
             last = pool.last_output.strip().splitlines()
-            said = f" ({last[-1][:200]})" if last else ""
+            said = f" ({last[-1][:200]})" if last and str(over.exit_reason) not in last[-1] else ""
             raise CannotList(f"The program fails by itself: {over.exit_reason}{said}.") from None
         observed = over.observed
     finally:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from overdrive.core.whose import is_library, is_ours
+from overdrive.core.whose import is_installed, is_ours
 
 _SETTINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin", ".py")
 _MOST = 2000
@@ -33,4 +33,4 @@ class ReadFiles:
         imported = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         modules = [os.path.abspath(file) for file in imported if isinstance(file, str)]
         every = sorted({*self._opened, *modules})
-        return tuple(path for path in every if not (is_library(path) or is_ours(path) or "/." in path))[:_MOST]
+        return tuple(path for path in every if not (is_installed(path) or is_ours(path) or "/." in path))[:_MOST]
