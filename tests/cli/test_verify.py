@@ -108,6 +108,7 @@ def test_a_run_that_was_killed_is_told_as_data(script: Callable[..., Path], over
     told = json.loads(done.stdout)
     held("resume", told)
     assert told["verdict"] in done.stderr and all(told["same"].values()) and told["other_files"] == []
+    assert "killed 1 time, " in done.stderr and "1 time begun again as there was no snapshot" in done.stderr
 
 
 def test_a_script_that_is_named_by_its_whole_path_is_killed_in_copies_too(

@@ -23,6 +23,7 @@ from overdrive.cli.resume_place import Length, Moment, Place, newest_snapshot, p
 from overdrive.core.json_data import to_json
 from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
+from overdrive.core.units import several
 from overdrive.core.unlike_ranks import Survival
 from overdrive.worker.saying import say
 
@@ -77,9 +78,13 @@ def verify_resume(
     if outcome.code:
         nothing = "the program fails by itself"
     verdict = _verdict(outcome.found, nothing)
+    killed = len(outcome.moments)
+    # Killed before there was a snapshot, or of a program that cannot be gone on with (Keras's, say): made anew.
+    without = max(0, killed - gone_on - anew)
     console.print(
-        f"{verdict}: killed {len(outcome.moments)} times, gone on {gone_on} times in the middle, {anew} times sent "
-        "back to the start."
+        f"{verdict}: killed {several(killed, 'time')}, gone on {several(gone_on, 'time')} in the middle, "
+        f"{several(anew, 'time')} sent back to the start"
+        + (f", {several(without, 'time')} begun again as there was no snapshot." if without else ".")
     )
     if outcome.took:
         console.print(_as_option(outcome.took))
