@@ -47,10 +47,10 @@ def _short(found: Findings, control: Duel) -> str:
 def too_short(found: Findings, total: int) -> str:
     """Of a program that ends after so many steps: how many it takes, and how it gets there."""
     times = max(2, math.ceil(STEPS / max(1, total)))
-    unit = f"{found.spec().unit}s"
-    said = f"The program ends after {total} {unit}, and about {STEPS} are needed"
+    made = several(total, found.spec().unit)
+    said = f"The program ends after {made}, and about {STEPS} are needed"
     if total >= STEPS:
-        said = f"The program's {total} {unit} are over before two pairs of blocks are measured"
+        said = f"The program's {made} are over before two pairs of blocks are measured"
     given = list(found.program.arguments)
     for place, value in enumerate(given[1:], start=1):
         if given[place - 1] in _LENGTH_OPTIONS and value.isdigit():
