@@ -110,7 +110,7 @@ def test_predictions_farther_from_the_other_seeds_are_refused_whatever_the_pairs
 
 def test_numbers_of_a_run_are_named_by_what_they_are() -> None:
     evaluation = Evaluation(10, level=1.0, size=2.0, confidence=0.7, entropy=0.5, classes=(0.25, 0.75))
-    products = Products((evaluation, evaluation), evaluation, (0, 1), (1, 1), {"size of buffer mean": math.e})
+    products = Products((evaluation, evaluation), evaluation, (0, 1), {"size of buffer mean": math.e})
     numbers = numbers_of(products, "epoch 1: accuracy 50\nepoch 2: accuracy 60\ntook 3 s\n")
     assert numbers["confidence (late evaluations)"] == 0.7
     assert numbers["share of class 1 (evaluation of the first batches)"] == 0.75
