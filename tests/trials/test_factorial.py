@@ -14,7 +14,7 @@ from overdrive.core.program import Program
 from overdrive.core.records import Block
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials import duel, factorial, warming
-from overdrive.trials.factorial import FactorialTooLarge, measure
+from overdrive.trials.factorial import FactorialTooLarge, _paces, measure
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from tests.conftest import IMPORT_TORCH
@@ -145,3 +145,11 @@ def test_past_the_deadline_no_other_is_started(pool: TrialPool, spec: Make, monk
     specs = [spec(pause=10.0), spec()]
     assert measure(pool, specs, 5, time.monotonic()) == [[], []]
     assert started == specs[:1]
+
+
+def test_all_are_told_in_one_unit() -> None:
+    """Of a block without samples (several steps of one batch) only seconds a step are known."""
+    some, none = Block(10, 4, 2.0, 8.0, 0), Block(10, 4, 2.0, 0.0, 0)
+    assert _paces([[some, some]], by_sample=True) == [[0.25], [0.25]]
+    assert _paces([[some, none]], by_sample=True) == [[0.5], [0.5]]
+    assert _paces([[some, some]], by_sample=False) == [[0.5], [0.5]]

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 
 import psutil
 
-from overdrive.core.records import TrialOver
+from overdrive.core.records import Block, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
@@ -51,10 +51,11 @@ def measure(
         FactorialTooLarge: the memory left does not hold all trials at once.
     """
     seconds: list[list[float]] = [[] for _ in specs]
+    blocks: list[list[Block]] = []  # one of each, for each round
+    by_sample = any(map(changes_training, specs))
     with ExitStack() as stack, suppress(TrialOver):
         trials, paces = _start(pool, specs, deadline, stack)
         size = block_steps(min(paces), max(paces))
-        by_sample = any(map(changes_training, specs))
         if total_steps is not None:
             left = (total_steps - trials[0].step) // rounds
             size = max(1, min(size, left - lead_steps(left)))
@@ -62,19 +63,23 @@ def measure(
         for done in range(1, rounds + 1):
             if time.monotonic() > deadline:
                 break
-            for row, pace in zip(seconds, _round(trials, size, chance, by_sample), strict=True):
-                row.append(pace)
+            blocks.append(_round(trials, size, chance))
             on_round(done)
-    return seconds
+    return _paces(blocks, by_sample) or seconds
 
 
-def _round(trials: Sequence[Trial], size: int, chance: random.Random, by_sample: bool) -> list[float]:
-    """Seconds a step in one block of each. Whole or not at all: a `TrialOver` leaves nothing behind."""
-    paces = [0.0] * len(trials)
-    for index in chance.sample(range(len(trials)), len(trials)):
-        block = trials[index].run(size, lead_steps(size))
-        paces[index] = block.seconds / ((by_sample and block.samples) or block.steps)
-    return paces
+def _round(trials: Sequence[Trial], size: int, chance: random.Random) -> list[Block]:
+    """One block of each. Whole or not at all: a `TrialOver` leaves nothing behind."""
+    order = chance.sample(range(len(trials)), len(trials))
+    blocks = {index: trials[index].run(size, lead_steps(size)) for index in order}
+    return [blocks[index] for index in range(len(trials))]
+
+
+def _paces(rounds: Sequence[Sequence[Block]], by_sample: bool) -> list[list[float]]:
+    """Seconds of one unit for all: samples of some and steps of others could not be compared."""
+    by_sample = by_sample and all(block.samples for blocks in rounds for block in blocks)
+    each = zip(*rounds, strict=True)
+    return [[block.seconds / (block.samples if by_sample else block.steps) for block in row] for row in each]
 
 
 def _start(

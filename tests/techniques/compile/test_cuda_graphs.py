@@ -133,6 +133,30 @@ def test_optimizers_step_alike(gpu: FakeGpu, optimizer_of: Any) -> None:
     assert not left_out and gpu.captures == 1
 
 
+@pytest.mark.parametrize("optimizer_of", [adam, sgd])
+@pytest.mark.parametrize("how", ["thawed", "added"])
+def test_parameters_that_join_later_make_their_first_step_once(gpu: FakeGpu, optimizer_of: Any, how: str) -> None:
+    """Their state is made in a step of the program's own; Adam's averages are corrected by the number of steps."""
+
+    def frozen() -> nn.Module:
+        model = Net()
+        model.body.requires_grad_(False)
+        return model
+
+    def first(parameters: Any) -> torch.optim.Optimizer:
+        return optimizer_of([each for each in parameters if how == "thawed" or each.requires_grad])
+
+    def joining(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 6:
+            model.body.requires_grad_(True)  # type: ignore[operator,union-attr]
+            if how == "added":
+                optimizer.add_param_group({"params": list(model.body.parameters())})  # type: ignore[operator,union-attr]
+        return plain_step(model, optimizer, step)
+
+    assert not same(gpu, make=frozen, optimizer_of=first, loop=joining, settings={"parts": "optimizer"})
+    assert gpu.captures == 2
+
+
 def test_a_schedule_is_followed_without_another_recording(gpu: FakeGpu) -> None:
     schedules: dict[int, Any] = {}
 

@@ -50,6 +50,21 @@ def test_there_is_no_fused_for_these(name: str) -> None:
     assert seen == [None] * 8
 
 
+def test_a_checkpoint_after_a_step_that_was_broken_off_is_the_programs_own() -> None:
+    model = nn.Linear(8, 4)
+
+    def broken() -> None:
+        raise KeyboardInterrupt
+
+    with Session([("fused_optimizer", {"implementation": "fused"})]) as session:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step(broken)
+        assert optimizer.param_groups[0]["fused"]
+        assert optimizer.state_dict()["param_groups"][0]["fused"] is None
+    assert not session.seams.left_out and not optimizer._optimizer_state_dict_pre_hooks
+
+
 def test_candidates_are_what_there_is() -> None:
     technique = catalogue()["fused_optimizer"]
 

@@ -90,7 +90,7 @@ class FusedOptimizer(Technique):
         seams.step_begins.subscribe(switch.on)
         seams.backward_done.subscribe(switch.look_again)
         seams.step_ends.subscribe(switch.off)
-        seams.on_undo(switch.put_back)
+        seams.on_undo(switch.remove)
         return seams.handle(lambda: switch.counts(True), switch.put_back)
 
 
@@ -100,13 +100,16 @@ class _Switch:
     def __init__(self, key: str) -> None:
         self._key = key
         self._optimizers: list[weakref.ref[Any]] = []
+        self._handles: list[Any] = []
         self._stepping: Any = None
         self._before: list[tuple[dict[str, Any], Any]] = []  # groups, and what they said
 
     def made(self, optimizer: Any, _: Any) -> None:
         self._optimizers.append(weakref.ref(optimizer))
+        self._handles.append(optimizer.register_state_dict_pre_hook(self.off))  # its last step may have been broken off
 
     def on(self, optimizer: Any) -> None:
+        self.off()  # of a step that was broken off
         if not _can_be(self._key, optimizer):
             return
         if self._key == "fused":
@@ -136,6 +139,11 @@ class _Switch:
     def put_back(self) -> None:
         self.off()
         self.counts(False)
+
+    def remove(self) -> None:
+        self.put_back()
+        while self._handles:
+            self._handles.pop().remove()
 
 
 def _move_counts(optimizer: Any, to_gpu: bool) -> None:

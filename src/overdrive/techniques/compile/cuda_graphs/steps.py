@@ -7,6 +7,7 @@ where the program's schedule is copied to; any other setting that changes makes 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,7 @@ class RecordedOptimizer:
         self._optimizer = optimizer
         self._graph_pool = graph_pool
         self._steps = 0
+        self._stepped: dict[int, weakref.ref[torch.Tensor]] = {}  # parameters with a step of the program's own, by id
         self._recordings: list[RecordedStep] = []
         self._hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
         # Counts of steps, from the CPU, and where they lie on the GPU, which recordings know.
@@ -95,14 +97,22 @@ class RecordedOptimizer:
         if any(each is not None for each in (*args[1:], *kwargs.values())):
             return  # a closure: the program's Python is part of the step
         self._steps += 1
-        if self._steps > EAGER_STEPS:
-            self._step()
+        parameters = [each for each in parameters_of(self._optimizer) if each.grad is not None]
+        if self._steps > EAGER_STEPS and all(self._has_stepped(each) for each in parameters):
+            self._step(parameters)
+            return
+        # The step is the program's own: it makes the state of those that have joined, with their counts on the CPU.
+        self._counts_back()
+        self._stepped.update({id(each): weakref.ref(each) for each in parameters})
 
     def _after(self, args: Any, kwargs: Any) -> None:
         self._put_back()
 
-    def _step(self) -> None:
-        parameters = [each for each in parameters_of(self._optimizer) if each.grad is not None]
+    def _has_stepped(self, parameter: torch.Tensor) -> bool:
+        known = self._stepped.get(id(parameter))
+        return known is not None and known() is parameter
+
+    def _step(self, parameters: list[torch.Tensor]) -> None:
         if not parameters:
             return
         recording = next((each for each in self._recordings if each.fits(parameters)), None)
@@ -117,7 +127,8 @@ class RecordedOptimizer:
             self._recordings.append(recording)
         recording.step()
         for each in parameters:
-            self._hidden.append((each, each.grad))
+            if each.grad is not None:
+                self._hidden.append((each, each.grad))
             each.grad = None
 
     def _put_back(self) -> None:
