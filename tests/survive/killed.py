@@ -134,3 +134,19 @@ def plan_of(folder: Path, *techniques: str, program: str = "train.py", **setting
         parts.append(part + (f"\n\n[technique.settings]\n{settings[name]}" if name in settings else ""))
     path.write_text("\n\n".join(parts) + "\n")
     return path
+
+
+def told_of_going_on(tmp_path: Path, text: str, dies: int = 17) -> tuple[str, str]:
+    """Sees that a program that is killed at a step goes on, prints on and leaves the same files as one that is not.
+
+    Returns: what the killed run and the one that went on said on standard error.
+    """
+    whole = survive(tmp_path, "whole", text)
+    assert whole.returncode == 0, whole.stderr
+    first = survive(tmp_path, "killed", text, dies=dies)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    second = survive(tmp_path, "killed", text)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    return first.stderr, second.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.survive.killed import files_of, survive
+from tests.survive.killed import told_of_going_on
 
 pytestmark = [pytest.mark.survive, pytest.mark.timeout(240)]
 
@@ -105,11 +105,4 @@ def test_a_run_that_was_killed_goes_on_with_gradients(tmp_path: Path) -> None:
     """Each step has another of them."""
     functions = [text.replace("attacked", f"attacked_{number}") for number, text in enumerate(ATTACKS.values())]
     text = PROGRAM.replace("ATTACKS", "".join(functions))
-    whole = survive(tmp_path, "whole", text)
-    assert whole.returncode == 0, whole.stderr
-    killed = survive(tmp_path, "broken", text, dies=20)
-    assert killed.returncode == -9, killed.stderr
-    last = survive(tmp_path, "broken", text)
-    assert last.returncode == 0 and "gone on after step" in last.stderr, last.stderr
-    assert killed.stdout + last.stdout == whole.stdout
-    assert files_of(tmp_path / "broken") == files_of(tmp_path / "whole")
+    told_of_going_on(tmp_path, text, dies=20)

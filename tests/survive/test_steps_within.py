@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.survive.killed import files_of, survive
+from tests.survive.killed import survive, told_of_going_on
 from tests.survive.test_survive import TRAIN
 
 pytest.importorskip("torch")
@@ -36,14 +36,7 @@ CLOSURE = "optimizer.step(lambda: torch.nn.functional.cross_entropy(model(inputs
 @pytest.mark.parametrize("call", ["optimizer.step()", CLOSURE], ids=["alone", "with a closure"])
 def test_a_step_within_a_step_is_the_same_one(call: str, tmp_path: Path) -> None:
     text = NESTED.replace("optimizer.step()", call)
-    whole = survive(tmp_path, "whole", text)
-    assert whole.returncode == 0, whole.stderr
-    first = survive(tmp_path, "killed", text, dies=17)
-    second = survive(tmp_path, "killed", text)
-    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
-    assert "from its start" not in first.stderr + second.stderr
-    assert first.stdout + second.stdout == whole.stdout
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    assert "from its start" not in "".join(told_of_going_on(tmp_path, text))
 
 
 IN_CALL = """
@@ -82,13 +75,7 @@ torch.save(learner.state_dict(), "end.pt")
 @pytest.mark.fault("killed")
 def test_a_module_whose_call_is_a_whole_step_goes_on(tmp_path: Path) -> None:
     """As of MAML: what it calls is the model."""
-    whole = survive(tmp_path, "whole", IN_CALL)
-    assert whole.returncode == 0, whole.stderr
-    first = survive(tmp_path, "killed", IN_CALL, dies=17)
-    second = survive(tmp_path, "killed", IN_CALL)
-    assert second.returncode == 0 and "gone on after step" in second.stderr, first.stderr + second.stderr
-    assert first.stdout + second.stdout == whole.stdout
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    told_of_going_on(tmp_path, IN_CALL)
 
 
 IN_BACKWARD = """

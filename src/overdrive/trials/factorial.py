@@ -50,7 +50,6 @@ def measure(
     Raises:
         FactorialTooLarge: the memory left does not hold all trials at once.
     """
-    seconds: list[list[float]] = [[] for _ in specs]
     blocks: list[list[Block]] = []  # one of each, for each round
     by_sample = any(map(changes_training, specs))
     with ExitStack() as stack, suppress(TrialOver):
@@ -65,7 +64,7 @@ def measure(
                 break
             blocks.append(_round(trials, size, chance))
             on_round(done)
-    return _paces(blocks, by_sample) or seconds
+    return _paces(blocks, by_sample) or [[] for _ in specs]
 
 
 def _round(trials: Sequence[Trial], size: int, chance: random.Random) -> list[Block]:

@@ -108,7 +108,8 @@ class Compile(Technique):
         seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
 
         def asked(outputs: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            twice.extend([True] if _creates_graph(*args, **kwargs) else [])
+            if _creates_graph(*args, **kwargs):
+                twice.append(True)
             return call(*args, **kwargs)
 
         def found() -> dict[str, Any]:

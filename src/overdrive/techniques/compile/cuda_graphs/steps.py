@@ -35,7 +35,7 @@ class RecordedOptimizer:
         self._steps = 0
         self._stepped: dict[int, weakref.ref[torch.Tensor]] = {}  # parameters with a step of the program's own, by id
         self._recordings: list[RecordedStep] = []
-        self._hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._hidden: list[tuple[torch.Tensor, torch.Tensor | None]] = []
         # Counts of steps, from the CPU, and where they lie on the GPU, which recordings know.
         self._moved: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._handles: list[Any] = []
@@ -127,8 +127,7 @@ class RecordedOptimizer:
             self._recordings.append(recording)
         recording.step()
         for each in parameters:
-            if each.grad is not None:
-                self._hidden.append((each, each.grad))
+            self._hidden.append((each, each.grad))
             each.grad = None
 
     def _put_back(self) -> None:
