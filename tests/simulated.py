@@ -93,6 +93,7 @@ class Simulated:
             patch.setattr(room, "Trial", trial)
         patch.setattr(screen, "SwitchedTrial", trial)
         patch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.0)
+        patch.setattr("overdrive.tuner.tune.starts_under", lambda *_: None)
         if self.takes_time:
             began = time.monotonic()
             patch.setattr(time, "monotonic", lambda: began + self.spent)

@@ -117,6 +117,12 @@ def test_the_start_of_a_side_is_that_of_a_usual_process_and_no_first_filling_of_
     assert Side(setups=(40.0, 5.0)).add(Block(2, 1, 1.0, 4.0, 100)).setup_seconds == 5.0
 
 
+def test_the_way_to_the_first_step_is_told_from_the_beginning_of_the_programs_code() -> None:
+    assert Side().first_step_seconds == 0.0
+    assert Side(setups=(2.0, 4.0, 5.0), launches=(0.5, 3.0, 3.75)).first_step_seconds == 1.25
+    assert Side(setups=(2.0, 4.0)).first_step_seconds == 2.0  # a checkpoint of before this was noted
+
+
 def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:
     spec = TrialSpec(Program("script.py"))
     data = store_duel(Duel(spec, spec, pairs_where([0.0] * 12)))

@@ -69,6 +69,24 @@ def exit_reason_of_running(trial: Trial) -> tuple[str, str]:
     return over.value.exit_reason.kind, over.value.exit_reason.detail
 
 
+def test_what_a_trial_does_before_the_program_begins_is_told_apart(
+    script: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's run starts by another way."""
+    (tmp_path / "slow_to_come.py").write_text("import time\ntime.sleep(0.3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    path = script(TRAIN.replace("FAULT", "time.sleep(0.2)"))
+    with WarmPool(also=("slow_to_come",)) as pool:
+        trial = Trial(pool, TrialSpec(Program(str(path))))
+        try:
+            first = trial.first_step()
+            assert first.launch >= 0.3 and first.seconds - first.launch >= 0.2
+            assert trial.run(1).launch == 0.0
+        finally:
+            trial.stop()
+
+
 def test_stops_at_the_step_that_was_ordered(trial: Make) -> None:
     one = trial()
     assert one.first_step().step == 1

@@ -17,6 +17,7 @@ from overdrive.tuner.between_epochs import BetweenEpochs
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted
 from overdrive.tuner.result import result_of
+from overdrive.tuner.starts import Starts
 
 PROGRAM = Program("train.py")
 ITEM = {"wait": 2e-4, "read": 1e-5, "decode": 1.7e-4, "transform": 0.0, "collate": 8e-6}
@@ -68,6 +69,21 @@ def test_of_calls_percentiles_are_told_and_of_calls_alone_no_whole_runs(objectiv
     told = result_of(found, "")
     assert told.tuned and isinstance(told.tuned.half, Interval) and told.tuned.epoch_steps is None
     assert bool(told.own_run) is bool(told.whole_run) is (found.run_seconds() is not None) is whole
+
+
+def test_a_whole_run_begins_as_the_users_own_commands_do() -> None:
+    """A trial comes to the beginning of the program's code by another way than `python` and `overdrive run`."""
+    found = faster(False, TIME)
+    assert found.confirmation
+    found.confirmation.old_side = Side(2.0, 100, setups=(3.0,), launches=(0.5,))
+    found.confirmation.new_side = Side(1.0, 100, setups=(4.0,), launches=(0.75,))
+    of_trials = result_of(found, "")
+    assert of_trials.baseline and of_trials.baseline.setup_seconds == 3.0
+    found.take_starts(Starts(0.25, 1.25))
+    told = result_of(found, "")
+    assert told.baseline and told.baseline.setup_seconds == 2.75
+    assert told.tuned and told.tuned.setup_seconds == 4.5
+    assert told.own_run and of_trials.own_run and told.own_run.before == of_trials.own_run.before - 0.25
 
 
 def test_of_a_training_what_comes_between_epochs_is_in_its_whole_run() -> None:

@@ -52,6 +52,8 @@ class Block:
     waited: float | None = None  # for a core, by all threads together
     others: float | None = None  # cores that other programs used meanwhile
     crowded: float | None = None  # times as long as usual cores took while all worked (see `machine.crowding`)
+    # Of a first block, seconds of its process before the program's code began. Noted by the parent.
+    launch: float = 0.0
 
 
 @dataclass(frozen=True)

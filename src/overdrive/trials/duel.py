@@ -83,6 +83,7 @@ class Side:
     steps: int = 0
     samples: float = 0.0
     setups: tuple[float, ...] = ()  # seconds of each of its processes, from its start to its first step done
+    launches: tuple[float, ...] = ()  # ... and the part of these that was over when the program's code began
     peak_memory: int = 0  # bytes, the most of its processes; 0: not known
     end_seconds: float = 0.0  # that Python took to end one of its processes; 0: not known
 
@@ -106,7 +107,17 @@ class Side:
         Those that follow start two at a time, and delay each other: a public RNN's took 3.7 s so, and 1.7 s alone. The
         first may fill a cache or compile, for all that follow.
         """
-        return min(self.setups[0], statistics.median_low(self.setups)) if self.setups else 0.0
+        return _of_one_alone(self.setups)
+
+    @property
+    def first_step_seconds(self) -> float:
+        """The same, from the beginning of the program's code: a trial's process gets there by a way of its own."""
+        launches = self.launches or (0.0,) * len(self.setups)
+        return _of_one_alone([setup - launch for setup, launch in zip(self.setups, launches, strict=True)])
+
+
+def _of_one_alone(seconds: Sequence[float]) -> float:
+    return min(seconds[0], statistics.median_low(seconds)) if seconds else 0.0
 
 
 @dataclass
@@ -265,7 +276,7 @@ class ProcessPair:
     def started(self, first: Block, new: bool) -> None:
         """Note the first step of a side: its seconds are those of all set-up."""
         side = self.duel.new_side if new else self.duel.old_side
-        side = replace(side, setups=(*side.setups, first.seconds))
+        side = replace(side, setups=(*side.setups, first.seconds), launches=(*side.launches, first.launch))
         if new:
             self.duel.new_side = side
         else:

@@ -77,12 +77,14 @@ class Trial:
     def first_step(self, until: float = math.inf) -> Block:
         """Wait for the program's first step, but not past `until` (time.monotonic()).
 
-        Its seconds include all set-up: start, imports, filling caches, compiling.
+        Its seconds include all set-up: start, imports, filling caches, compiling. As the worker tells it, they are
+        those from the beginning of the program's code.
         """
         block = self._await(Block, self.pool.first_patience, until)
         self._arrived(block)
         self.pool.prepared_files = max(self.pool.prepared_files, self._files_written())
-        return Block(block.step, block.steps, time.monotonic() - self._started, block.samples, block.peak_memory)
+        seconds = time.monotonic() - self._started
+        return replace(block, seconds=seconds, launch=max(0.0, seconds - block.seconds))
 
     def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "", until: float = math.inf) -> Block:
         """Let the program make `lead` and then `steps` steps, and measure the latter.

@@ -8,8 +8,11 @@ from overdrive.evidence.speed import seconds_per_step
 from overdrive.trials.duel import Duel, changes_training
 
 
-def figures(duel: Duel, new: bool) -> Figures | None:
+def figures(duel: Duel, new: bool, start: float | None = None) -> Figures | None:
     """Samples per second and what else is told of a side; None where nothing was measured.
+
+    Args:
+        start: seconds that the user's own command takes to the beginning of his code; None: as long as a trial's.
 
     A step has as many samples on both sides, unless a technique changes the training itself: where steps are made in
     groups the sides stand at other steps of an epoch, and the short batch at its end must not count as speed.
@@ -25,5 +28,6 @@ def figures(duel: Duel, new: bool) -> Figures | None:
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
     half, most = percentiles([(pair.process, pair.calls[new]) for pair in kept])
-    setup, end, memory = side.setup_seconds, side.end_seconds or None, side.peak_memory or None
+    setup = side.setup_seconds if start is None else start + side.first_step_seconds
+    end, memory = side.end_seconds or None, side.peak_memory or None
     return Figures(rate, seconds, setup, end, memory, half=half, most=most)

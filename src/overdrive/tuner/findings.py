@@ -24,6 +24,7 @@ from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.between_epochs import BetweenEpochs
 from overdrive.tuner.outcomes import Adopted, Rejected, Standing, duels_of, gain_of, loosest, proved_exact, without, won
 from overdrive.tuner.screened import Screened
+from overdrive.tuner.starts import Starts
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Findings:
     typed: tuple[str, ...] = ()  # options that the next command needs, too (see `TuneRequest`)
     ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
     between: BetweenEpochs | None = None
+    starts: Starts | None = None
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
@@ -176,6 +178,9 @@ class Findings:
         """The whole plan is not the same program."""
         self.proof = Check(None, why)
         self.note(f"The whole plan is not the same program: {why}.")
+
+    def take_starts(self, starts: Starts | None) -> None:
+        self.starts = starts
 
     def take_between_epochs(self, between: BetweenEpochs | None) -> None:
         self.between = between

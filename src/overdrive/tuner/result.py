@@ -203,7 +203,7 @@ def _after(found: Findings) -> SideFigures | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
-        return _whole(_side(duel, True, duel.new_facts), found, new=True) if duel else None
+        return _whole(found, duel, True, duel.new_facts) if duel else None
     if not needed:
         return None
     if found.control and found.control.pairs:
@@ -217,19 +217,21 @@ def _before(found: Findings) -> SideFigures | None:
     measured = found.measured()
     duel = measured if measured and measured.pairs else found.control
     facts = found.control.old_facts if found.control else None
-    return _whole(_side(duel, False, facts), found, new=False) if duel else None
+    return _whole(found, duel, False, facts) if duel else None
 
 
-def _whole(side: SideFigures | None, found: Findings, new: bool) -> SideFigures | None:
-    """With the seconds between two epochs, if they are known."""
-    between = found.between
+def _whole(found: Findings, duel: Duel, new: bool, facts: Facts | None) -> SideFigures | None:
+    """With the start of the user's own command, and the seconds between two epochs, if they are known."""
+    starts, between = found.starts, found.between
+    start = (starts.after if new else starts.before) if starts else None
+    side = _side(duel, new, facts, start)
     if side is None or between is None:
         return side
     return replace(side, epoch_steps=between.steps, between_epochs=(between.after if new else between.before) or None)
 
 
-def _side(duel: Duel, new: bool, facts: Facts | None) -> SideFigures | None:
-    measured = figures(duel, new)
+def _side(duel: Duel, new: bool, facts: Facts | None, start: float | None = None) -> SideFigures | None:
+    measured = figures(duel, new, start)
     return SideFigures(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
 
 

@@ -17,6 +17,7 @@ from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import gains_elsewhere
 from overdrive.tuner.screener import Screener
+from overdrive.tuner.starts import starts_under
 from overdrive.tuner.strategies import Strategy
 from overdrive.tuner.strategies.greedy import Greedy
 from overdrive.tuner.strategies.ranks import Ranks
@@ -64,6 +65,8 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             if found.best() != proved:
                 finaliser.prove()
         finaliser.confirm()
+        if found.chosen:
+            found.take_starts(starts_under(found.best(), found.inference))
         _between_epochs(found, schedule, pool, progress)
         found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
     else:

@@ -72,6 +72,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
         with worker.session, worker.returned or contextlib.nullcontext():
             _standard_input(job.spec.program.stdin)
             HorovodImports().provide()
+            worker.blocks.starts_clock()
             execute(job.spec.program, worker.hyperparameters.compile if worker.hyperparameters else None)
     except SystemExit as error:
         code = end_as_python_would(error)

@@ -6,7 +6,7 @@ Nothing here imports a framework.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -14,6 +14,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.products import Products
 from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
+from overdrive.seams.points import reason_of
 from overdrive.worker.recording import Recorder
 
 if TYPE_CHECKING:
@@ -107,3 +108,17 @@ class MayGoOn(Protocol):
 
 def load_observer(module: str) -> Observer:
     return cast(Observer, importlib.import_module(module).make_observer())
+
+
+def reports_of(observers: Mapping[str, Observer], leave_out: Callable[[str, str], None]) -> dict[str, Any]:
+    """By name, of those that have something to report; one that fails is left out."""
+    reports = {}
+    for name, observer in observers.items():
+        try:
+            report = observer.report()
+        except Exception as error:
+            leave_out(name, reason_of(error))
+            continue
+        if report is not None:
+            reports[name] = report
+    return reports

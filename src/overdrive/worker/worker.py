@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import time
 from dataclasses import replace
@@ -13,21 +12,22 @@ from typing import Any, BinaryIO
 from overdrive.core import messages
 from overdrive.core.facts import Facts
 from overdrive.core.messages import Beat, Ended, Failed, Job, Observed, Recorded
-from overdrive.core.records import Block, ExitReason, Trace
+from overdrive.core.records import ExitReason, Trace
 from overdrive.core.streams import flush
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
 from overdrive.ranks.rank import Rank
 from overdrive.seams import frameworks
 from overdrive.seams.hub import Seams
-from overdrive.seams.points import OBSERVER, reason_of
+from overdrive.seams.points import OBSERVER
 from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import AnsweringObserver
-from overdrive.worker.call_timer import CallTimer, Taken
+from overdrive.worker.blocks import Blocks
+from overdrive.worker.call_timer import CallTimer
 from overdrive.worker.clock import CLOCKS, WHOLE_RUN
 from overdrive.worker.failures import kind_of
 from overdrive.worker.instruments import HASHED_STEPS, Instruments
-from overdrive.worker.observers import MayGoOn, Observer, load_observer
+from overdrive.worker.observers import MayGoOn, Observer, load_observer, reports_of
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
@@ -46,14 +46,6 @@ class Worker:
         self._reports = reports
         self._job = job
         self.spec: TrialSpec = job.spec
-        self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
-        self._lead = 0  # the step at which the time is taken, where some come before that are not timed
-        self._block_began = time.perf_counter()
-        self._block_steps = 0
-        self._block_samples = 0
-        self._block_settling = 0
-        self._steps_seen = 0
-        self._call_steps = 1  # the most that were made in one call, between which it cannot stand still
         self._last_beat = 0.0
         self._process = os.getpid()
         self.clock = CLOCKS[self.spec.clock]()
@@ -71,10 +63,10 @@ class Worker:
         by_steps = not self.clock.inference and not self.spec.hyperparameters
         self._answering = AnsweringObserver(found) if by_steps else None
         self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
+        self.blocks = Blocks(self.recorder, self._calls, self.spec.timed, self._settling)
         self.rank: Rank | None = None  # where the trial is a group of ranks
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it
-        self._rests: list[int] = []  # steps after which it could stand still, where not after each
         self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
 
     @property
@@ -198,8 +190,8 @@ class Worker:
 
     def _trains_elsewhere(self) -> None:
         """A forked process has made a step. Where the one that forked it has made none, it only waits for such ones."""
-        if not self._steps_seen and not self.clock.inference:
-            self._steps_seen = self.clock.steps
+        if not self.blocks.rests and not self.clock.inference:
+            self.blocks.rests_at(self.clock.steps)
             self._send(Failed(ExitReason("unwatched", _ELSEWHERE)))
 
     def _between_steps(self) -> None:
@@ -207,51 +199,30 @@ class Worker:
         if self.clock.trains:
             self.report(self._training_after_all())
             os._exit(1)
-        self._call_steps = max(self._call_steps, steps - self._steps_seen)
-        self._rests.append(steps)
-        self._steps_seen = steps
+        self.blocks.rests_at(steps)
         instruments = self.instruments
         instruments.stepped(steps)
         if steps == HASHED_STEPS:
             self._own_facts.watch(False)
-        if self._lead and steps >= self._lead:
+        if self.blocks.lead_ends(steps):
             self._of_framework().synchronize()
-            self._due, self._lead = self._due + steps - self._lead, 0
             if instruments.profiler:
                 instruments.profiler.lead_over()
-            self._begin_block(steps)
+            self.blocks.lead_over(steps)
             return
-        if steps < self._due:
+        if not self.blocks.ends(steps):
             self.beat()
             return
-        self._of_framework().synchronize()
+        framework = self._of_framework()
+        framework.synchronize()
         now = time.perf_counter()
         self._own_facts.watch(steps < HASHED_STEPS)
         instruments.probe.end_profile()  # here: until the next command this process stands still
         if instruments.profiler:
-            instruments.profiler.end(steps - self._block_steps)
-        calls = self._calls.taken() if self._calls else Taken()
-        self.report(
-            Block(
-                steps,
-                steps - self._block_steps,
-                math.fsum(calls.seconds) if self.spec.timed == "call" else now - self._block_began,
-                self.recorder.samples - self._block_samples,
-                self._of_framework().peak_memory() or peak_resident(),
-                self._call_steps,
-                dict(self.session.seams.left_out) if self.session else {},
-                calls.usual,
-                self._settling() - self._block_settling,
-            )
-        )
-        self._begin_block(steps)
+            instruments.profiler.end(self.blocks.made(steps))
+        left_out = dict(self.session.seams.left_out) if self.session else {}
+        self.report(self.blocks.measured(steps, now, framework.peak_memory() or peak_resident(), left_out))
         self.stand_by()
-
-    def _begin_block(self, steps: int) -> None:
-        self._block_steps, self._block_samples, self._block_settling = steps, self.recorder.samples, self._settling()
-        if self._calls:
-            self._calls.taken()  # of before
-        self._block_began = time.perf_counter()
 
     def _settling(self) -> int:
         return self.session.settling() if self.session else 0
@@ -265,11 +236,10 @@ class Worker:
                 if profile:
                     self._own_facts.watch(True)
                     self.instruments.probe.start_profile()
-                self._lead = self._block_steps + lead if lead else 0
-                self._due = self._block_steps + lead + steps
+                self.blocks.order(steps, lead)
                 if record and (profiler := self.instruments.profiler):
                     profiler.begin(record, self.recorder)
-                self._block_began = time.perf_counter()
+                self.blocks.starts_clock()
                 return False
             case messages.Switch(on):
                 assert self.session is not None
@@ -299,18 +269,8 @@ class Worker:
             pass
 
     def _observed(self) -> dict[str, Any]:
-        """What those observers report that have something to report."""
-        reports = {}
-        for name, observer in self._observers.items():
-            try:
-                report = observer.report()
-            except Exception as error:
-                assert self.session is not None
-                self.session.seams.leave_out(name, reason_of(error))
-                continue
-            if report is not None:
-                reports[name] = report
-        return reports
+        assert self.session is not None
+        return reports_of(self._observers, self.session.seams.leave_out)
 
     def _wait_for_answers(self) -> None:
         if self.spec.timed == "call":
@@ -332,7 +292,7 @@ class Worker:
             state=self.recorder.state_hash(),
             digests=tuple(digests.entries) if digests else (),
             replay=replay.report() if replay else {},
-            rests=tuple(self._rests) if self._call_steps > 1 else (),
+            rests=tuple(self.blocks.rests) if self.blocks.call_steps > 1 else (),
             trained=self.recorder.trained(),
             returned=self.returned.value if self.returned else None,
             active=tuple(self.session.active),
