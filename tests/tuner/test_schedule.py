@@ -127,6 +127,16 @@ def test_what_pairs_of_processes_took_is_what_the_next_are_reckoned_to_take() ->
     assert made.deadline - made.confirmation_begins() == reckoned - 3 * (2.0 + 3 * 4.0 - 1.0)  # one starts at the least
 
 
+def test_what_comes_between_epochs_keeps_its_time_where_that_is_little() -> None:
+    """Two starts of a second, and twice twelve steps of either side."""
+    for left, seconds, kept in ((190.0, 0.1, 2.0 + 4 * 12 * 0.1), (190.0, 0.5, 0.0), (50.0, 0.1, 0.0)):
+        made = schedule(left, adopted=0)
+        control = made._found.control
+        assert control is not None
+        control.old_side = Side(seconds=100 * seconds, steps=100, setups=(1.0,))
+        assert made.kept_for_epochs(12) == pytest.approx(kept)
+
+
 def test_four_pairs_of_processes_confirm_where_there_is_time_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     made = schedule(100.0, adopted=0)
     monkeypatch.setattr(made._found, "gain", lambda: 4.0)  # three would tell it narrowly enough

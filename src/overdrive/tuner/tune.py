@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from overdrive.core.facts import Facts
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
@@ -49,22 +50,24 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         finaliser = Finaliser(found, duels, prover, schedule)
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
         elsewhere = gains_elsewhere(found.facts, checkpoint)
-        with schedule.kept_back(ranks.seconds() if ranks else 0.0):
-            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
-            _search(found, judge, prover, first)
-            found.take_screening(Screener(found, duels, schedule, elsewhere).run())
-            schedule.contributions_known = bool(found.screened.choice)
-            greedy = Greedy(found, schedule, progress, elsewhere, before=first)
-            _search(found, judge, prover, greedy)
-        if ranks:
-            _search(found, judge, prover, ranks)
-        finaliser.prove()
-        while schedule.proved_sooner(found.proof) and greedy.has_time_now():
-            proved = found.best()
-            _search(found, judge, prover, greedy)
-            if found.best() != proved:
-                finaliser.prove()
-        finaliser.confirm()
+        epochs = _epochs_end_unseen(found)
+        with schedule.kept_back(schedule.kept_for_epochs(SHORT_EPOCHS) if epochs else 0.0):
+            with schedule.kept_back(ranks.seconds() if ranks else 0.0):
+                first = Greedy(found, schedule, progress, elsewhere, ahead=True)
+                _search(found, judge, prover, first)
+                found.take_screening(Screener(found, duels, schedule, elsewhere).run())
+                schedule.contributions_known = bool(found.screened.choice)
+                greedy = Greedy(found, schedule, progress, elsewhere, before=first)
+                _search(found, judge, prover, greedy)
+            if ranks:
+                _search(found, judge, prover, ranks)
+            finaliser.prove()
+            while schedule.proved_sooner(found.proof) and greedy.has_time_now():
+                proved = found.best()
+                _search(found, judge, prover, greedy)
+                if found.best() != proved:
+                    finaliser.prove()
+            finaliser.confirm()
         if found.chosen:
             found.take_starts(starts_under(found.best(), found.inference))
         _between_epochs(found, schedule, pool, progress)
@@ -84,14 +87,18 @@ def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> N
 
 def _between_epochs(found: Findings, schedule: Schedule, pool: TrialPool, progress: Progress) -> None:
     """What a whole run has beside its steps, as far as what is left of the budget allows."""
-    plain = found.control.old_facts if found.control else None
-    if plain is None or not steps_of_epoch(plain) or not found.chosen or found.needed():
-        return
-    if not schedule.time_between_epochs(SHORT_EPOCHS):
+    plain = _epochs_end_unseen(found)
+    if plain is None or not found.chosen or found.needed() or not schedule.time_between_epochs(SHORT_EPOCHS):
         return
     progress.stage("what comes between two epochs")
     plan = found.spec(found.best())
     found.take_between_epochs(between_epochs(pool, found.reference(), plan, plain, schedule.deadline))
+
+
+def _epochs_end_unseen(found: Findings) -> Facts | None:
+    """Of the untouched program, where no block of a duel holds what comes between two of its epochs."""
+    plain = found.control.old_facts if found.control else None
+    return plain if plain and steps_of_epoch(plain) else None
 
 
 def _errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> dict[str, float]:
