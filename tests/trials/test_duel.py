@@ -21,8 +21,9 @@ from overdrive.evidence.speed import Pair
 from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials import interleaved
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
-from overdrive.trials.duel import Duel, Pace, ProcessPair, Rules, Side, full_processes, of_full_processes
+from overdrive.trials.duel import Duel, Rules, Side, full_processes, of_full_processes
 from overdrive.trials.pool import TrialPool
+from overdrive.trials.process_pair import Pace, ProcessPair
 from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, confirmation
 from overdrive.tuner.reasons import no_faster
@@ -120,7 +121,8 @@ def test_the_start_of_a_side_is_that_of_a_usual_process_and_no_first_filling_of_
 def test_the_way_to_the_first_step_is_told_from_the_beginning_of_the_programs_code() -> None:
     assert Side().first_step_seconds == 0.0
     assert Side(setups=(2.0, 4.0, 5.0), launches=(0.5, 3.0, 3.75)).first_step_seconds == 1.25
-    assert Side(setups=(2.0, 4.0)).first_step_seconds == 2.0  # a checkpoint of before this was noted
+    assert Side(setups=(2.0, 4.0)).first_step_seconds == 2.0  # a checkpoint of before this was noted ...
+    assert Side(setups=(2.0, 4.0), launches=(0.5,)).first_step_seconds == 2.0  # ... that was gone on with
 
 
 def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:

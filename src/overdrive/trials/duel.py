@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver
+from overdrive.core.records import Block, ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.neighbours import counted
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.trials.warming import WARM_UP_STEPS
 
@@ -112,8 +110,8 @@ class Side:
     @property
     def first_step_seconds(self) -> float:
         """The same, from the beginning of the program's code: a trial's process gets there by a way of its own."""
-        launches = self.launches or (0.0,) * len(self.setups)
-        return _of_one_alone([setup - launch for setup, launch in zip(self.setups, launches, strict=True)])
+        noted = (0.0,) * (len(self.setups) - len(self.launches)) + self.launches  # a checkpoint of before has none
+        return _of_one_alone([setup - launch for setup, launch in zip(self.setups, noted, strict=True)])
 
 
 def _of_one_alone(seconds: Sequence[float]) -> float:
@@ -205,11 +203,6 @@ def full_processes(pairs: Iterable[Pair]) -> int:
     return len({pair.process for pair in of_full_processes(pairs)})
 
 
-def _both(one: float | None, other: float | None) -> tuple[float, float] | None:
-    """Rounded, for the ledger's sake."""
-    return None if one is None or other is None else (round(one, 3), round(other, 3))
-
-
 def hopeless(pairs: list[Pair]) -> bool:
     """Whether the new side loses all of them, and clearly."""
     return len(pairs) >= _HOPELESS_PAIRS and all(
@@ -242,84 +235,3 @@ def new_names(duel: Duel) -> tuple[str, ...]:
     """The techniques that the new side has and the old one has not."""
     old = {name for name, _ in duel.old.techniques}
     return tuple(name for name, _ in duel.new.techniques if name not in old)
-
-
-@dataclass(frozen=True)
-class ProcessPair:
-    """What one fresh pair of processes of a duel is to do; `interleaved` and `sequential` do it."""
-
-    pool: TrialPool
-    duel: Duel
-    number: int  # of the pair, from 0
-    rules: Rules
-    deadline: float  # time.monotonic()
-    short_block: int | None  # steps in a block, where the program's length dictates them
-    on_pair: Callable[[Duel], None]
-
-    @property
-    def keeps_losses(self) -> bool:
-        """Whether its trials keep losses, and their traces are the duel's.
-
-        To keep a loss is a launch a step on a GPU, 2 % of a step of 200 µs, on both sides alike: what is published has
-        it in its first pair of processes, whose traces are compared, and not in those that follow.
-        """
-        return self.number == 0 or not self.rules.patient or self.duel.old == self.duel.new
-
-    def spec(self, new: bool) -> TrialSpec:
-        spec = self.duel.new if new else self.duel.old
-        return spec if self.keeps_losses else replace(spec, losses=False)
-
-    def order(self) -> random.Random:
-        """Which side comes first is drawn from this."""
-        return random.Random(1000 * self.number + len(self.duel.new.techniques))
-
-    def started(self, first: Block, new: bool) -> None:
-        """Note the first step of a side: its seconds are those of all set-up."""
-        side = self.duel.new_side if new else self.duel.old_side
-        side = replace(side, setups=(*side.setups, first.seconds), launches=(*side.launches, first.launch))
-        if new:
-            self.duel.new_side = side
-        else:
-            self.duel.old_side = side
-
-    def measured(self, old: Block, new: Block, old_first: bool) -> Pair:
-        """Note a block of each side."""
-        duel = self.duel
-        duel.old_side, duel.new_side = duel.old_side.add(old), duel.new_side.add(new)
-        waited, others = _both(old.waited, new.waited), _both(old.others, new.others)
-        seconds, calls = comparable(duel, old, new), (old.calls, new.calls)
-        crowded = _both(old.crowded, new.crowded)
-        pair = Pair(self.number, old.steps, old.seconds, seconds, old_first, waited, others, crowded, calls)
-        duel.pairs.append(pair)
-        return pair
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What warming up showed."""
-
-    warm_steps: int
-    step_seconds: float  # of the faster side
-    slower_step_seconds: float
-    total_steps: int | None = None
-
-    @property
-    def block_steps(self) -> int:
-        return block_steps(self.step_seconds, self.slower_step_seconds)
-
-
-class blame:
-    """Notes on the duel which side a `TrialOver` came from, and lets it pass."""
-
-    def __init__(self, duel: Duel, new: bool) -> None:
-        self._duel = duel
-        self._new = new
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TrialOver):
-            if self._new:
-                self._duel.exit_reason = error.exit_reason
-            else:
-                self._duel.old_exit_reason = error.exit_reason

@@ -16,9 +16,6 @@ from overdrive.trials.duel import (
     LONGEST_LOOK_SECONDS,
     TO_THE_END,
     Duel,
-    Pace,
-    ProcessPair,
-    blame,
     block_steps,
     changes_training,
     hopeless,
@@ -27,6 +24,7 @@ from overdrive.trials.duel import (
     profile_steps,
     steps_after_costs,
 )
+from overdrive.trials.process_pair import Pace, ProcessPair, blame
 from overdrive.trials.trial import Trial
 from overdrive.trials.warming import warm_up
 

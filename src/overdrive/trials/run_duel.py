@@ -17,7 +17,6 @@ from overdrive.trials.duel import (
     FEWEST_PAIRS,
     SHORTEST_BLOCK_SECONDS,
     Duel,
-    ProcessPair,
     Rules,
     are_enough,
     full_processes,
@@ -25,6 +24,7 @@ from overdrive.trials.duel import (
     nothing_new,
 )
 from overdrive.trials.pool import TrialPool
+from overdrive.trials.process_pair import ProcessPair
 
 _FEWEST_TO_JUDGE = 5  # pairs
 _SPARE_PAIRS = 6  # that a short program has room for: the next process may warm up longer than the last

@@ -16,13 +16,11 @@ from overdrive.trials.duel import (
     FEWEST_PAIRS,
     FEWEST_SECONDS,
     TO_THE_END,
-    Pace,
-    ProcessPair,
-    blame,
     hopeless,
     nothing_new,
     profile_steps,
 )
+from overdrive.trials.process_pair import Pace, ProcessPair, blame
 from overdrive.trials.trial import Trial
 from overdrive.trials.warming import WARM_UP_STEPS, in_time, settles_in, warm_up
 

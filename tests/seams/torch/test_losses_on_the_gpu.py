@@ -42,7 +42,8 @@ def test_a_loss_is_one_launch() -> None:
 
 def test_of_what_is_published_the_first_pair_of_processes_keeps_losses(tmp_path: Any) -> None:
     from overdrive.core.trial_spec import TrialSpec
-    from overdrive.trials.duel import Duel, ProcessPair
+    from overdrive.trials.duel import Duel
+    from overdrive.trials.process_pair import ProcessPair
     from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, confirmation
     from tests.simulated import target
 
