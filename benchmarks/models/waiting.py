@@ -13,6 +13,7 @@ parser.add_argument("--base", type=float, default=0.02, help="seconds of each ca
 parser.add_argument("--spread", type=float, default=0.0, help="seconds more, from none to twice these, by chance")
 parser.add_argument("--slow", type=float, default=1.0, help="one process waits so many times as long")
 parser.add_argument("--steps", type=int, default=100_000)
+parser.add_argument("--say", type=int, default=10, help="steps between two lines that it prints")
 args = parser.parse_args()
 
 
@@ -49,6 +50,6 @@ for step in range(args.steps):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if step % 10 == 0:
+    if step % args.say == 0:
         print(f"step {step}", flush=True)
 print(f"loss {math.sqrt(loss.item()):.4f}", flush=True)
