@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
-_WHY_NOT = "it trains in Keras, whose steps cannot be skipped"
+_WHY_NOT = (
+    "it trains in Keras, whose steps cannot be skipped (keras.callbacks.BackupAndRestore in the program goes on from "
+    "the end of an epoch)"
+)
 
 
 def follow(seams: Seams, cannot_skip: Callable[[str], object]) -> None:
