@@ -730,8 +730,9 @@ def test_a_program_that_trains_in_keras_is_told_so_at_once(trains: str, tmp_path
         else:
             seams.step_ends.publish(SimpleNamespace())
     assert said == [
-        "this program cannot be gone on with in its middle: it trains in Keras, whose steps cannot be skipped. Killed, "
-        "it begins from its start"
+        "this program cannot be gone on with in its middle: it trains in Keras, whose steps cannot be skipped "
+        "(keras.callbacks.BackupAndRestore in the program goes on from the end of an epoch). Killed, it begins from "
+        "its start"
     ]
     assert folder.read_notes()["no more snapshots"].startswith("it trains in Keras")
     folder.close()
