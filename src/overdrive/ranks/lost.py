@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from overdrive.machine.pool.shared_memory import ProcessEnded
 from overdrive.ranks.monitor import TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _NOTES = 5.0  # seconds in which a rank that fails says so, and one that lives tells so several times
+_LAST_NOTES = 0.5  # ... in which what a rank has said that is over has come: it says nothing more
 _OWN: tuple[type[RuntimeError], ...] = (
     *(torch.OutOfMemoryError, NotImplementedError, RecursionError),
     *([torch.AcceleratorError] if hasattr(torch, "AcceleratorError") else []),
@@ -38,14 +40,15 @@ def words_of(error: RuntimeError, rank: int, others: Sequence[int], store: Any, 
         noted: what a rank has said of its end, if it has.
     """
     first = str(error).strip().split("\n", 1)[0]
-    until = time.monotonic() + _NOTES
+    over = isinstance(error, ProcessEnded)
+    until = time.monotonic() + (_LAST_NOTES if over else _NOTES)
     try:
         before = [_beat(store, other) for other in others]
         while time.monotonic() < until:
             if any(noted(other) for other in others) or store.check([TOLD]):
                 return ""
             time.sleep(0.1)
-        alive = all(_beat(store, other) > beat >= 0 for other, beat in zip(others, before, strict=True))
+        alive = not over and all(_beat(store, other) > beat >= 0 for other, beat in zip(others, before, strict=True))
     except RuntimeError:  # of the store: rank 0 had it, or the agent
         alive = False
     if alive:

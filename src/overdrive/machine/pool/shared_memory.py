@@ -110,6 +110,13 @@ def _made(size: int) -> str:
     return path
 
 
+class ProcessEnded(RuntimeError):
+    """That of another rank, which is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__("its process has ended")
+
+
 class SharedSlots:
     """Two for each rank, used in turn: who has come to an exchange has read what was told in the one before."""
 
@@ -162,7 +169,7 @@ class SharedSlots:
             if now > asked + _ASKED:
                 asked = now
                 if not self._file.lives(other) and counts[place] < count:
-                    raise RuntimeError("its process has ended")
+                    raise ProcessEnded
 
 
 @dataclass

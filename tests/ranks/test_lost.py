@@ -1,0 +1,32 @@
+"""What is said where another rank is gone, and how long it is waited for its own words."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from overdrive.machine.pool.shared_memory import ProcessEnded
+from overdrive.ranks.lost import words_of
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(ProcessEnded(), 0.5), (RuntimeError("Connection closed by peer"), 5.0)]
+)
+def test_a_rank_whose_process_is_over_is_not_waited_for(
+    error: RuntimeError, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has left its note or says nothing more. Of one that only does not answer, a word may come yet."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda slept: now.__setitem__(0, now[0] + slept))
+    store: Any = SimpleNamespace(
+        check=lambda keys: keys[0].startswith("beat"), get=lambda key: json.dumps({"count": 7})
+    )
+    told = words_of(error, 0, [1], store, lambda rank: None)
+    assert told.startswith("another rank is gone, without a word") and str(error) in told
+    assert now[0] == pytest.approx(seconds, abs=0.2)
+    assert words_of(error, 0, [1], store, lambda rank: {"failed": True}) == ""  # it has said why
