@@ -247,8 +247,10 @@ class _LossScaling:
     def _are_finite(self, having: list[Any]) -> bool:
         import torch
 
+        from overdrive.seams.torch.layouts import strided_parts
+
         self._looked = self._backward_passes
-        gradients = [each.grad.coalesce().values() if each.grad.is_sparse else each.grad for each in having]
+        gradients = chain.from_iterable(strided_parts(each.grad) for each in having)
         return not having or bool(torch.stack([torch.isfinite(each).all() for each in gradients]).all())
 
 
