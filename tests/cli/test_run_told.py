@@ -10,14 +10,22 @@ import pytest
 from overdrive.cli.whole_run import summary
 
 
-def told(steps: int, seconds: float, samples: int = 0, inference: bool = False) -> str:
+def told(
+    steps: int,
+    seconds: float,
+    samples: int = 0,
+    inference: bool = False,
+    plan: str | None = None,
+    active: tuple[str, ...] = (),
+    idle: tuple[str, ...] = (),
+) -> str:
     recorder: Any = SimpleNamespace(
         clock=SimpleNamespace(steps=steps, inference=inference),
         samples_per_second=lambda: samples / seconds,
         seconds_per_step=lambda: seconds / steps,
     )
-    session: Any = SimpleNamespace(active={})
-    return summary(recorder, session, None)
+    session: Any = SimpleNamespace(active=list(active), idle=list(idle))
+    return summary(recorder, session, plan)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +40,22 @@ def told(steps: int, seconds: float, samples: int = 0, inference: bool = False) 
 )
 def test_slow_steps_are_told_by_how_long_they_take(run: dict[str, Any], said: str) -> None:
     assert told(**run) == said
+
+
+@pytest.mark.parametrize(
+    ("active", "idle", "said"),
+    [
+        ((), (), "train.plan (nothing to apply)"),
+        (("threads", "compile"), (), "train.plan (threads, compile)"),
+        (("threads", "prefetch"), ("prefetch",), "train.plan (threads; nothing to do for prefetch)"),
+        (
+            ("prefetch", "sample_cache"),
+            ("prefetch", "sample_cache"),
+            "train.plan (nothing to do for prefetch and sample_cache)",
+        ),
+    ],
+)
+def test_techniques_that_had_nothing_to_do_are_told_apart(
+    active: tuple[str, ...], idle: tuple[str, ...], said: str
+) -> None:
+    assert told(2, 60.0, plan="train.plan", active=active, idle=idle) == f"2 steps, 30 s a step, {said}"

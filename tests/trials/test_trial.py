@@ -21,7 +21,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Side
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from tests.conftest import IMPORT_TORCH
+from tests.conftest import IMPORT_TORCH, long_but
 from tests.warm_trials import WarmPool
 
 TRAIN = """
@@ -227,6 +227,69 @@ def test_of_a_program_that_trains_in_processes_that_it_forks_no_step_is_measured
         trial.stop()
     assert over.value.exit_reason.kind == "unwatched"
     assert "are made in processes that it forks" in over.value.exit_reason.detail
+
+
+STARTS = {
+    "Process": """
+    context = multiprocessing.get_context("METHOD")
+    children = [context.Process(target=train, args=(place, 10_000)) for place in range(2)]
+    for each in children:
+        each.start()
+    for each in children:
+        each.join()
+""",
+    "spawn": """
+    import torch.multiprocessing
+    torch.multiprocessing.start_processes(train, args=(10_000,), nprocs=2, start_method="METHOD")
+""",
+    "executor": """
+    from concurrent.futures import ProcessPoolExecutor
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("METHOD")) as pool:
+        list(pool.map(train, range(2), [10_000] * 2))
+""",
+}
+IN_SPAWNED = """
+import multiprocessing
+IMPORT_TORCH
+
+def train(place, steps):
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    BEFORE
+""".replace("IMPORT_TORCH", IMPORT_TORCH)
+
+
+WAYS = (("Process", "spawn"), ("spawn", "spawn"), ("executor", "spawn"), ("Process", "forkserver"))
+
+
+@pytest.mark.parametrize("start, method", long_but([("spawn", "spawn")], WAYS))
+def test_of_a_program_that_trains_in_processes_that_it_spawns_the_first_step_tells(
+    start: str, method: str, script: Callable[[str], Path]
+) -> None:
+    """A tune waited for its first step for minutes, and said that none came."""
+    path = script(IN_SPAWNED.replace("BEFORE", STARTS[start].replace("METHOD", method).strip()))
+    with WarmPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(path))))
+        with pytest.raises(TrialOver) as over:
+            trial.first_step()
+        trial.stop()
+    assert over.value.exit_reason.kind == "unwatched"
+    assert "are made in processes that it spawns" in over.value.exit_reason.detail
+
+
+def test_steps_of_spawned_processes_beside_its_own_are_none_of_its(script: Callable[[str], Path]) -> None:
+    both = "train(0, 10)\n" + STARTS["Process"].replace("METHOD", "spawn").replace("10_000", "20")
+    with WarmPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(script(IN_SPAWNED.replace("BEFORE", both))))))
+        assert exit_reason_of(trial) == ("ended", "after 10 steps")
+        trial.stop()
 
 
 def test_steps_of_forked_processes_beside_its_own_are_none_of_its(script: Callable[[str], Path]) -> None:

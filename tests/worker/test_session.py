@@ -62,3 +62,20 @@ def test_collecting_goes_on_after_a_fork_in_both() -> None:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and not gc.isenabled()
         finally:
             gc.enable()
+
+
+LOADS = {"sample_cache": {}, "prefetch": {}, "tf32": {}}
+
+
+@pytest.mark.parametrize(("loads", "idle"), [(False, ["sample_cache", "prefetch"]), (True, [])])
+def test_what_waits_for_a_loader_has_nothing_to_do_without_one(loads: bool, idle: list[str]) -> None:
+    torch = pytest.importorskip("torch")
+    with Session(list(LOADS.items())) as session:
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.utils.data.TensorDataset(torch.randn(8, 2))
+        for (batch,) in torch.utils.data.DataLoader(data, batch_size=4) if loads else [(torch.randn(4, 2),)]:
+            model(batch).sum().backward()
+            optimizer.step()
+    assert sorted(session.idle) == sorted(each for each in idle if each in session.active)
+    assert session.idle or loads

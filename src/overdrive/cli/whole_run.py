@@ -170,10 +170,15 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
     speed = f", {count(rate)} samples/s" if rate else f", {_paced(pace, unit)}" if pace else ""
-    applied = ", ".join(session.active) or "nothing to apply"
-    under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
+    under = "no plan" if plan_name is None else f"{plan_name} ({_applied(session)})"
     took = calls.sentence() if calls and not _on_device(recorder) else ""
     return f"{several(steps, unit)}{speed}{took and ', '}{took}, {under}"
+
+
+def _applied(session: Session) -> str:
+    acted = ", ".join(name for name in session.active if name not in session.idle)
+    idle = session.idle and f"nothing to do for {listed(tuple(session.idle))}"
+    return "; ".join(filter(None, (acted, idle))) or "nothing to apply"
 
 
 def _paced(seconds: float, unit: str) -> str:

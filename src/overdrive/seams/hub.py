@@ -173,6 +173,12 @@ class Seams:
     def points(self) -> list[Point]:
         return [*(thing for thing in vars(self).values() if isinstance(thing, Point)), *self.operators.values()]
 
+    def waits_in_vain(self, owner: str) -> bool:
+        """Whether all that it waits for, but frameworks, has not come."""
+        arrivals = self.framework_arrived, self.framework_ready
+        waiting = [point for point in self.points() if point.waits(owner) and point not in arrivals]
+        return bool(waiting) and not any(point.reached for point in waiting)
+
     def handle(
         self, on: Callable[[], object] | None = None, off: Callable[[], object] | None = None, notes: Any = None
     ) -> Handle:

@@ -58,6 +58,7 @@ class Point:
 
     Attributes:
         rests: nobody is asked for now. Only seams that are come to many times a step look at it.
+        reached: the program has come here.
     """
 
     def __init__(self, hub: Hub, always: bool = False) -> None:
@@ -65,7 +66,7 @@ class Point:
         self.hub = hub
         self.subscribers: list[Subscriber] = []  # who is told: not those that are switched off
         self.techniques: list[str] = []  # their owners, each once, without the observers
-        self.rests = False
+        self.rests = self.reached = False
         self._always = always
         self._all: list[Subscriber] = []
 
@@ -77,6 +78,9 @@ class Point:
     def wanted(self) -> bool:
         """Whether anyone waits here, switched off or not: then the framework is patched for it."""
         return bool(self._all)
+
+    def waits(self, owner: str) -> bool:
+        return any(each.owner == owner for each in self._all)
 
     def subscribe(self, act: Callable[..., Any], always: bool = False, replays: bool = False) -> None:
         """
@@ -124,7 +128,7 @@ class Event(Point):
 
     def publish(self, *subject: Any, to: Callable[[str], bool] | None = None) -> None:
         """`to`: which owners' subscribers are told; all, where it is not given."""
-        hub = self.hub
+        hub, self.reached = self.hub, True
         for subscriber in tuple(self.subscribers):
             if to is not None and not to(subscriber.owner):
                 continue
@@ -141,6 +145,7 @@ class Transform(Point):
     """Something passes through; each subscriber may hand on another thing in its place."""
 
     def apply(self, thing: Any) -> Any:
+        self.reached = True
         for subscriber in tuple(self.subscribers):
             try:
                 thing = subscriber.act(thing)
@@ -164,6 +169,7 @@ class Around(Point):
         self._undone = undone
 
     def run(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.reached = True
         runs = [self._undone]  # a technique may call it again later, in a backward pass
         for subscriber in tuple(self.subscribers):
             call = self._guarded(subscriber, subject, call, runs)
@@ -215,7 +221,7 @@ class Answer(Point):
         self.came = False
 
     def ask(self, *subject: Any) -> Any:
-        self.came = True
+        self.came = self.reached = True
         return None if self.rests else self._first_answer(tuple(self.subscribers), subject)
 
     def ask_others(self, owner: str, *subject: Any) -> Any:

@@ -69,7 +69,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     worker.session = Session(job.spec.techniques, own, worker.left_out, worker.clock.inference)
     code = 0
     try:
-        with worker.session, worker.returned or contextlib.nullcontext():
+        with worker.session, worker.told_of_spawned(), worker.returned or contextlib.nullcontext():
             _standard_input(job.spec.program.stdin)
             HorovodImports().provide()
             worker.blocks.starts_clock()

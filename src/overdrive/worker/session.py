@@ -18,6 +18,7 @@ from overdrive.techniques.technique import Technique
 
 Observer = Callable[[Seams], None]  # subscribes to the seams to watch; called after the techniques
 
+_ON_OCCASION = ("data", "kernels")  # families whose techniques do nothing but where the program comes; tf32 sets a flag
 
 _entered: set[Session] = set()
 
@@ -77,6 +78,7 @@ class Session:
             for module in modules
         ]
         self.handles: dict[str, Handle] = {}  # by technique
+        self.idle: list[str] = []  # once it is over: techniques in force for which there was nothing to do
         self._leave_seams: list[Callable[[], None]] = []
 
     def __enter__(self) -> Session:
@@ -110,6 +112,7 @@ class Session:
     ) -> None:
         for arrival in self._arrivals:
             arrival.stop()
+        self.idle = [name for name in self.active if self._had_nothing_to_do(name)]
         while self._leave_seams:
             self._leave_seams.pop()()
         self.seams.close()
@@ -119,6 +122,9 @@ class Session:
     def active(self) -> list[str]:
         """The techniques that are in force."""
         return [name for name, _ in self._techniques if name not in self.seams.left_out]
+
+    def _had_nothing_to_do(self, name: str) -> bool:
+        return catalogue()[name].family in _ON_OCCASION and self.seams.waits_in_vain(name)
 
     def settling(self) -> int:
         """Calls so far in which a technique did not act yet, and later may (see `Block`)."""

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -32,10 +33,11 @@ from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
+from overdrive.worker.spawned import told_of_steps
 from overdrive.worker.switching import switch, switched_on
 
 _BEAT_SECONDS = 0.5
-_ELSEWHERE = "The program's training steps are made in processes that it forks, which Overdrive does not follow"
+_ELSEWHERE = "The program's training steps are made in processes that it {}, which Overdrive does not follow"
 
 
 class Worker:
@@ -192,7 +194,12 @@ class Worker:
         """A forked process has made a step. Where the one that forked it has made none, it only waits for such ones."""
         if not self.blocks.rests and not self.clock.inference:
             self.blocks.rests_at(self.clock.steps)
-            self._send(Failed(ExitReason("unwatched", _ELSEWHERE)))
+            self._send(Failed(ExitReason("unwatched", _ELSEWHERE.format("forks"))))
+
+    def told_of_spawned(self) -> AbstractContextManager[None]:
+        """Meanwhile, so are the steps of processes that it starts anew, as long as it has made none itself."""
+        line = messages.write(Failed(ExitReason("unwatched", _ELSEWHERE.format("spawns"))))
+        return told_of_steps(self._reports.fileno(), line, lambda: not (self.blocks.rests or self.clock.inference))
 
     def _between_steps(self) -> None:
         steps = self.clock.steps

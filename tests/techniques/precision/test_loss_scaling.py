@@ -270,3 +270,92 @@ def test_what_was_taken_out_of_sight_comes_back_where_the_technique_goes_within_
         once(model, optimizer, OVERFLOW)
         optimizer.step()
         assert all(each.grad is not None for each in model.parameters())
+
+
+def skipping_by_itself(set_to_none: bool) -> Callable[[nn.Module, Any], bool]:
+    """As programs do that look at their norm: no step is made, and the gradients are dropped."""
+
+    def step(model: nn.Module, optimizer: Any) -> bool:
+        optimizer.zero_grad(set_to_none)
+        (loss_of(model) * OVERFLOW).backward()
+        if not torch.isfinite(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
+            return False
+        optimizer.step()
+        return True
+
+    return step
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_program_that_skips_its_own_steps_comes_to_a_scale_that_fits(set_to_none: bool) -> None:
+    step = skipping_by_itself(set_to_none)
+    with Session([HALF]) as session:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        made = [step(model, optimizer) for _ in range(30)]
+        assert made[-1] and not made[0]
+        assert all(torch.isfinite(each).all() for each in model.parameters())
+        assert not session.seams.left_out
+
+
+def test_an_overflow_that_a_program_drops_by_its_module_lowers_the_scale_once() -> None:
+    with Session([HALF]) as session:
+        model = network()
+        kept = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
+        (loss_of(model) * OVERFLOW).backward()
+        model.zero_grad()
+        for each in kept:
+            each.zero_grad()
+        assert session.seams.carried["autocast"][0]() == [32768.0, 0]
+
+
+def test_optimizers_that_step_on_one_overflow_lower_the_scale_once() -> None:
+    with Session([HALF]) as session:
+        model: Any = network()
+        kept = [torch.optim.SGD(each.parameters(), lr=0.1) for each in model]
+        (loss_of(model) * OVERFLOW).backward()
+        for each in kept:
+            each.step()
+        assert session.seams.carried["autocast"][0]() == [32768.0, 0]
+
+
+def by_value(model: nn.Module) -> None:
+    torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+
+
+def by_hand(model: nn.Module) -> None:
+    for each in model.parameters():
+        assert each.grad is not None
+        each.grad.data.clamp_(-1, 1)
+
+
+@pytest.mark.parametrize("clip", [by_value, by_hand, None])
+def test_no_clipping_hides_an_overflow(clip: Callable[[nn.Module], None] | None) -> None:
+    with Session([HALF]) as session:
+        model = nn.Linear(8, 1)
+        if clip is None:
+            for each in model.parameters():
+                each.register_hook(lambda gradient: gradient.clamp(-1, 1))  # type: ignore[no-untyped-call]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = model.weight.detach().clone()
+        (model(torch.ones(16, 8)).mean() * OVERFLOW).backward()
+        if clip:
+            clip(model)
+        optimizer.step()
+        assert torch.equal(model.weight, before)
+        assert session.seams.carried["autocast"][0]() == [32768.0, 0]
+
+
+def test_a_step_with_an_overflow_in_a_sparse_gradient_is_skipped() -> None:
+    with Session([HALF]) as session:
+        model = nn.Sequential(nn.Embedding(10, 8, sparse=True), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        moved = []
+        for factor in (0.1, OVERFLOW):
+            before = [each.detach().clone() for each in model.parameters()]
+            optimizer.zero_grad()
+            (model(torch.tensor([1, 2, 2])).mean() * factor).backward()
+            optimizer.step()
+            moved.append([not torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True)])
+        assert all(moved[0]) and not any(moved[1])
+        assert not session.seams.left_out

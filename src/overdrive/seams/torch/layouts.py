@@ -15,6 +15,10 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
 
 
+def is_sparse(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.sparse_coo or tensor.layout in (*_BY_ROWS, *_BY_COLUMNS)
+
+
 def lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether kernels that go through both in the order of memory meet the same elements of both.
 

@@ -38,7 +38,8 @@ class Autocast(Technique):
 
     What it watches: at each call, the type of the parameters and whether the program has an autocast of its own,
     wherever it enters one. What would escape: code in the model that looks at the type of its activations; with fp16,
-    gradients of anything but parameters (of an input, say), which come out multiplied by the scale; results within an
+    gradients of anything but parameters (of an input, say), which come out multiplied by the scale, and overflows that
+    a program drops by hand, without `zero_grad` and without a step, which leave the scale as it is; results within an
     object that is no dict, tuple, list or data class (a distribution, a cache), which stay in 16 bits.
 
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
@@ -104,6 +105,7 @@ class Autocast(Technique):
         seams.step_begins.subscribe(scaling.begins)
         seams.closure_called.subscribe(scaling.closure)
         seams.step_ends.subscribe(scaling.ends)
+        seams.gradients_zeroed.subscribe(scaling.zeroed)
         seams.on_undo(scaling.off)
         seams.carry(scaling.told, scaling.take_back)
         return seams.handle(off=scaling.off)
@@ -114,7 +116,8 @@ class _LossScaling:
 
     The loss is multiplied before it is sent backward; each parameter's gradient is divided just before it is added
     to `.grad`, and before hooks of the program's own, so that accumulation, clipping and whatever else the program does
-    see true gradients. A step whose gradients are not finite is skipped by taking them out of the optimizer's sight.
+    see true gradients. What overflowed is made NaN there: a program that clips values would make a finite one of an
+    infinite one. A step whose gradients are not finite is skipped by taking them out of the optimizer's sight.
     """
 
     growth_interval = 2000  # finite steps until the scale is doubled; torch.amp.GradScaler's default
@@ -123,6 +126,8 @@ class _LossScaling:
         self.scale = 65536.0  # 2**16, GradScaler's default
         self._finite_steps = 0
         self._backward_passes = 0
+        self._looked = 0  # how many there had been when somebody looked at what they gave
+        self._lowered = 0  # how many there had been when the scale was halved
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._new_models: list[weakref.ref[Any]] = []
@@ -172,8 +177,12 @@ class _LossScaling:
         from overdrive.seams.torch.hooks import hook_first
         from overdrive.seams.torch.internals import is_accumulated
 
-        # What `torch.autograd.grad` gives of a loss was not scaled; within a backward pass it is divided at its end.
-        divided = lambda gradient: gradient / self.scale if is_accumulated() else gradient  # noqa: E731
+        def divided(gradient: Any) -> Any:
+            if not is_accumulated():  # what `torch.autograd.grad` gives of a loss was not scaled
+                return gradient
+            plain = gradient / self.scale
+            return plain.add(plain, alpha=0)  # the same; NaN of what is infinite
+
         for parameter in parameters:
             place = id(parameter)
             if parameter.requires_grad and place not in self._hooks:
@@ -205,24 +214,44 @@ class _LossScaling:
             return
         step.counted = True
         if not step.finite:
-            self.scale, self._finite_steps = max(1.0, self.scale / 2), 0
+            self._lower()
             return
         self._finite_steps += 1
         if self._finite_steps >= self.growth_interval:
             self.scale, self._finite_steps = self.scale * 2, 0
 
-    def _check(self, optimizer: Any, step: _Step) -> None:
-        import torch
+    def zeroed(self, holder: Any, call: Callable[..., Any], *args: Any) -> Any:
+        """A program that looks at its gradients itself drops those that overflowed, and makes no step with them."""
+        if self._looked != self._backward_passes:
+            hooked = [parameter for alive, _ in list(self._hooks.values()) if (parameter := alive()) is not None]
+            if not self._are_finite([each for each in hooked if each.grad is not None]):
+                self._lower()
+        return call(*args)
 
+    def _lower(self) -> None:
+        """Once for a backward pass, however many optimizers have its gradients."""
+        self._finite_steps = 0
+        if self._lowered != self._backward_passes:
+            self.scale, self._lowered = max(1.0, self.scale / 2), self._backward_passes
+
+    def _check(self, optimizer: Any, step: _Step) -> None:
         having = [parameter for parameter in parameters_of(optimizer) if parameter.grad is not None]
         if not having or not self._hooks:
             return
         if step.backward_passes != self._backward_passes:
-            finite = torch.stack([torch.isfinite(each.grad).all() for each in having]).all()
-            step.finite, step.counted = bool(finite), False
+            step.finite, step.counted = self._are_finite(having), False
             step.backward_passes = self._backward_passes
         if not step.finite:
             step.hide(having)
+
+    def _are_finite(self, having: list[Any]) -> bool:
+        import torch
+
+        from overdrive.seams.torch.layouts import strided_parts
+
+        self._looked = self._backward_passes
+        gradients = chain.from_iterable(strided_parts(each.grad) for each in having)
+        return not having or bool(torch.stack([torch.isfinite(each).all() for each in gradients]).all())
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.internals import unseen_by_modes
+from overdrive.seams.torch.layouts import is_plain, is_sparse, strided_parts
 from overdrive.worker.digests import spacing
 from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay
 from overdrive.worker.torch.fp64 import REDUCED, InDouble, narrow, widen
+from overdrive.worker.torch.group_values import GroupValues
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject, Tensors
 
@@ -39,6 +42,7 @@ class TorchSteps:
         self._made: list[weakref.ref[Any]] = []
         self._iterations = Iterations()
         self._subject = _NOTHING
+        self._groups = GroupValues()
         self._noted: Arrays = {}
         self._evaluated = self._losses = 0
         self._inputs: list[float] = []
@@ -57,7 +61,7 @@ class TorchSteps:
         return self._replay is not None and bool(self._replay.now)
 
     def settle(self) -> None:
-        self._subject = Subject.found(self._optimizers())
+        self._subject = Subject.found(self._optimizers(), self._groups)
 
     def size(self) -> int:
         return self._subject.bytes()
@@ -122,6 +126,8 @@ class TorchSteps:
         return loss
 
     def _step_begins(self, optimizer: Any) -> None:
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self._groups.begins(optimizer)
         if self._following:
             names = {id(tensor): name for name, tensor in self._subject.parameters.items()}
             for parameter in parameters_of(optimizer):
@@ -131,6 +137,7 @@ class TorchSteps:
     def _step_ends(self, optimizer: Any) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
             return  # of Keras, which may run on PyTorch
+        self._groups.ends(optimizer)
         if self._iterations.over(optimizer, alone=len(self._optimizers()) < 2) and self._replay is not None:
             steps = self._iterations.clock.steps
             self._replay.stands(steps, complete=self._replay.now == steps)
@@ -274,7 +281,23 @@ def steps_for(role: str) -> TorchSteps:
 def kept(tensor: torch.Tensor) -> Any:
     """A copy of its values in fp64, flat and in logical order; evenly spaced ones where there are very many."""
     plain = tensor.detach()
-    if plain.layout is not torch.strided:
-        plain = plain.to_dense()
-    flat = plain.reshape(-1)
-    return flat[:: spacing(flat.numel(), MOST_ELEMENTS)].to("cpu", torch.float64, copy=True).numpy()
+    if is_sparse(plain):
+        flat = _spaced(plain, spacing(math.prod(plain.shape), MOST_ELEMENTS))
+    else:
+        whole = plain if is_plain(plain) else torch.cat([part.flatten() for part in strided_parts(plain)])
+        flat = whole.reshape(-1)[:: spacing(whole.numel(), MOST_ELEMENTS)]
+    return flat.to("cpu", torch.float64, copy=True).numpy()
+
+
+def _spaced(sparse: torch.Tensor, every: int) -> torch.Tensor:
+    """As of a dense one, which would be larger by far: an adjacency of a million nodes takes 4 TB."""
+    placed = (sparse if sparse.layout is torch.sparse_coo else sparse.to_sparse()).coalesce()
+    indices, values = placed.indices(), placed.values().flatten(1) if placed.dense_dim() else placed.values()[:, None]
+    rows = torch.zeros(len(values), dtype=torch.long, device=sparse.device)
+    for size, index in zip(placed.shape, indices, strict=False):
+        rows = rows * size + index
+    places = rows[:, None] * values.shape[1] + torch.arange(values.shape[1], device=sparse.device)
+    chosen = places % every == 0
+    flat = torch.zeros(-(-math.prod(sparse.shape) // every), dtype=torch.float64, device=sparse.device)
+    flat[places[chosen] // every] = values[chosen].double()
+    return flat

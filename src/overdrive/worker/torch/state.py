@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.layouts import bytes_of
 from overdrive.seams.torch.modules import first_parameter, live_modules
 from overdrive.worker.torch.generators import plain_states, restore
+from overdrive.worker.torch.group_values import GroupValues
 
 Tensors = dict[str, torch.Tensor]
 
@@ -23,12 +25,18 @@ class Subject:
     """The state of a running program, by name."""
 
     @classmethod
-    def found(cls, optimizers: list[Any]) -> Subject:
+    def found(cls, optimizers: list[Any], groups: GroupValues | None = None) -> Subject:
         """These optimizers, and what lives of modules: a walk over all objects, 50 ms of 300,000."""
-        return cls(optimizers, _named_roots())
+        return cls(optimizers, _named_roots(), groups)
 
-    def __init__(self, optimizers: Sequence[Any], roots: Sequence[tuple[str, torch.nn.Module]]) -> None:
+    def __init__(
+        self,
+        optimizers: Sequence[Any],
+        roots: Sequence[tuple[str, torch.nn.Module]],
+        groups: GroupValues | None = None,
+    ) -> None:
         self.optimizers = optimizers
+        self._groups = groups or GroupValues()
         self.parameters: Tensors = {}
         self.buffers: Tensors = {}
         known: set[int] = set()
@@ -54,8 +62,7 @@ class Subject:
 
     def bytes(self) -> int:
         """Size of a saved state."""
-        total = sum(tensor.nbytes for tensor in self.tensors.values())
-        return total + sum(tensor.nbytes for tensor in self.optimizer_tensors())
+        return sum(map(bytes_of, [*self.tensors.values(), *self.optimizer_tensors()]))
 
     def optimizer_tensors(self, of: set[int] | None = None) -> Iterator[torch.Tensor]:
         """What the optimizers keep; `of`: only of these parameters, by id."""
@@ -76,6 +83,7 @@ class Subject:
             {
                 "tensors": {name: tensor.detach() for name, tensor in self.tensors.items()},
                 "optimizers": [_state_of(optimizer) for optimizer in self.optimizers],
+                "groups": [self._groups.told(optimizer) for optimizer in self.optimizers],
                 "rng": plain_states(),
             },
             path,
@@ -91,6 +99,8 @@ class Subject:
                 mine[name].data.copy_(value)  # `data`: graphs that are still to be used do not notice
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=False):
             _load_state(optimizer, state)
+        for optimizer, told in zip(self.optimizers, saved["groups"], strict=False):
+            self._groups.put(optimizer, told)
         restore(saved["rng"])
 
 
