@@ -350,6 +350,21 @@ def test_two_models_of_a_class_are_told_apart_and_alike_in_every_recording() -> 
     assert seen == [*first, *second, *second, *first]
 
 
+def test_a_module_that_is_put_anew_around_the_same_model_in_each_step_is_one_model() -> None:
+    """As torchdiffeq wraps the function that it integrates, in each call."""
+    from overdrive.worker.profiling.torch.modules import ModuleNames, ModuleTrack
+
+    seen: list[str] = []
+    track, inner = ModuleTrack(ModuleNames(), seen.append), torch.nn.Linear(2, 2)
+    track.enter()
+    try:
+        for _ in range(3):
+            torch.nn.Sequential(inner)(torch.zeros(1, 2))
+    finally:
+        track.leave()
+    assert seen == ["Sequential", "Sequential.0"] * 3
+
+
 def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_backward() -> None:
     from overdrive.insight.profile.edits import edits
     from overdrive.worker.profiling.timeline import Timeline
