@@ -74,9 +74,9 @@ def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     spare = room - sum(widths)
     if spare < 0 or sum(whole) <= room:
         return [None] * len(columns)
-    by_need = sorted(range(len(columns)), key=lambda place: whole[place] - widths[place])
-    for done, place in enumerate(by_need):
-        more = min(whole[place] - widths[place], spare // (len(columns) - done))
+    # What lacks least is made whole first: a number stays beside its unit, and a sentence is what is wrapped.
+    for place in sorted(range(len(columns)), key=lambda place: whole[place] - widths[place]):
+        more = min(whole[place] - widths[place], spare)
         widths[place] += more
         spare -= more
     return list(widths)
