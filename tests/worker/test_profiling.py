@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -411,3 +412,17 @@ def test_a_number_of_the_cuda_runtime_is_no_operators() -> None:
     ]
     found = Analysis([_span(event) for event in events], {"aten::mm", "aten::relu"}, (0, 100))
     assert found.launched == {3: ("between", "", "aten::mm"), 7: ("between", "", "aten::relu")}
+
+
+def test_a_name_that_is_no_text_costs_no_recording() -> None:
+    """Of a public recommender, PyTorch 2.13 named four Python functions of 76,000 by bytes of something else."""
+    from overdrive.worker.profiling.torch.kineto import Recording
+
+    def garbage() -> str:
+        return b"\xdb\x04".decode()
+
+    broken = SimpleNamespace(name=garbage, is_python_function=lambda: True)
+    marked = SimpleNamespace(name=lambda: PHASE + "forward", start_ns=lambda: 1, end_ns=lambda: 2)
+    recording: Any = SimpleNamespace(_kineto=lambda: [broken, marked])
+    assert Recording.phase_times(recording) == [(1, 2, "forward")]
+    assert Recording(Timeline(), whole=True, modules=None)._profile.acc_events is False

@@ -20,7 +20,7 @@ from overdrive.insight.profile.operators import ModuleRow, OperatorRow, Roof, by
 from overdrive.insight.profile.record import Overhead, Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
 from overdrive.insight.profile.terminal import shortened, table
-from overdrive.insight.profile.wording import notes
+from overdrive.insight.profile.wording import module_head, module_rows, notes
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -371,6 +371,19 @@ def test_a_narrow_terminal_has_room_for_the_names() -> None:
         table(result, Console(file=page, width=width))
         assert name in page.getvalue() and "_embedding_bag_backward" in page.getvalue()
         assert ("library" in page.getvalue()) is says
+
+
+def test_modules_that_are_called_to_evaluate_have_their_time_told() -> None:
+    """Of a public PPO: "forward 0 µs, backward 0 µs, of step 2 %", for a policy that acts without gradients."""
+    measured = [
+        {"phase": phase, "module": "Policy", "operator": "aten::addmm", "calls": 1, "seconds": seconds, "flops": 1.0}
+        | {"bytes": 1.0, "shapes": "", "kernel": "", "library": "", "uncounted": False}
+        for phase, seconds in (("evaluation", 3e-3), ("forward", 1e-3))
+    ]
+    result = Profile(modules=tuple(by_module(measured, None)))
+    assert module_head(result, 8)[:4] == ("module", "forward", "backward", "evaluation")
+    assert module_rows(result, 8)[0][1:4] == ("1 ms", "0 µs", "3 ms")
+    assert "evaluation" not in module_head(Profile(modules=(ModuleRow(module="Policy"),)), 8)
 
 
 def test_recorded_steps_are_not_called_slower_where_they_were_not() -> None:

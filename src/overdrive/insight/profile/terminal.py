@@ -16,7 +16,7 @@ from overdrive.report.reading import harmless
 _ROWS = 8
 _COLUMNS = 7  # of the tables of operators and modules; the page has the others too
 _NARROW = 100  # columns: below, the last one would leave too few for the names of operators and modules
-_NAME = 24  # columns of a module's name: wrappers make them long, and the end tells which it is
+_NAME = 28  # columns of a module's name: wrappers make them long, and the end tells which it is
 
 
 def shortened(names: Sequence[str], most: int) -> list[str]:
@@ -50,7 +50,7 @@ def table(profile: Profile, console: Console) -> None:
     if rows := wording.module_rows(result, _ROWS):
         names = shortened([row[0] for row in rows], _NAME)
         paper.rows(
-            wording.module_head(result)[:columns],
+            wording.module_head(result, _ROWS)[:columns],
             [(name, *row[1:columns]) for name, row in zip(names, rows, strict=True)],
         )
     if rows := wording.read_rows(result, _ROWS):
