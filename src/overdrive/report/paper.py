@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 100  # columns, where the output is no terminal
+_SHORT = 8  # letters of a cell that stays whole: a number and its unit
 _BETWEEN = 3  # columns between those of a table
 _ASCII = str.maketrans(
     {"×": "x", "±": "+/-", "\N{MINUS SIGN}": "-", "–": "-", "’": "'", "µ": "u", "°": "", "“": '"', "”": '"', "→": "->"}
@@ -69,7 +70,7 @@ class Paper:
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     """Of a table's columns, so that words stay whole: a file with its line is to be copied whole. None: as it comes."""
     columns = list(zip_longest(*rows, fillvalue=""))
-    widths = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    widths = [max((cell_len(word) for cell in column for word in _unbroken(cell)), default=0) for column in columns]
     whole = [max((cell_len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
     spare = room - sum(widths)
     if spare < 0 or sum(whole) <= room:
@@ -80,6 +81,10 @@ def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
         widths[place] += more
         spare -= more
     return list(widths)
+
+
+def _unbroken(cell: str) -> list[str]:
+    return [cell] if len(cell) <= _SHORT else cell.split()
 
 
 def _continued(words: Sequence[str], width: int) -> list[str]:
