@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from overdrive.report.paper import Paper
 from tests.report.sample import devices, hostile, result, table
 
 
@@ -53,6 +54,25 @@ def test_what_the_screening_measured_is_told_with_that_though_no_time_was_left_f
     screened = {"name": "tf32", "reason": "measured by the screening alone", "kind": "time", "speedup": measured}
     text = printed(result(rejected=[screened], tuned=None, attribution=None))
     assert text.index("measured, not used") < text.index("tf32") and "1.04x" in text and "no time was left" not in text
+
+
+def test_a_table_that_is_wider_than_the_terminal_breaks_between_words() -> None:
+    """A file with its line is to be copied whole."""
+    head = ("parameter", "default", "where it is set", "sensible range")
+    where = "option --learning-rate, moves the learning rate of SGD (dlrm_s_pytorch.py:1369)"
+    out = io.StringIO()
+    Paper(Console(file=out, width=80)).rows(head, [("num-indices-per-lookup", "0.01", where, "0.0003..0.3:log")])
+    text = out.getvalue()
+    assert all(word in text for word in (*where.split(), "num-indices-per-lookup", "sensible range"))
+    assert max(map(len, text.splitlines())) <= 80
+    head, row = (
+        ("GPU", "largest batch", "step as it is", "in 16 bits"),
+        ("A100 SXM", "44,666,323", "7.87 ms", "7.87 ms"),
+    )
+    out = io.StringIO()
+    Paper(Console(file=out, width=44)).rows(head, [row])
+    assert out.getvalue().count("7.87 ms") == 2
+    Paper(Console(file=out, width=20)).rows(head, [row])
 
 
 def test_without_a_terminal_there_is_no_control_code_and_no_endless_line() -> None:

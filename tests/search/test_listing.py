@@ -270,6 +270,29 @@ def test_where_other_values_break_the_program_equal_ones_are_all_that_is_known(
     assert "by its value" in found["momentum"].effect
 
 
+ODD = """
+import torch
+
+class Odd(torch.nn.Linear):
+    def children(self):
+        raise NotImplementedError("not of this one")
+
+net = Odd(4, 1)
+optimizer = torch.optim.SGD(list(net.parameters()), lr=0.05)
+for _ in range(12):
+    optimizer.zero_grad()
+    net(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_of_a_model_that_cannot_be_looked_into_all_else_is_listed(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(ODD))
+    assert found["lr"].default == 0.05 and "width" not in found
+
+
 def test_a_program_without_an_optimizer_has_its_names(pool: TrialPool, script: Callable[[str], Path]) -> None:
     found = listed(pool, script(BY_HAND))
     assert found["lr"].place.startswith("constant lr")

@@ -42,6 +42,27 @@ def test_a_program_that_ends_too_soon_is_to_run_longer() -> None:
     assert "ends after" not in next_step(found(total_steps=5000))
 
 
+@pytest.mark.parametrize(
+    ("given", "longer"),
+    [
+        ("--niters 20 --test_freq 5", "--niters 100 --test_freq 5"),
+        ("--mini-batch-size=32 --num-batches=24", "--mini-batch-size=32 --num-batches=120"),
+        ("--trainer.max_epochs=1 --start_epoch 0", "--trainer.max_epochs=5 --start_epoch 0"),
+        ("--num-steps 128 --total-timesteps 512", "--num-steps 128 --total-timesteps 2560"),
+        ("--num_train_epochs 1 --max_train_steps 9 --save_steps 3", "--num_train_epochs 1 --max_train_steps 45 --save"),
+        ("--nepoch 3", "--nepoch 15"),
+        ("-epochs 3", "-epochs 15"),
+    ],
+)
+def test_the_option_that_makes_a_program_longer_is_known_by_its_usual_names(given: str, longer: str) -> None:
+    assert f"`overdrive tune train.py {longer}" in next_step(found(given.split(), total_steps=48))
+
+
+@pytest.mark.parametrize("given", ["--warmup_steps 5", "--epochs auto", "--epochs", "3 epochs", "--eval-steps=2"])
+def test_what_does_not_say_how_long_a_program_is_stays(given: str) -> None:
+    assert "by its own options" in next_step(found(given.split(), total_steps=48))
+
+
 def test_where_no_time_was_left_a_longer_budget_is_named() -> None:
     slow = found(contract=Contract.STATISTICAL, old_side=Side(seconds=500.0, steps=100, setups=(12.0,)))
     slow.rejected = [untried("compile"), untried("threads")]

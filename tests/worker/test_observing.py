@@ -111,6 +111,21 @@ def test_a_layer_of_the_users_own_that_has_no_weight_is_called_as_ever() -> None
     assert [each["layer"] for each in observing.report()["norms"]] == ["Conv2d(1, 2)"]
 
 
+def test_64_bit_numbers_that_a_library_makes_for_itself_are_no_edit_of_the_users() -> None:
+    """As torchdiffeq's solvers, which take times in 64 bits whatever they are given."""
+    library: dict[str, Any] = {}
+    source = "def solve(times): return times.to(dtype=float64) * 2"
+    exec(compile(source, str(Path(torch.__file__).parents[1] / "solver.py"), "exec"), library)
+    library["float64"] = torch.float64
+    times = torch.zeros(3)
+    with watched_closely() as observing:
+        library["solve"](times)
+    assert observing.report()["doubles"] == []
+    with watched_closely() as observing:
+        times.double()
+    assert [each["call"] for each in observing.report()["doubles"]] == ["double"]
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_compiled_model_is_neither_counted_nor_watched(in_place: bool, tmp_path: Path) -> None:
     details, net = TorchDetails(Timeline(), tmp_path), nn.Linear(4, 2)

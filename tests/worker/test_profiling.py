@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -350,6 +351,21 @@ def test_two_models_of_a_class_are_told_apart_and_alike_in_every_recording() -> 
     assert seen == [*first, *second, *second, *first]
 
 
+def test_a_module_that_is_put_anew_around_the_same_model_in_each_step_is_one_model() -> None:
+    """As torchdiffeq wraps the function that it integrates, in each call."""
+    from overdrive.worker.profiling.torch.modules import ModuleNames, ModuleTrack
+
+    seen: list[str] = []
+    track, inner = ModuleTrack(ModuleNames(), seen.append), torch.nn.Linear(2, 2)
+    track.enter()
+    try:
+        for _ in range(3):
+            torch.nn.Sequential(inner)(torch.zeros(1, 2))
+    finally:
+        track.leave()
+    assert seen == ["Sequential", "Sequential.0"] * 3
+
+
 def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_backward() -> None:
     from overdrive.insight.profile.edits import edits
     from overdrive.worker.profiling.timeline import Timeline
@@ -396,3 +412,17 @@ def test_a_number_of_the_cuda_runtime_is_no_operators() -> None:
     ]
     found = Analysis([_span(event) for event in events], {"aten::mm", "aten::relu"}, (0, 100))
     assert found.launched == {3: ("between", "", "aten::mm"), 7: ("between", "", "aten::relu")}
+
+
+def test_a_name_that_is_no_text_costs_no_recording() -> None:
+    """Of a public recommender, PyTorch 2.13 named four Python functions of 76,000 by bytes of something else."""
+    from overdrive.worker.profiling.torch.kineto import Recording
+
+    def garbage() -> str:
+        return b"\xdb\x04".decode()
+
+    broken = SimpleNamespace(name=garbage, is_python_function=lambda: True)
+    marked = SimpleNamespace(name=lambda: PHASE + "forward", start_ns=lambda: 1, end_ns=lambda: 2)
+    recording: Any = SimpleNamespace(_kineto=lambda: [broken, marked])
+    assert Recording.phase_times(recording) == [(1, 2, "forward")]
+    assert Recording(Timeline(), whole=True, modules=None)._profile.acc_events is False

@@ -59,12 +59,12 @@ def wanted(
 
     missing: list[str] = []
     limits: Limits | None = None
+    needs = count(program, tell=tell)  # before the machine is measured: of a program that fails it is said at once
     tell("Measuring what this machine can do (under a minute, once) ...")
     try:
         limits = measured_limits(quick=quick)
     except LimitsUnavailable as error:
         missing.append(str(error))
-    needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
     if isinstance(on_ranks, Sizes):
         try:

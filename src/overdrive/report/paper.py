@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from textwrap import wrap
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 100  # columns, where the output is no terminal
+_SHORT = 8  # letters of a cell that stays whole: a number and its unit
+_BETWEEN = 3  # columns between those of a table
 _ASCII = str.maketrans(
     {"×": "x", "±": "+/-", "\N{MINUS SIGN}": "-", "–": "-", "’": "'", "µ": "u", "°": "", "“": '"', "”": '"', "→": "->"}
 )
@@ -26,9 +30,11 @@ class Paper:
         self._console.print(self._text(value, style), width=self._width, overflow="fold")
 
     def rows(self, head: Sequence[str], body: Sequence[Sequence[str]], right: bool = False) -> None:
-        grid = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
+        grid = Table(box=None, padding=(0, _BETWEEN, 0, 0), pad_edge=False, header_style="dim")
+        widths = _widths([head, *body], self._width - _BETWEEN * (len(head) - 1))
         for place, name in enumerate(head):
-            grid.add_column(self._text(name), justify="right" if right and place else "left", overflow="fold")
+            justify: JustifyMethod = "right" if right and place else "left"
+            grid.add_column(self._text(name), justify=justify, overflow="fold", width=widths[place])
         for row in body:
             grid.add_row(*(self._text(cell, "" if place else "bold") for place, cell in enumerate(row)))
         self._console.print(grid, width=self._width)
@@ -59,6 +65,26 @@ class Paper:
         except UnicodeEncodeError:
             value = value.translate(_ASCII).encode(encoding, "replace").decode(encoding)
         return Text(value, style=style, overflow="fold")
+
+
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """Of a table's columns, so that words stay whole: a file with its line is to be copied whole. None: as it comes."""
+    columns = list(zip_longest(*rows, fillvalue=""))
+    widths = [max((cell_len(word) for cell in column for word in _unbroken(cell)), default=0) for column in columns]
+    whole = [max((cell_len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
+    spare = room - sum(widths)
+    if spare < 0 or sum(whole) <= room:
+        return [None] * len(columns)
+    # What lacks least is made whole first: a number stays beside its unit, and a sentence is what is wrapped.
+    for place in sorted(range(len(columns)), key=lambda place: whole[place] - widths[place]):
+        more = min(whole[place] - widths[place], spare)
+        widths[place] += more
+        spare -= more
+    return list(widths)
+
+
+def _unbroken(cell: str) -> list[str]:
+    return [cell] if len(cell) <= _SHORT else cell.split()
 
 
 def _continued(words: Sequence[str], width: int) -> list[str]:

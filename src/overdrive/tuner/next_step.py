@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,13 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Rejected
 
 STEPS = 200  # that a process should make for its blocks and what goes before them
-_LENGTH_OPTIONS = ("--epochs", "--num-epochs", "--num_epochs", "--max-steps", "--max_steps", "--steps", "--iters")
+# How programs call the option by which they are as long as they are, without what joins its words; the first counts: a
+# limit comes before epochs, and steps last, which may be those of a rollout.
+_LENGTH_OPTIONS = (
+    r"-*(trainer\.)?max(train)?(steps|batches)",
+    r"-*(trainer\.)?(n|nb|num|max|total|train)*(epochs?|iters|iterations|timesteps|episodes)",
+    r"-*(n|nb|num|total|train)*(steps|batches)",
+)
 _BUDGETS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)  # minutes
 _LITTLE = 1.02  # a speedup: one that reaches no further is none
 _UNSEEN = 1.2  # one that an interval must not hold where there is said to be none; those of nothing reach 1.1 and less
@@ -51,12 +58,25 @@ def too_short(found: Findings, total: int) -> str:
     said = f"The program ends after {made}, and about {STEPS} are needed"
     if total >= STEPS:
         said = f"The program's {made} are over before two pairs of blocks are measured"
-    given = list(found.program.arguments)
-    for place, value in enumerate(given[1:], start=1):
-        if given[place - 1] in _LENGTH_OPTIONS and value.isdigit():
-            given[place] = str(int(value) * times)
-            return f"{said}: {_tune(found, replace(found.program, arguments=tuple(given)))}."
+    if longer := _longer_arguments(found.program.arguments, times):
+        return f"{said}: {_tune(found, replace(found.program, arguments=longer))}."
     return f"{said}: give it {times} times as many by its own options or its data."
+
+
+def _longer_arguments(arguments: Sequence[str], times: int) -> tuple[str, ...]:
+    """With so many times the epochs or steps, where an option says how many; else none."""
+    given = list(arguments)
+    for form in _LENGTH_OPTIONS:
+        for place, argument in enumerate(arguments):
+            option, equals, value = argument.partition("=")
+            if not argument.startswith("-") or not re.fullmatch(form, re.sub(r"(?<=\w)[-_]", "", option)):
+                continue
+            where = place if equals else place + 1
+            value = value if equals else "".join(arguments[where : where + 1])
+            if value.isdigit():
+                given[where] = f"{option}={int(value) * times}" if equals else str(int(value) * times)
+                return tuple(given)
+    return ()
 
 
 def _busy(found: Findings, control: Duel, untried: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from types import CodeType
 from typing import Any
@@ -173,18 +174,26 @@ class HyperparameterWatch:
         return iterator
 
     def _optimizer(self, optimizer: Any, models: list[Any]) -> None:
-        from overdrive.seams.torch import architecture, heads_and_kernels, values
+        from overdrive.seams.torch import values
 
         self._optimizers += 1
         self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
         where = values.line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._values, self._rates))
-        if self._wanted.look or any(key.startswith(MODEL) for key in self._wanted.values):
-            self._heard(list(map(self._of_all, architecture.of_models(models, optimizer, self._values))))
-            self._heard(heads_and_kernels.of_models(models, self._values))
+        if any(key.startswith(MODEL) for key in self._wanted.values):
+            self._network(optimizer, models)
+        elif self._wanted.look:
+            with suppress(Exception):  # a class that behaves like no other: all else can be told
+                self._network(optimizer, models)
         self._heard(values.of_dropouts(models, self._values))
         if self._wanted.look:
             self._trees.update({str(model)[:_LONGEST_TREE]: None for model in models})
+
+    def _network(self, optimizer: Any, models: list[Any]) -> None:
+        from overdrive.seams.torch import architecture, heads_and_kernels
+
+        self._heard(list(map(self._of_all, architecture.of_models(models, optimizer, self._values))))
+        self._heard(heads_and_kernels.of_models(models, self._values))
 
     def _of_all(self, place: ValuePlace) -> ValuePlace:
         """One size is one place: it is told by the layers of the models of all optimizers, as of a GAN's two."""

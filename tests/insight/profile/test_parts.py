@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed
@@ -14,11 +16,11 @@ from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
 from overdrive.insight.profile.measure import _sum_up, enough
 from overdrive.insight.profile.measured import Measured
-from overdrive.insight.profile.operators import OperatorRow, Roof, by_module, by_operator, cells, library_of
+from overdrive.insight.profile.operators import ModuleRow, OperatorRow, Roof, by_module, by_operator, cells, library_of
 from overdrive.insight.profile.record import Overhead, Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
-from overdrive.insight.profile.terminal import shortened
-from overdrive.insight.profile.wording import notes
+from overdrive.insight.profile.terminal import shortened, table
+from overdrive.insight.profile.wording import module_head, module_rows, notes
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -358,6 +360,30 @@ def test_long_names_of_modules_lose_their_first_parts_as_far_as_they_stay_apart(
         "Some.long.name.of.one.act",
         "Other.long.name.of.one.act",
     ]
+
+
+def test_a_narrow_terminal_has_room_for_the_names() -> None:
+    name = "DLRM_Net.embeddings.12"
+    row = OperatorRow(operator="aten::_embedding_bag_backward", phase="backward", seconds=1.0)
+    result = Profile(operators=(row,), modules=(ModuleRow(module=name, operator="aten::_embedding_bag", seconds=1.0),))
+    for width, says in ((80, False), (120, True)):
+        page = StringIO()
+        table(result, Console(file=page, width=width))
+        assert name in page.getvalue() and "_embedding_bag_backward" in page.getvalue()
+        assert ("library" in page.getvalue()) is says
+
+
+def test_modules_that_are_called_to_evaluate_have_their_time_told() -> None:
+    """Of a public PPO: "forward 0 µs, backward 0 µs, of step 2 %", for a policy that acts without gradients."""
+    measured = [
+        {"phase": phase, "module": "Policy", "operator": "aten::addmm", "calls": 1, "seconds": seconds, "flops": 1.0}
+        | {"bytes": 1.0, "shapes": "", "kernel": "", "library": "", "uncounted": False}
+        for phase, seconds in (("evaluation", 3e-3), ("forward", 1e-3))
+    ]
+    result = Profile(modules=tuple(by_module(measured, None)))
+    assert module_head(result, 8)[:4] == ("module", "forward", "backward", "evaluation")
+    assert module_rows(result, 8)[0][1:4] == ("1 ms", "0 µs", "3 ms")
+    assert "evaluation" not in module_head(Profile(modules=(ModuleRow(module="Policy"),)), 8)
 
 
 def test_recorded_steps_are_not_called_slower_where_they_were_not() -> None:

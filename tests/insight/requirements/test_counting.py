@@ -15,6 +15,7 @@ from tests.schemas import held
 from tests.warm_trials import warm_trials
 
 torch = pytest.importorskip("torch")
+from overdrive.cli import requirements  # noqa: E402
 from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.core.program import Program  # noqa: E402
 from overdrive.core.records import ExitReason, TrialOver  # noqa: E402
@@ -44,6 +45,28 @@ def calls_of(act: Callable[[], object]) -> list[Call]:
 def test_a_program_that_is_slow_or_evaluates_first_is_not_said_to_fail(reason: ExitReason, said: str) -> None:
     trial: Any = SimpleNamespace()
     assert said in _why(TrialOver(reason), trial) and "fails" not in _why(TrialOver(reason), trial)
+
+
+def test_a_program_that_is_too_short_is_told_how_long_it_is_to_be() -> None:
+    trial: Any = SimpleNamespace(spec=SimpleNamespace(clock="training"))
+    over = TrialOver(ExitReason("ended", ""), trace=SimpleNamespace(steps=20))  # type: ignore[arg-type]
+    said = "The program makes 20 training steps, and about 30 are needed: give it more by its own options or its data."
+    assert _why(over, trial) == said
+
+
+def test_of_a_program_that_fails_it_is_said_before_the_machine_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise CannotCount("The program fails by itself.")
+
+    def measures(**_: Any) -> None:
+        raise AssertionError("a minute is spent for nothing")
+
+    monkeypatch.setattr(requirements, "count", fails)
+    monkeypatch.setattr(requirements, "measured_limits", measures)
+    with pytest.raises(CannotCount, match="fails by itself"):
+        requirements.wanted(Program("train.py"))
 
 
 class OfKeras:

@@ -190,3 +190,13 @@ def test_a_model_whose_parameters_take_no_argument_is_looked_at_as_any_other() -
 
     model = Learner(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
     assert found(model) == {"Learner.0": 16}
+
+
+def test_a_place_that_a_list_of_modules_leaves_empty_is_no_block() -> None:
+    """As transformers of many kinds have it, where a block has no second normalisation."""
+    layers = nn.ModuleList([nn.Linear(4, 4), None, nn.Linear(4, 4), None, nn.Linear(4, 4)])  # type: ignore[list-item]
+    assert not any(each.kind == DEPTH for each in of_models([layers], adam(layers), {}))
+    blocks = nn.ModuleList(nn.ModuleList([nn.Linear(4, 4), None]) for _ in range(3))  # type: ignore[list-item]
+    assert [each.value for each in of_models([blocks], adam(blocks), {}) if each.kind == DEPTH] == [3]
+    changed(blocks, adam(blocks), {3: 5}, DEPTH)
+    assert len(blocks) == 5

@@ -68,7 +68,8 @@ def _measured(pool: TrialPool, plain: TrialSpec, watch: bool, say: Callable[[str
         found.processes += 1
         if found.length is not None and found.length < _FEWEST_STEPS:
             what = whole_units_of(found.length, found.inference)
-            raise CannotProfile(f"The program makes only {what}: too few to be measured.")
+            more = "give it more by its own options or its data"
+            raise CannotProfile(f"The program makes only {what}, too few to be measured: {more}.")
     if not blocks:
         raise CannotProfile("The program ended before two copies of it could be timed over the same steps.")
     _sum_up(found, blocks)

@@ -71,11 +71,12 @@ class OperatorRow(ProfileRow):
 
 @dataclass(frozen=True)
 class ModuleRow(ProfileRow):
-    """`forward` and `backward`: seconds."""
+    """`forward` and `backward`: seconds; `evaluation`: of calls without gradients."""
 
     module: str = text(120)
     forward: float = 0.0
     backward: float = 0.0
+    evaluation: float = 0.0
 
 
 def number_format(kinds: Mapping[str, float]) -> str:
@@ -137,7 +138,7 @@ def by_operator(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[O
 
 
 def by_module(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[ModuleRow]:
-    """Sums by module, without those of its children; forward and backward together."""
+    """Sums by module, without those of its children; forward, backward and evaluation together."""
     groups = _grouped((cell for cell in found if cell["module"]), ("module",))
 
     def seconds(group: Sequence[Mapping[str, Any]], phase: str) -> float:
@@ -149,6 +150,7 @@ def by_module(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[Mod
             module=module,
             forward=seconds(group, "forward"),
             backward=seconds(group, "backward"),
+            evaluation=seconds(group, "evaluation"),
         )
         for (module,), group in groups.items()
     )

@@ -36,7 +36,7 @@ def page(profile: Profile) -> str:
         flame=_flame(found),
         roofline=_roofline(found),
         operators=(wording.operator_head(found), wording.operator_rows(found, _ROWS)),
-        modules=(wording.module_head(found), wording.module_rows(found, _ROWS)),
+        modules=(wording.module_head(found, _ROWS), wording.module_rows(found, _ROWS)),
         reads=wording.read_rows(found, _ROWS),
         memory=_memory(found),
         categories=found.memory.categories,

@@ -15,7 +15,8 @@ from overdrive.report.reading import harmless
 
 _ROWS = 8
 _COLUMNS = 7  # of the tables of operators and modules; the page has the others too
-_NAME = 24  # columns of a module's name: wrappers make them long, and the end tells which it is
+_NARROW = 100  # columns: below, the last one would leave too few for the names of operators and modules
+_NAME = 28  # columns of a module's name: wrappers make them long, and the end tells which it is
 
 
 def shortened(names: Sequence[str], most: int) -> list[str]:
@@ -43,13 +44,14 @@ def table(profile: Profile, console: Console) -> None:
     paper.rows((f"a {result.unit}", "time", "share", "of which"), wording.part_rows(result))
     if idle := result.gpu_idle_seconds:
         paper.say(f"The GPU does nothing for {milliseconds(idle)} of a {result.unit}.")
+    columns = _COLUMNS - 1 if console.width < _NARROW else _COLUMNS
     if rows := wording.operator_rows(result, _ROWS):
-        paper.rows(wording.operator_head(result)[:_COLUMNS], [row[:_COLUMNS] for row in rows])
+        paper.rows(wording.operator_head(result)[:columns], [row[:columns] for row in rows])
     if rows := wording.module_rows(result, _ROWS):
         names = shortened([row[0] for row in rows], _NAME)
         paper.rows(
-            wording.module_head(result)[:_COLUMNS],
-            [(name, *row[1:_COLUMNS]) for name, row in zip(names, rows, strict=True)],
+            wording.module_head(result, _ROWS)[:columns],
+            [(name, *row[1:columns]) for name, row in zip(names, rows, strict=True)],
         )
     if rows := wording.read_rows(result, _ROWS):
         paper.rows(("reads a tensor back", "by", f"times a {result.unit}", f"cost a {result.unit}"), rows)

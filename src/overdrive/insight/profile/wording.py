@@ -34,9 +34,24 @@ def operator_head(profile: Profile) -> tuple[str, ...]:
     return "operator", "phase", "time", of, "of roof", "bound by", "library", "calls", "FLOP/byte", "speed"
 
 
-def module_head(profile: Profile) -> tuple[str, ...]:
-    times = ("forward",) if profile.inference else ("forward", "backward")
-    return "module", *times, f"of {profile.unit}", "of roof", "bound by", "longest operator", "FLOP/byte"
+def _module_times(profile: Profile, most: int) -> tuple[str, ...]:
+    """Evaluation only where one of these modules is called so: an agent that acts, say."""
+    if profile.inference:
+        return ("forward",)
+    evaluated = any(each.evaluation for each in profile.modules[:most])
+    return ("forward", "backward", "evaluation") if evaluated else ("forward", "backward")
+
+
+def module_head(profile: Profile, most: int) -> tuple[str, ...]:
+    return (
+        "module",
+        *_module_times(profile, most),
+        f"of {profile.unit}",
+        "of roof",
+        "bound by",
+        "longest operator",
+        "FLOP/byte",
+    )
 
 
 def parts(profile: Profile) -> list[tuple[str, float]]:
@@ -86,7 +101,7 @@ def module_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
     return [
         (
             each.module,
-            *(milliseconds(seconds) for seconds in (each.forward, each.backward)[: 1 if profile.inference else 2]),
+            *(milliseconds(getattr(each, phase)) for phase in _module_times(profile, most)),
             _of_step(each, profile),
             _of_roof(each),
             each.bound or "–",

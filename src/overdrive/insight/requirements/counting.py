@@ -29,6 +29,7 @@ _MOST_STEPS = 60
 _BLOCKS = 8
 _FEWEST_BLOCKS = 2  # of a program that comes to its end meanwhile
 _PROFILED = 3  # steps that are taken apart
+_WANTED = 30  # steps of a program, with which all of this is done
 # Processes of one program differ, by as their memory happens to lie: steps of 1 ms took 0.86 to 1.36 with one thread,
 # those of a CNN 48 to 55. Where steps are short, several are timed, and the fastest counts.
 _SHORT_STEP = 0.1  # seconds
@@ -156,7 +157,7 @@ def _why(over: TrialOver, trial: Trial) -> str:
         if not steps:
             return "The program made no training step, and no call of a model, that Overdrive could see."
         what = whole_units_of(steps, trial.spec.clock == "inference")
-        return f"The program makes {what}: that is too few to count and measure."
+        return f"The program makes {what}, and about {_WANTED} are needed: give it more by its own options or its data."
     last = trial.pool.last_output.strip().splitlines()
     said = f": {last[-1][:200].rstrip('.')}" if last and str(over) not in last[-1] else ""
     return f"The program fails by itself ({over.exit_reason}){said}."

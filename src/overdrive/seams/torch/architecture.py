@@ -90,8 +90,10 @@ def _stacks(model: nn.Module) -> Iterator[_Stack]:
             yield _Stack(holder, start, period, count, ValuePlace(DEPTH, name, count))
 
 
-def _signature(module: nn.Module) -> tuple[Any, ...]:
+def _signature(module: nn.Module | None) -> tuple[Any, ...]:
     """What two equal blocks have in common; their weights' values are not looked at."""
+    if module is None:  # the place of a layer that this model does without: no block has it
+        return object(), ()
     return repr(module), tuple((name, each.shape) for name, each in module.named_parameters())
 
 

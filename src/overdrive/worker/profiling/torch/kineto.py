@@ -29,9 +29,8 @@ class Recording:
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         self._timeline = timeline
-        self._profile = profile(
-            activities=activities, record_shapes=True, with_stack=whole, profile_memory=whole, acc_events=True
-        )
+        # Its own tables are not wanted (`acc_events`): they take seconds, and fail where a name is no text.
+        self._profile = profile(activities=activities, record_shapes=True, with_stack=whole, profile_memory=whole)
         self._track = ModuleTrack(modules, lambda name: begin_mark(MODULE + name), end_mark) if modules else None
         self._thread = 0
         self._steps: Any = None
@@ -100,7 +99,7 @@ class Recording:
             if on_cpu(event) or event.is_user_annotation():
                 continue
             key = analysis.launched.get(event.linked_correlation_id(), ("between", "", "launched elsewhere"))
-            phase = "copy" if event.name().startswith(_COPY) else key[0]
+            phase = "copy" if _name(event).startswith(_COPY) else key[0]
             found.append(Work(event.start_ns(), event.end_ns(), phase))
             cell = analysis.cells.get(key)
             if cell is not None:
@@ -108,7 +107,7 @@ class Recording:
                 if not cell.device_seconds:
                     cell.kernels = {}  # those of the GPU alone
                 cell.device_seconds += seconds
-                cell.kernels[event.name()] = cell.kernels.get(event.name(), 0.0) + seconds
+                cell.kernels[_name(event)] = cell.kernels.get(_name(event), 0.0) + seconds
         return found
 
     def allocations(self) -> list[tuple[int, int, int]]:
@@ -125,18 +124,26 @@ class Recording:
     def phase_times(self) -> list[tuple[int, int, str]]:
         """Start and end in nanoseconds of every marked phase."""
         return [
-            (event.start_ns(), event.end_ns(), event.name()[len(PHASE) :])
+            (event.start_ns(), event.end_ns(), _name(event)[len(PHASE) :])
             for event in self._kineto()
-            if event.name().startswith(PHASE)
+            if _name(event).startswith(PHASE)
         ]
 
     def window(self) -> tuple[int, int]:
         return _window(list(self._kineto()))[0]
 
 
+def _name(event: Any) -> str:
+    """PyTorch 2.13 names some Python functions by memory that is another's by now: none of those is looked for."""
+    try:
+        return str(event.name())
+    except UnicodeDecodeError:
+        return ""
+
+
 def _window(events: list[Any]) -> tuple[tuple[int, int], int]:
     for event in events:
-        if event.name() == _STEPS and on_cpu(event):
+        if _name(event) == _STEPS and on_cpu(event):
             return (event.start_ns(), event.end_ns()), event.start_thread_id()
     raise RuntimeError("torch.profiler recorded no mark")
 
@@ -149,14 +156,14 @@ def _span_numbers(events: list[Any], thread: int) -> list[Any]:
         for event in events
         if on_cpu(event)
         and not event.is_python_function()
-        and event.name() != _STEPS
+        and _name(event) != _STEPS
         and event.duration_ns() > 0
         and (event.start_thread_id() == thread or event.scope() == _BACKWARD_SCOPE or event.fwd_thread_id() == thread)
     ]
 
 
 def _span(event: Any) -> Span:
-    scope, name = event.scope(), event.name()
+    scope, name = event.scope(), _name(event)
     return Span(
         name=name,
         start=event.start_ns(),

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from overdrive.seams.torch.modules import first_parameter
 
@@ -22,18 +23,25 @@ class ModuleNames:
     def __init__(self) -> None:
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._models: Counter[str] = Counter()
+        self._roots: dict[str, Any] = {}  # class -> first parameter of a model of it -> the model's name
 
     def outermost(self, module: Any) -> None:
         """It is called by no other module that has been called before."""
         if module in self._names:
             return
-        root = type(module).__name__
-        if first_parameter(module) is not None:  # a loss function may be made anew in each step
-            self._models[root] += 1
-            if self._models[root] > 1:
-                root = f"{root} ({self._models[root]})"
+        root = self._root(type(module).__name__, first_parameter(module))
         for name, inner in module.named_modules():
             self._names.setdefault(inner, f"{root}.{name}" if name else root)
+
+    def _root(self, kind: str, first: Any) -> str:
+        """What is made anew in each step is no other model: a loss function, or one put around the same parameters."""
+        if first is None:
+            return kind
+        roots = self._roots.setdefault(kind, WeakIdKeyDictionary())
+        if first not in roots:
+            self._models[kind] += 1
+            roots[first] = kind if self._models[kind] == 1 else f"{kind} ({self._models[kind]})"
+        return str(roots[first])
 
     def get(self, module: Any) -> str | None:
         return self._names.get(module)

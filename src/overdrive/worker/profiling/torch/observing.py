@@ -176,6 +176,8 @@ class Observing:
         floating = [each for each in given if each.is_floating_point() and each.dim()]
         if floating and all(each.dtype is torch.float64 for each in floating):
             return  # they came from elsewhere
+        if not called_by_user(sys._getframe(1)):
+            return  # a library's own choice (times of an ODE solver, indices of a sampler), which no edit reaches
         kept = self.doubles.setdefault(user_line(sys._getframe(1)), [0, name])
         kept[0] += 1
 
