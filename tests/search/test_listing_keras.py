@@ -118,6 +118,18 @@ def test_what_the_program_does_to_the_rate_goes_on_at_another_height(how: str) -
     assert losses_of(recorder) == pytest.approx(losses_of(watched(edited)[1]), rel=1e-4)
 
 
+def test_a_schedule_of_the_programs_own_is_told_by_the_first_rate_that_it_gives() -> None:
+    warmup = """
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.01 * keras.ops.minimum(1.0, keras.ops.cast(step, "float32") / 10)
+"""
+    text = FIT.replace("model.compile", f"{warmup}model.compile").replace(
+        "OPTIMIZER", "keras.optimizers.Adam(Warmup())"
+    )
+    assert places_of(text)["lr"].value == pytest.approx(0.001)
+
+
 def test_a_rate_that_grows_over_the_steps_hides_no_rate_of_the_program() -> None:
     plain = FIT.replace("OPTIMIZER", SCHEDULE).replace("epochs=2", "epochs=3")
     _, recorder, _ = watched(plain, ramp=(1.0, 100.0, 12))

@@ -6,6 +6,7 @@ Learning rate, weight decay, momentum and betas of an optimizer; the batch size 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -63,7 +64,7 @@ def of_optimizer(
         rates.made(optimizer, height, None if wanted is None else wanted / height)
     for name, attribute in _ATTRIBUTES.items():
         value = getattr(optimizer, attribute, None)
-        if type(value) not in (int, float):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
             continue
         places.append(ValuePlace(OPTIMIZER, name, float(value), where, kind))
         wanted = asked_for(places[-1], float(value), values, rates.first)
@@ -73,18 +74,23 @@ def of_optimizer(
 
 
 def _height(rate: Any) -> float:
-    """A learning rate as one number, of a schedule that which it starts at; 0 where that is not known."""
-    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate as one number, of a schedule that which it starts at or grows to; 0 where that is not known."""
+    if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        return 0.0 if callable(rate) else _number(rate)
+    try:
         told = rate.get_config()
-        given = [_number(told.get(name)) for name in _FIRST_RATES]
-        return next((each for each in given if each > 0), 0.0) or _number(rate(0))
-    return 0.0 if callable(rate) else _number(rate)
+    except NotImplementedError:  # one of the program's own
+        told = {}
+    given = [_number(told.get(name)) for name in _FIRST_RATES]
+    return next((each for each in given if each > 0), 0.0) or _number(rate(0)) or _number(rate(1))
 
 
 def _number(rate: Any) -> float:
     try:
         value = float(rate)
     except (TypeError, ValueError):
+        return 0.0
+    if not math.isfinite(value):
         return 0.0
     # Of a configuration that was read from an optimizer: 0.001 comes as 0.0010000000474974513.
     return float(str(np.float32(value))) if float(np.float32(value)) == value else value
