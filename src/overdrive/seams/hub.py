@@ -135,6 +135,10 @@ class Seams:
         self.evaluation_asked = Around(self)  # (model) its evaluate() or predict(), but those that fit() itself calls
         self.data_opened = Event(self)  # (epoch iterator) made by fit(), evaluate() or predict(), on any backend
         self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
+        self.optimizer_built = Event(self, always=True)  # (optimizer, rate, line) Keras's, before its first use
+        self.rate_used = Transform(self)  # (optimizer, rate) -> the same: what a step of Keras is made with
+        self.dataset_batched = Around(self)  # (tf.data.Dataset) its batch(); call(*args, **kwargs)
+        self.dataset_opened = Event(self)  # (tf.data.Dataset) the program iterates over it
         self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched
         self.part_run = Around(self)  # (kind) a call that is a part of a step, or traces one; call(*args, **kwargs)
         self.step_called = Event(self)  # (model, function, state, batch) on JAX: a train step is about to be called

@@ -33,6 +33,8 @@ from overdrive.seams import arguments, constants, environment
 from overdrive.seams.hub import Seams
 from overdrive.seams.imported_constants import ImportedConstants, as_word, has_still
 from overdrive.seams.scaled_losses import ScaledLosses
+from overdrive.seams.varied import line_of_program
+from overdrive.worker.keras.hyperparameters import KerasValues
 from overdrive.worker.read_files import ReadFiles
 
 NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
@@ -87,6 +89,7 @@ class HyperparameterWatch:
         self._over = over
         self._imported = ImportedConstants(wanted.values, self._heard)
         self._places: dict[str, ValuePlace] = {}
+        self._keras = KerasValues(wanted, self._values, self._heard)
         self._loaders: WeakKeyDictionary[Any, ValuePlace] = WeakKeyDictionary()
         self._opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by iterator, its loader
         self._trained = 0  # losses sent backward
@@ -115,6 +118,7 @@ class HyperparameterWatch:
             seams.loader_opens.subscribe(self._opens)
             seams.batch_fetched.subscribe(self._batch)
             seams.model_called.subscribe(self._called)
+        self._keras(seams)
         seams.loader_made.subscribe(self._loader)
         seams.optimizer_made.subscribe(self._optimizer)
         if self._wanted.ramp or any(key.startswith(OPTIMIZER) for key in self._wanted.values):
@@ -127,7 +131,7 @@ class HyperparameterWatch:
             seams.loss_backward.subscribe(self._backward)
 
     def report(self) -> Any:
-        loss = float(self._loss) / self._losses if self._losses else None
+        loss = float(self._loss) / self._losses if self._losses else self._keras.loss()
         self._loss, self._losses = 0.0, 0
         places = tuple(self._seen()) if self._wanted.look else ()
         return to_json(Seen(places, loss, "\n".join(self._trees), self._read.paths() if self._read else ()))
@@ -156,7 +160,7 @@ class HyperparameterWatch:
         from overdrive.seams.torch import values
 
         loader, given = making
-        made, place = values.of_loader(given, values.line_of_program(), self._values)
+        made, place = values.of_loader(given, line_of_program(), self._values)
         if place := place or self._of_same_batches(made.get("batch_sampler")):
             self._loaders[loader] = place
         return loader, made
@@ -178,7 +182,7 @@ class HyperparameterWatch:
 
         self._optimizers += 1
         self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
-        where = values.line_of_program()
+        where = line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._values, self._rates))
         if any(key.startswith(MODEL) for key in self._wanted.values):
             self._network(optimizer, models)
@@ -249,8 +253,8 @@ class HyperparameterWatch:
             self._fetched = None  # nobody keeps it alive here
             if place:
                 self._heard([place])
-            else:
+            elif not self._keras.optimizers:
                 names = (FIRST_DIMENSION, "dimension 1")
                 self._heard([ValuePlace(INPUT, *each) for each in zip(names, self._inputs, strict=False)])
-        if self._trained == _ENOUGH and not self._optimizers:
+        if self._trained == _ENOUGH and not (self._optimizers or self._keras.optimizers):
             self._over()

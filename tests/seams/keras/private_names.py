@@ -16,6 +16,7 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "TensorFlow's context": ("_initialized",),
     "function of TensorFlow": ("_clone",),
     "tensor of TensorFlow": ("_numpy",),
+    "data set": ("_inputs",),
 }
 # Those that techniques ask for themselves.
 OF_DATA: dict[str, tuple[str, ...]] = {

@@ -49,6 +49,8 @@ def thing_of(kind: str) -> Any:
             return pytest.importorskip("tensorflow").constant(1.0)
         case "iterator over epochs":
             return import_module("keras.src.trainers.epoch_iterator").EpochIterator(np.ones((2, 2)))
+        case "data set":
+            return pytest.importorskip("tensorflow").data.Dataset.range(2)
         case "mapped data set":
             return pytest.importorskip("tensorflow").data.Dataset.range(2).map(lambda number: number)
     return import_module("keras.src.trainers.data_adapters.array_data_adapter").ArrayDataAdapter(np.ones((2, 2)))

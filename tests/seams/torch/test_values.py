@@ -130,7 +130,3 @@ def test_a_loader_is_made_with_another_batch_size_however_it_was_given(how: str)
         patches.restore()
     assert len(loader) == 4 and len(other) == 8
     assert len(torch.utils.data.DataLoader(data, batch_size=8)) == 8
-
-
-def test_the_line_that_is_told_is_the_programs() -> None:
-    assert values.line_of_program().startswith("test_values.py:")

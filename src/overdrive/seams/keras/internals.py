@@ -95,6 +95,24 @@ def batches_of(adapter: Any) -> tuple[Any, int] | None:
     return found, int(adapter._batch_size)
 
 
+def are_arrays(data: Any) -> bool:
+    """Whether `fit` cuts these into batches itself: inputs, labels and weights of samples."""
+    from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
+
+    return data[0] is not None and bool(can_convert_arrays(data))
+
+
+def data_sets_behind(dataset: Any) -> list[Any]:
+    """A `tf.data.Dataset`, and those that it is made of, the nearest first; none of what is no such thing."""
+    found: list[Any] = []
+    waiting = [dataset]
+    while waiting:
+        each = waiting.pop(0)
+        found.append(each)
+        waiting += each._inputs() if hasattr(each, "_inputs") else []
+    return found
+
+
 def renew_functions() -> None:
     """Have TensorFlow set up the program's graphs anew at their next call, as they are.
 

@@ -61,6 +61,7 @@ class StepLog:
         self._clock = StepCounter()
         self.rows: list[np.ndarray[Any, Any]] = []  # read so far, in order
         self.columns: list[Columns] = []
+        self.losses = False  # whether they are asked for (see `GraphStepLog.write`)
 
     def add_columns(self, columns: Columns) -> int:
         """Returns the index of the first. Call it before the first step."""
@@ -219,12 +220,19 @@ def path_of(variable: Any) -> str:
 
 
 _step_logs: weakref.WeakKeyDictionary[Seams, StepLog] = weakref.WeakKeyDictionary()
+_asked: weakref.WeakSet[Seams] = weakref.WeakSet()  # for losses
+
+
+def ask_for_losses(hub: Seams) -> None:
+    """Have the step log of a session keep them. Call it before the first step."""
+    _asked.add(hub)
 
 
 def step_log_of(hub: Seams) -> StepLog:
     """The one step log of a session. Keras must be there, for the backend to be known."""
     if hub not in _step_logs:
         made = importlib.import_module(f"overdrive.seams.keras.on_{backend()}").make_step_log()
+        made.losses = hub in _asked
         _step_logs[hub] = made
     return _step_logs[hub]
 

@@ -28,7 +28,10 @@ class GraphStepLog(StepLog):
         """Add the operations that write its row; `optimizer` has just been applied."""
         optimizer = application.optimizer
         place = self.place(optimizer)
-        losses = [tf.reduce_mean(tf.cast(loss, tf.float64)) for loss in application.losses]
+        # An operation more that reads a loss has TensorFlow's optimizer of graphs add it up in another order where the
+        # program adds it to something: a metric of its own then differs in its last digit.
+        noted = application.losses if self.losses else ()
+        losses = [tf.reduce_mean(tf.cast(loss, tf.float64)) for loss in noted]
         samples = application.samples
         total = tf.add_n(losses) if losses else tf.constant(0.0, tf.float64)
         row = [

@@ -12,6 +12,7 @@ from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
+from overdrive.seams.keras.step_log import ask_for_losses
 from overdrive.seams.parameters import parameters_of
 
 _MOST_MODELS = 8  # that are kept alive
@@ -23,6 +24,8 @@ class StepRecorder:
     def __init__(self, hub: Seams, losses: bool) -> None:
         self._hub = hub
         self._keep = losses
+        if losses:
+            ask_for_losses(hub)
 
     @property
     def _step_log(self) -> Any:

@@ -5,11 +5,8 @@ Learning rate, weight decay, momentum and betas of an optimizer's groups; the ba
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,9 +14,8 @@ import torch
 
 from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
 from overdrive.core.settings import Value
-from overdrive.core.whose import is_library, is_ours
+from overdrive.seams.varied import asked_for
 
-_TORCH = str(Path(torch.__file__).parent) + os.sep  # which may have been built in place
 _GROUP = ("lr", "weight_decay", "momentum")
 _BETAS = ("beta1", "beta2")
 _DROPOUTS = (
@@ -30,19 +26,6 @@ _DROPOUTS = (
     torch.nn.AlphaDropout,
     torch.nn.FeatureAlphaDropout,
 )
-
-
-def line_of_program() -> str:
-    """`train.py:12`: the innermost line under way that belongs to no library; the outermost where all do."""
-    frame: Any = sys._getframe(1)
-    last = ""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        last = f"{os.path.basename(file)}:{frame.f_lineno}"
-        if not (file.startswith(("<", _TORCH)) or is_ours(file) or is_library(file)):
-            return last
-        frame = frame.f_back
-    return last
 
 
 class ScaledRates:
@@ -104,7 +87,7 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
                 continue
             place = ValuePlace(OPTIMIZER, name, value, where, kind)
             places[place.key] = place
-            wanted = _wanted(place, value, values, rates)
+            wanted = asked_for(place, value, values, rates.first)
             if wanted is None:
                 continue
             if name == "lr" and value > 0:
@@ -114,23 +97,12 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
     defaults = optimizer.defaults  # for groups that are added later
     for name in _GROUP[1:]:
         value = _get(defaults, name)
-        wanted = None if value is None else _wanted(ValuePlace(OPTIMIZER, name, value, where), value, values, rates)
+        wanted = (
+            None if value is None else asked_for(ValuePlace(OPTIMIZER, name, value, where), value, values, rates.first)
+        )
         if wanted is not None:
             defaults[name] = wanted
     return list(places.values())
-
-
-def _wanted(place: ValuePlace, value: float, values: Mapping[str, Value], rates: ScaledRates) -> float | None:
-    """What is to be set there, if anything.
-
-    The first value that the program has on a line is the one that is meant, whatever it is by now; rates of optimizers
-    that it makes there later, for another phase, keep their proportion to that.
-    """
-    first = rates.first.setdefault(place.key_of_any, value)
-    wanted = values.get(place.key)
-    if wanted is None and (wanted := values.get(place.key_of_any)) is not None and value != first:
-        return float(wanted) * value / first if place.name == "lr" and first else None
-    return None if wanted is None else float(wanted)
 
 
 def _get(group: Mapping[str, Any], name: str) -> float | None:

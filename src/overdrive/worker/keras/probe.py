@@ -104,7 +104,15 @@ class Probe:
 
 
 def _loader_facts(data: Any) -> LoaderFacts:
-    batches, size = data.num_batches, data.data_adapter.batch_size
-    partial = data.data_adapter.partial_batch_size or size
+    batches, size = data.num_batches, _of_adapter(data, "batch_size")
+    partial = _of_adapter(data, "partial_batch_size") or size
     length = (batches - 1) * size + partial if batches and size else None
     return LoaderFacts(batch_size=size, workers=0, map_style=False, length=length, seconds_per_batch=0.0)
+
+
+def _of_adapter(data: Any, name: str) -> Any:
+    """None of batches that the program puts together itself: a `PyDataset` does not tell."""
+    try:
+        return getattr(data.data_adapter, name)
+    except NotImplementedError:
+        return None
