@@ -108,3 +108,28 @@ def test_folders_without_a_lock_and_links_stay(tmp_path: Path) -> None:
     scratch.sweep()
     assert elsewhere.exists()
     assert (tmp_path / "overdrive-of-before").exists()
+
+
+MOUNTS = """
+import os, subprocess
+from overdrive.core import scratch
+folder = scratch.made("overdrive-test-")
+(folder / "view").mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "none", folder / "view"], check=True)
+(folder / "more").mkdir()
+scratch.discard(folder)
+print(folder)
+"""
+
+
+def test_what_its_maker_could_not_remove_itself_is_swept(tmp_path: Path) -> None:
+    """As of a rank that a launcher started: it looks at what is mounted there to its end."""
+    got = subprocess.run(
+        ["unshare", "-rm", sys.executable, "-c", MOUNTS], capture_output=True, text=True
+    )
+    if "unshare" in got.stderr or "mount" in got.stderr:
+        pytest.skip(f"nothing can be mounted here: {got.stderr}")
+    folder = Path(got.stdout.strip())
+    assert [path.name for path in tmp_path.glob("*/*") if path.name != ".in-use"] == ["view"], got.stderr
+    scratch.sweep()
+    assert not folder.exists()

@@ -342,6 +342,22 @@ def test_inside_torchrun(ranks: str, script: Write, python: Run) -> None:
 
 
 @cluster
+def test_what_ranks_of_a_launcher_left_is_gone_with_its_next_start(
+    script: Write, python: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looks to its end at the view that keeps its writes apart, and cannot remove it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    path = script(acting("pass"))
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "overdrive", "run")
+    left = []
+    for _ in range(2):
+        assert python(*words, "train.py", cwd=path.parent).returncode == 0
+        left.append({each.name for each in (tmp_path / "temporary").glob("overdrive-*")})
+    assert not left[0] & left[1] and len(left[1]) <= 1
+
+
+@cluster
 def test_as_many_ranks_as_the_project_file_says(script: Write, python: Run, overdrive: Run) -> None:
     """Each rank reads that file, too."""
     path = script(acting("pass"))

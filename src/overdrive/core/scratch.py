@@ -56,18 +56,32 @@ def keep(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove it, whatever was left there: overlayfs and scripts leave folders without permissions, at which a plain
-    `rmtree` stops."""
+    """Remove it, whatever was left there. What cannot be removed now, as what a process has mounted and looks at to its
+    end, a later start sweeps."""
+    _remove(folder)
+    handle = _held.pop(str(folder), None)
+    if handle is not None:
+        os.close(handle)
+
+
+def _remove(folder: Path) -> None:
+    """Overlayfs and scripts leave folders without permissions, at which a plain `rmtree` stops. Its lock goes last, and
+    with all else: by it somebody knows that a folder may be swept."""
     for parent, names, _files in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)
             if not os.path.islink(path):
                 with contextlib.suppress(OSError):  # gone meanwhile: a process that was killed may be slow to die
                     os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-    handle = _held.pop(str(folder), None)
-    if handle is not None:
-        os.close(handle)
+    with contextlib.suppress(OSError):
+        for each in list(folder.iterdir()):
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            elif each.name != _LOCK:
+                each.unlink(missing_ok=True)
+        if {each.name for each in folder.iterdir()} <= {_LOCK}:
+            (folder / _LOCK).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def sweep() -> None:
@@ -91,11 +105,7 @@ def _sweep(folder: Path) -> None:
         boot = _boot()
         if not boot or os.read(handle, len(boot) + 1) != boot:
             return
-        for each in folder.iterdir():
-            if each.name != _LOCK:  # last: who is killed here leaves what the next one can sweep
-                discard(each) if each.is_dir() and not each.is_symlink() else each.unlink()
-        os.unlink(folder / _LOCK)
-        os.rmdir(folder)
+        _remove(folder)
     finally:
         os.close(handle)
 

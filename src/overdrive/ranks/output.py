@@ -29,7 +29,8 @@ class RankOutput:
             if LOGS in os.environ:
                 folder = Path(os.environ[LOGS])
                 scratch.hold(folder)
-            else:
+            else:  # a launcher did, once for all of a job
+                scratch.sweep()
                 folder = scratch.made("overdrive-ranks-")
             self.scratch = folder / f"scratch{membership.rank}"
             self.scratch.mkdir(mode=0o700)
