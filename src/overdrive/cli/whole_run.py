@@ -177,8 +177,8 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
 
 def _applied(session: Session) -> str:
     acted = ", ".join(name for name in session.active if name not in session.idle)
-    idle = session.idle and f"nothing to do for {listed(tuple(session.idle))}"
-    return "; ".join(filter(None, (acted, idle))) or "nothing to apply"
+    idle = f"nothing to do for {listed(tuple(session.idle))}" if session.idle else ""
+    return "; ".join(each for each in (acted, idle) if each) or "nothing to apply"
 
 
 def _paced(seconds: float, unit: str) -> str:
