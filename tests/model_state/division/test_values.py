@@ -51,6 +51,7 @@ def found(what: Asks, mask: torch.Tensor = SOME, values: bool = True) -> dict[st
         (lambda made, mask: made if (made > 0).all() else made * 2, (False,)),
         (lambda made, mask: made * mask.sum() if mask.any() else made, (True,)),
         (lambda made, mask: made if torch.ones(3).all() or mask.all() else made * 2, (True,)),  # of a constant
+        (lambda made, mask: made if mask.sum() > torch.tensor(3) else made * 2, (True,)),
     ],
 )
 def test_what_is_read_is_known_where_it_is_made_of_all_samples(what: Asks, answers: tuple[int, ...]) -> None:

@@ -181,8 +181,8 @@ class Values:
         dim, each = reduction.rows
         if x.dim() <= dim or x.shape[dim] != each * self.own:
             raise Deviation(f"it makes one number of its batch ({name}) as it did not before")
-        # `int` of a tensor is the program's way to read: it asks rank 0.
-        told = self.group.of_all([value.tolist()], f"the {name} of a batch, its number {place + 1}")
+        number: Any = value.tolist()  # `int` of a tensor is the program's way to read: it asks rank 0
+        told = self.group.of_all([number], f"the {name} of a batch, its number {place + 1}")
         made = torch.tensor(_OF_ALL[name](number for [number] in told), dtype=value.dtype, device=value.device)
         if reduction.counts:
             self._sums.append((made, x.numel(), x.numel() // self.own * self.rows))

@@ -57,8 +57,8 @@ class Way:
 
     def alike(self, other: Way) -> bool:
         """Whether calls are divided in the same way, of whatever sizes."""
-        ends = lambda way: (way.joined, way.effects, way.asks.reductions, way.asks.answers)  # noqa: E731
-        return self.divides() == other.divides() and bool(ends(self) == ends(other))
+        same = (self.divides(), self.joined, self.effects) == (other.divides(), other.joined, other.effects)
+        return same and (self.asks.reductions, self.asks.answers) == (other.asks.reductions, other.asks.answers)
 
     def rows(self, leaves: Sequence[Any]) -> int:
         """Samples of the batch; 0 where these leaves are not of the kind that was tried."""

@@ -62,6 +62,8 @@ class Following(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.chain.append((str(func), [self._beside(each) for each in given]))
         if looks_at_values(func) and not self._is_no_matter(func, tensors):
             self.reads.append(kind != UNKNOWN)
+        if str(func) == "aten.lift_fresh.default":  # of `torch.tensor`, which makes it of Python's numbers
+            kind = SAME
         if torch.Tag.nondeterministic_seeded in func.tags:
             kind = UNKNOWN
         made = func(*args, **kwargs)

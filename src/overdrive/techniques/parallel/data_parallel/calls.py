@@ -100,10 +100,10 @@ class Divided:
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
             return self._whole(model, known, call, *args, **kwargs)
-        kind, astray = kind_of(model, leaves), False
-        self.group.may_undo, self.group.may_differ = True, bool(way.asks.answers)
+        kind, astray = known.by_kind[kind_of(model, leaves)], False
+        self.group.may_undo, self.group.may_differ = True, kind.asks
         try:
-            result = self._divide(known.by_kind[kind], way, asked, rows)
+            result = self._divide(kind, way, asked, rows)
         except PartFailed as failed:
             reason = str(failed)
         except (Exception, Deviation, Failing) as error:
@@ -119,9 +119,9 @@ class Divided:
         finally:
             self.group.may_undo = self.group.may_differ = False
         if astray:
-            known.by_kind[kind].astray = True
+            kind.astray = True
         else:
-            known.whole(kind, reason)
+            known.whole(kind_of(model, leaves), reason)
         if self._sharding is not None:
             self._sharding.kept.give_back()  # ranks have come to different places: what is gathered is the same again
         raise Again
@@ -148,12 +148,12 @@ class Divided:
         self._within = self.norms.active = self.losses.active = True
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
-            with Watching(values) if way.asks.answers else nullcontext():
+            with Watching(values) if kind.asks else nullcontext():
                 results, together = flatten(asked.made(own))
         finally:
             self._within = self.norms.active = self.losses.active = False
             self.chance.end()
-        if way.asks.answers:
+        if kind.asks:
             asks = values.asked()
             way = next(each for each in ways if each.asks is asks)
         if len(results) != len(way.joined):

@@ -32,6 +32,11 @@ class Kind:
         self.astray = False
         self.others: dict[tuple[int, ...], list[weakref.ref[torch.Tensor]]] = {}
 
+    @property
+    def asks(self) -> bool:
+        """Whether their code asks values of its batch."""
+        return any(each.asks.answers for each in self.ways)
+
     def way(self, model: Any, leaves: Sequence[Any]) -> Way | None:
         """Of a call with these arguments; None where it is to be tried."""
         way = next((each for each in self.ways if each.asks.suits(leaves)), None)
@@ -56,7 +61,7 @@ class Kind:
             ValueError: its code reads too much of its batches for that.
         """
         own, state = _sizes(way, leaves), State([model])
-        if not self.ways or not (way.asks.answers or self.ways[0].asks.answers):
+        if not (self.ways and (self.asks or way.asks.answers)):
             alike = bool(self.ways) and self.ways[0].alike(way)
             return Kind([way], state, [*(self._sizes if alike else ()), own])
         assert self.state is not None
