@@ -181,15 +181,22 @@ class ValueTrial:
         inputs: list[list[torch.Tensor]] = []
         for rank in range(len(sizes)):
             make(rank, self.of_part(inputs))
-        self._rows = [_rows(each.x, parts, sizes) for each, *parts in zip(self._whole.noted, *inputs, strict=True)]
+        self._rows = self._rows_of(inputs, sizes)
         given = [(each, dim) for each, dim in zip(leaves, split, strict=True) if isinstance(each, torch.Tensor)]
         divided = {storage_id(each) for each, dim in given if dim is not None}
         shared = [each for each, dim in given if dim is None and storage_id(each) not in divided]
-        chains = [self._chain(make, rank, shared) for rank in (None, *range(len(sizes)))]
-        if not all(_same(chains[0], each) for each in chains[1:]):
+        inputs = []
+        chains = [self._chain(make, rank, shared, inputs) for rank in (None, *range(len(sizes)))]
+        # One that is not replayed now may have changed what another is given.
+        if not all(_same(chains[0], each) for each in chains[1:]) or self._rows_of(inputs, sizes) != self._rows:
             raise Refused(LOOKS)
 
-    def _chain(self, make: Make, rank: int | None, shared: list[torch.Tensor]) -> Chain:
+    def _rows_of(self, inputs: list[list[torch.Tensor]], sizes: Sequence[int]) -> list[tuple[int, int] | None]:
+        return [_rows(each.x, parts, sizes) for each, *parts in zip(self._whole.noted, *inputs, strict=True)]
+
+    def _chain(
+        self, make: Make, rank: int | None, shared: list[torch.Tensor], inputs: list[list[torch.Tensor]]
+    ) -> Chain:
         """All that is done with what all ranks know, before it is read."""
         following = Following(self._own, shared)
 
@@ -198,7 +205,7 @@ class ValueTrial:
             around = (
                 Watching(_Whole(self._own, self._replayed, following))
                 if rank is None
-                else self.of_part(None, following)
+                else self.of_part(inputs, following)
             )
             with around, following:
                 yield
