@@ -80,7 +80,8 @@ def test_sizes_may_differ_where_one_rank_alone_has_something_to_tell() -> None:
     assert "rank 1 for how a call" in both(*asked)[0]
 
 
-def test_a_rank_whose_part_fails_tells_the_others_why() -> None:
+@pytest.mark.parametrize(("hows", "alike"), [(("", ""), True), (("again", "again"), True), (("again", ""), False)])
+def test_a_rank_whose_part_fails_tells_the_others_why_and_how(hows: tuple[str, str], alike: bool) -> None:
     board = Board()
 
     def one(rank: int) -> Any:
@@ -88,10 +89,14 @@ def test_a_rank_whose_part_fails_tells_the_others_why() -> None:
         told = []
         for failing in ((1,), (0, 1)):
             try:
-                told.append(requests.fail(7, 3, "too few") if rank in failing else requests.meet(7, 3, "sum", "a", 8))
+                told.append(
+                    requests.fail(7, 3, "too few", hows[rank])
+                    if rank in failing
+                    else requests.meet(7, 3, "sum", "a", 8)
+                )
             except PartFailed as failed:
                 told.append(str(failed))
         return told
 
     with ThreadPoolExecutor(2) as pool:
-        assert [*pool.map(one, range(2))] == [["too few", True], [False, True]]
+        assert [*pool.map(one, range(2))] == [["too few", alike], [False, alike]]

@@ -40,6 +40,7 @@ class Group:
         waited: seconds, for other ranks and for what they send.
         tells: whether this rank finds out what is told to all.
         may_undo: whether what this rank does now can be undone, should another rank's part of it fail.
+        may_differ: whether ranks that then ask for different things undo it, too; else the run ends.
 
     Raises:
         CannotMeet: ranks do not, or this one's host has other versions than rank 0's.
@@ -48,7 +49,7 @@ class Group:
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
         self.rank, self.size = membership.rank, membership.size
         self.waited = 0.0
-        self.may_undo = False
+        self.may_undo = self.may_differ = False
         self._process = os.getpid()
         self._end = end
         self.tells = self.rank == 0
@@ -229,6 +230,8 @@ class Group:
         try:
             return self._requests.meet(monitor.number, monitor.step, kind, what, size, sizes_differ)
         except Differing as differing:
+            if self._run.may_undo and self._run.may_differ and differing.in_step:  # all ranks see so
+                raise PartFailed(str(differing)) from None
             self.end(f"{differing}: {DIFFERS}")
             raise
         except PartFailed as failed:
@@ -238,10 +241,11 @@ class Group:
                 )
             raise
 
-    def part_failed(self, reason: str) -> bool:
-        """This rank's part of a call failed, which all undo then. Returns whether those of all ranks did."""
+    def part_failed(self, reason: str, how: str) -> bool:
+        """This rank's part of a call failed, which all undo then. Returns whether those of all ranks did, and in the
+        same way (`how`)."""
         with self._waiting("what the others make of a part that failed"):
-            return self._requests.fail(self.monitor.number, self.monitor.step, reason)
+            return self._requests.fail(self.monitor.number, self.monitor.step, reason, how)
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
         """Of gradients, beside the backward pass; `finish` waits for it."""

@@ -21,7 +21,15 @@ _FAILED = "failure"  # the kind of request by which a rank tells that its part o
 
 
 class Differing(Exception):
-    """Ranks ask for different things; the message names two of them, the step of each, and what it asks for."""
+    """Ranks ask for different things; the message names two of them, the step of each, and what it asks for.
+
+    Attributes:
+        in_step: whether each has asked for as many things before.
+    """
+
+    def __init__(self, sentence: str, in_step: bool) -> None:
+        super().__init__(sentence)
+        self.in_step = in_step
 
 
 class PartFailed(BaseException):
@@ -81,18 +89,19 @@ class Requests:
         for rank, each in enumerate(asked):
             if each != asked[0]:
                 first, other = marks[0].words(marks[rank]), marks[rank].words(marks[0])
-                raise Differing(f"rank 0 asks for {first}, and rank {rank} for {other}")
+                in_step = {each.number for each in marks} == {number}
+                raise Differing(f"rank 0 asks for {first}, and rank {rank} for {other}", in_step)
         return [each.size for each in marks]
 
-    def fail(self, number: int, step: int, reason: str) -> bool:
+    def fail(self, number: int, step: int, reason: str, how: str = "") -> bool:
         """Tell the others, who wait for something in the same call, that this rank's part of it failed.
 
-        Returns: whether those of all ranks did.
+        Returns: whether those of all ranks did, and in the same way: all ranks come to the same.
         """
         data = reason.encode()[: self.room]
         self.put(data)
-        marks = self._exchanged(number, step, _FAILED, "what the others make of a part that failed", len(data))
-        return marks is None or all(each.kind == _FAILED for each in marks)
+        marks = self._exchanged(number, step, _FAILED, how, len(data))
+        return marks is None or all((each.kind, each.what) == (_FAILED, marks[0].what) for each in marks)
 
     def _exchanged(self, number: int, step: int, kind: str, what: str, size: int) -> list[_Mark] | None:
         """The marks of all ranks; None where they are the same."""

@@ -24,6 +24,7 @@ class CallToDivide:
         chance: draws what a part needs of the whole's random numbers; noted here is what is drawn.
         norms: takes statistics over all parts; noted here is what is normalised.
         losses: takes means over all parts, so that these may make up one number as its sum; None: they may not.
+        values: whether its code may ask values of its batch, for which all parts are asked (see `values`).
     """
 
     model: nn.Module
@@ -34,6 +35,7 @@ class CallToDivide:
     chance: Chance
     norms: Norms
     losses: Losses | None = None
+    values: bool = False
 
     def made(self, leaves: Sequence[Any]) -> Any:
         """The result for these leaves.

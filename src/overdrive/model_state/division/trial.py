@@ -7,12 +7,11 @@ module that looks at more than its own sample.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-from overdrive.core.rng import States
 from overdrive.model_state.division.backward import gradients_alike
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
@@ -20,25 +19,23 @@ from overdrive.model_state.division.culprit import culprit
 from overdrive.model_state.division.exchange import part_of, shares
 from overdrive.model_state.division.likeness import SUMMED, Refused, alike, joined
 from overdrive.model_state.division.losses import Losses
-from overdrive.model_state.division.tree import flatten
+from overdrive.model_state.division.unseen_calls import UnseenCalls
+from overdrive.model_state.division.value_trial import ValueTrial, can_be_known
+from overdrive.model_state.division.values import LOOKS, NOTHING, Asked
 from overdrive.model_state.division.way import Way, guesses
 from overdrive.model_state.exact_call import without_zeros
-from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.keras.fp64 import to_double
-from overdrive.seams.keras.layers_on_torch import buffers_of
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
 from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
-from overdrive.seams.torch.moment import Circumstances
-from overdrive.seams.torch.reads import noting_reads
+from overdrive.seams.torch.reads import SHAPE_ONLY, noting_reads
 from overdrive.seams.torch.tracing import compiled
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision
 
 
 def find_way(asked: CallToDivide) -> dict[str, Any]:
@@ -85,13 +82,10 @@ class _CallTrial:
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._losses = Losses() if asked.losses is None or compiled(model) else asked.losses
         self._sums = self._losses is asked.losses
-        self._circumstances = Circumstances()
-        # What it is given, and is no tensor, may be an object that it writes to: all ranks have one, and not a copy.
-        self._roots = [model, *(each for each in leaves if not isinstance(each, torch.Tensor))]
-        self._state = State(self._roots)
-        self._buffers = [(each, each.detach().clone()) for each in buffers_of(model)]
-        self._chance_before = States.now()
-        self._said: list[str] = []
+        self._calls = UnseenCalls(asked, leaves)
+        self._make, self._restore = self._calls.make, self._calls.restore
+        self._values: ValueTrial | None = None
+        self._looks = ""  # at what, where its code looks at values of its batch
 
     def way(self) -> dict[str, Any]:
         try:
@@ -104,13 +98,12 @@ class _CallTrial:
         for place, (split, rows) in enumerate(guesses(self._leaves)):
             try:
                 return self._divided(split, rows).plain()
-            except Refused as error:
+            except (Refused, Deviation) as error:
                 reason = reason if place else str(error)
             except Exception as error:
                 reason = reason if place else f"a part of its batch fails ({reason_of(error)})"
-            except Deviation as error:
-                reason = reason if place else str(error)
-        return {"reason": reason}
+            self._restore()
+        return {"reason": f"{LOOKS} ({self._looks})" if reason == LOOKS else reason}
 
     # -- the whole ------------------------------------------------------------------------------
 
@@ -122,18 +115,18 @@ class _CallTrial:
         own = {storage_id(each) for each in (*self._model.parameters(), *self._model.buffers())}
         with noting_reads(own) as reads, arguments_unchecked():  # which decides nothing
             self._make(self._leaves)
-        decides = [each for each in reads if not any(word in each for word in _SHAPE_ONLY)]
+        decides = [each for each in reads if not any(word in each for word in SHAPE_ONLY)]
         if decides:
-            raise _refusal(f"it looks at values of its batch ({decides[0]})")
+            if not (self._asked.values and can_be_known(decides)) or compiled(self._model):
+                raise _refusal(f"{LOOKS} ({decides[0]})")
+            self._values, self._looks = ValueTrial(own), decides[0]
         if versions != [version_of(each) for each in self._leaves if _counted(each)]:
             raise _refusal("it writes to its arguments")
         self._restore()
         norms.statistics, chance.noted, self._losses.totals = [], [], []
-        self._whole = self._make(self._leaves)
+        self._whole = self._make(self._leaves, self._values.of_whole() if self._values else nullcontext())
         self._drawn = chance.noted
-        self._after = self._now()
-        self._effects = self._state.changed()
-        self._changed = State(self._roots)
+        self._calls.note()
         self._restore()
         self._look_for_unseen()
 
@@ -160,17 +153,17 @@ class _CallTrial:
 
     def _divided(self, split: tuple[int | None, ...], rows: int) -> Way:
         sizes = shares(rows, self._asked.ranks)
+        if self._values is not None:
+            self._values.begin()
         drawn = self._draws_of_part(split, sizes, rows)
+        asks = NOTHING
+        if self._values is not None:
+            asks = self._what_it_asks(self._values, split, sizes, drawn)
         parts = []
         self._losses.parts = []
-        for rank, size in enumerate(sizes):
-            self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, None
-            self._chance.begin(drawn, sum(sizes[:rank]), size, rows)
-            try:
-                parts.append(self._make(self._part(split, rank, sizes)))
-            finally:
-                self._chance.end()
-            self._compare_effects()
+        for rank in range(len(sizes)):
+            parts.append(self._of_rank(split, rank, sizes, drawn))
+            self._calls.compare()
             self._restore()
         if len({len(each) for each in (*parts, self._whole)}) > 1:
             raise Refused("its result for a part of the batch has another structure")
@@ -183,13 +176,13 @@ class _CallTrial:
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
+        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
         self._compare_gradients(self._whole_as_parts(way), parts, way)
         return way
 
     def _compare_gradients(self, whole: list[Any], parts: list[list[Any]], way: Way) -> None:
         given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
-        state = State(self._roots)
+        state = State(self._calls.roots)
         with without_gradient_hooks(given):  # of what is trained: they will be given what one process gives them
             same = gradients_alike(whole, parts, way.joined, given)
         if not same:
@@ -207,6 +200,38 @@ class _CallTrial:
         self._restore()
         return made
 
+    def _what_it_asks(
+        self, values: ValueTrial, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]
+    ) -> Asked:
+        def make(rank: int | None, within: AbstractContextManager[Any]) -> None:
+            if rank is None:
+                self._norms.replayed = self._losses.replayed = 0
+                self._make(self._leaves, within)
+            else:
+                self._of_rank(split, rank, sizes, drawn, within)
+            self._restore()
+
+        values.examine(make, split, sizes, self._leaves)
+        return values.found(self._leaves)
+
+    def _of_rank(
+        self,
+        split: tuple[int | None, ...],
+        rank: int,
+        sizes: Sequence[int],
+        drawn: list[Drawn],
+        within: AbstractContextManager[Any] | None = None,
+    ) -> list[Any]:
+        self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, None
+        self._chance.begin(drawn, sum(sizes[:rank]), sizes[rank], sum(sizes))
+        try:
+            return self._make(self._part(split, rank, sizes), within or self._of_part())
+        finally:
+            self._chance.end()
+
+    def _of_part(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._values is None else self._values.of_part()
+
     def _part(self, split: tuple[int | None, ...], rank: int, sizes: Sequence[int]) -> list[Any]:
         return [
             leaf if dim is None else part_of(leaf, dim, rank, sizes)
@@ -217,7 +242,7 @@ class _CallTrial:
         if not self._drawn:
             return []
         self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, []
-        self._make(self._part(split, 0, sizes))
+        self._make(self._part(split, 0, sizes), self._of_part())
         noted = self._chance.noted
         self._restore()
         try:
@@ -227,47 +252,15 @@ class _CallTrial:
 
     def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
         def make(rank: int | None) -> None:
-            self._norms.replayed = self._losses.replayed = 0
-            if rank is not None:
-                self._chance.begin(drawn, sum(sizes[:rank]), sizes[rank], rows)
-            try:
-                self._make(self._leaves if rank is None else self._part(split, rank, sizes))
-            finally:
-                self._chance.end()
+            if rank is None:
+                self._norms.replayed = self._losses.replayed = 0
+                self._make(self._leaves)
+            else:
+                self._of_rank(split, rank, sizes, drawn)
             self._restore()
 
         name = culprit(self._model, make, len(sizes), alike)
         return f": {name}" if name else ""
-
-    # -- what a call leaves behind --------------------------------------------------------------
-
-    def _make(self, leaves: Sequence[Any]) -> list[Any]:
-        with ExitStack() as stack:
-            stack.enter_context(self._circumstances.again())
-            said = stack.enter_context(quiet(self._state.reach.loggers))
-            made = flatten(self._asked.made(leaves))[0]
-        self._said = list(said)
-        return made
-
-    def _now(self) -> tuple[States, list[torch.Tensor], list[str]]:
-        return States.now(), [each.detach().clone() for each, _ in self._buffers], self._said
-
-    def _compare_effects(self) -> None:
-        chance, buffers, said = self._now()
-        if not chance.same(self._after[0]):
-            raise Refused("for a part of its batch it draws other random numbers")
-        if not all(map(alike, buffers, self._after[1])):
-            raise Refused("it keeps something of the batch in a buffer")
-        if said != self._after[2]:
-            raise Refused("it prints something of its batch")
-        if self._changed.changed() and (what := self._changed.change()):
-            raise Refused(f"it keeps something of the batch: {what}")
-
-    def _restore(self) -> None:
-        self._state.put_back()
-        for buffer, before in self._buffers:
-            buffer.data.copy_(before)
-        self._chance_before.restore()
 
 
 def _refusal(reason: str) -> Deviation:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
 from overdrive.model_state.division.chance import Drawn
+from overdrive.model_state.division.values import NOTHING, Asked
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Way:
             for each sample; None where all ranks have the same.
         norms: whether batches are normalised in it.
         effects: whether it changes attributes of the model, to the same on all ranks.
+        asks: what its code asks of its batch.
     """
 
     split: tuple[int | None, ...]
@@ -27,6 +29,7 @@ class Way:
     drawn: tuple[Drawn, ...]
     norms: bool
     effects: bool
+    asks: Asked = NOTHING
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -42,7 +45,20 @@ class Way:
             ),
             told["norms"],
             told["effects"],
+            Asked.of_plain(told["asks"]),
         )
+
+    def divides(self) -> Any:
+        """What it does to a call before its code does anything: equal for ways of which any may come of it."""
+        drawn = tuple(
+            each if each.dim is None else replace(each, shape=(len(each.shape),)) for each in self.drawn
+        )  # of what is divided no size is looked at
+        return self.split, drawn, self.norms
+
+    def alike(self, other: Way) -> bool:
+        """Whether calls are divided in the same way, of whatever sizes."""
+        same = (self.divides(), self.joined, self.effects) == (other.divides(), other.joined, other.effects)
+        return same and (self.asks.reductions, self.asks.answers) == (other.asks.reductions, other.asks.answers)
 
     def rows(self, leaves: Sequence[Any]) -> int:
         """Samples of the batch; 0 where these leaves are not of the kind that was tried."""

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from overdrive.seams.torch.internals import storage_id
 
+SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision
 _TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 # These go past the dispatcher.
 _READS = {
@@ -30,7 +31,12 @@ def noting_reads(but: Collection[int] = ()) -> Iterator[list[str]]:
         yield reads
 
 
-def _for_a_seed() -> bool:
+def looks_at_values(func: Any) -> bool:
+    """Whether this operator does."""
+    return not _TAGS.isdisjoint(func.tags)
+
+
+def is_for_a_seed() -> bool:
     """Keras reads the seed of a generator before it draws: that is no value of a batch."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "torch_seed_generator":
@@ -48,7 +54,7 @@ class _Functions(TorchFunctionMode):
         self._reads, self._but = reads, but
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _READS and not _is_of(args, self._but) and not _for_a_seed():
+        if func in _READS and not _is_of(args, self._but) and not is_for_a_seed():
             self._reads.append(func.__name__)
         return func(*args, **(kwargs or {}))
 
@@ -59,6 +65,6 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._reads, self._but = reads, but
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _TAGS.isdisjoint(func.tags) and not _is_of(args, self._but) and not _for_a_seed():
+        if looks_at_values(func) and not _is_of(args, self._but) and not is_for_a_seed():
             self._reads.append(str(func))
         return func(*args, **(kwargs or {}))

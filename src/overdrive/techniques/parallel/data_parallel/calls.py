@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -19,8 +20,8 @@ from overdrive.model_state.division.norms import Norms
 from overdrive.model_state.division.results import gradients_of
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
+from overdrive.model_state.division.values import OtherAnswers, Values, Watching
 from overdrive.model_state.division.way import Way
-from overdrive.model_state.state import State
 from overdrive.ranks.group import Group
 from overdrive.ranks.requests import PartFailed
 from overdrive.seams.points import Again, Failing
@@ -28,10 +29,10 @@ from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import compiled, traced
 from overdrive.techniques.parallel.data_parallel.gradients import Gradients
+from overdrive.techniques.parallel.data_parallel.known import Kind, Known, kind_of
 from overdrive.techniques.parallel.data_parallel.leaves import behind
 from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
-_MOST_SIZES = 4  # of one kind of call that are tried: for others it is taken to be the same
 _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more
 
 
@@ -57,7 +58,7 @@ class Divided:
         self._sharding, self._sparing = sharding, sparing
         self.chance, self.norms, self.losses = Chance(), Norms(None), Losses()
         self._gradients: Gradients | None = None
-        self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+        self._models: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
         self._told: set[tuple[str, str]] = set()
         self._within = False  # a call that is tried or divided
         self.divided = 0  # calls
@@ -93,33 +94,39 @@ class Divided:
         if self._sharding is not None:
             call = self._sharding.around(model, call)
         leaves, build = flatten((args, kwargs))
-        known = self._models.setdefault(model, _Known())
-        asked = CallToDivide(model, call, leaves, build, self.group.size, self.chance, self.norms, self.losses)
+        known = self._models.setdefault(model, Known())
+        asked = CallToDivide(model, call, leaves, build, self.group.size, self.chance, self.norms, self.losses, True)
         way = self._way(known, asked)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
             return self._whole(model, known, call, *args, **kwargs)
-        self.group.may_undo = True
+        kind, astray = known.by_kind[kind_of(model, leaves)], False
+        self.group.may_undo, self.group.may_differ = True, kind.asks
         try:
-            result = self._divide(known, way, asked, rows)
+            result = self._divide(kind, way, asked, rows)
         except PartFailed as failed:
             reason = str(failed)
         except (Exception, Deviation, Failing) as error:
             reason = error.reason if isinstance(error, Failing) else str(error).strip().split("\n", 1)[0]
             # Where a technique inside of this one is to go, on all ranks alike, the call is divided again.
-            if self.group.part_failed(reason) and isinstance(error, (Again, Failing)):
+            alike = self.group.part_failed(reason, _how(error))
+            if alike and isinstance(error, (Again, Failing)):
                 raise
+            astray = alike and isinstance(error, OtherAnswers)
         else:
             self.divided += 1
             return result
         finally:
-            self.group.may_undo = False
-        known.by_kind[_kind(model, leaves)].way, known.untold = None, reason
+            self.group.may_undo = self.group.may_differ = False
+        if astray:
+            kind.astray = True
+        else:
+            known.whole(kind_of(model, leaves), reason)
         if self._sharding is not None:
             self._sharding.kept.give_back()  # ranks have come to different places: what is gathered is the same again
         raise Again
 
-    def _whole(self, model: Any, known: _Known, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _whole(self, model: Any, known: Known, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Where the call failed in parts, and fails whole too, the error is the program's, which tells it itself."""
         reason, known.untold = known.untold, ""
         result = call(*args, **kwargs)
@@ -127,31 +134,44 @@ class Divided:
             self._tell(model, reason)
         return result
 
-    def _divide(self, known: _Known, way: Way, asked: CallToDivide, rows: int) -> Any:
-        group, sizes = self.group, shares(rows, self.group.size)
+    def _divide(self, kind: Kind, way: Way, asked: CallToDivide, rows: int) -> Any:
+        group, sizes, model = self.group, shares(rows, self.group.size), asked.model
+        ways = kind.suiting(way, asked.leaves)
+        values = Values(
+            group,
+            [each.asks for each in ways],
+            sizes[group.rank],
+            rows,
+            lambda: [*model.parameters(), *model.buffers()],
+        )
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
         self._within = self.norms.active = self.losses.active = True
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
-            results, together = flatten(asked.made(own))
+            with Watching(values) if kind.asks else nullcontext():
+                results, together = flatten(asked.made(own))
         finally:
             self._within = self.norms.active = self.losses.active = False
             self.chance.end()
+        if kind.asks:
+            asks = values.asked()
+            way = next(each for each in ways if each.asks is asks)
         if len(results) != len(way.joined):
             raise Deviation("its result has another structure than before")
         if torch.is_grad_enabled():
-            self._watch(asked.model, known.by_kind[_kind(asked.model, asked.leaves)], results, own)
+            self._watch(model, kind, way, results, own)
         return together([self._outward(*each, sizes) for each in zip(results, way.joined, strict=True)])
 
-    def _watch(self, model: Any, kind: _Kind, results: Sequence[Any], own: Sequence[Any]) -> None:
+    def _watch(self, model: Any, kind: Kind, way: Way, results: Sequence[Any], own: Sequence[Any]) -> None:
         """Have the gradients averaged of all that is trained in this call."""
         assert self._gradients is not None
-        if not kind.looked_behind:
-            kind.looked_behind = True
+        others = kind.others.get(way.asks.answers)
+        if others is None:
             given = [each for each in own if isinstance(each, torch.Tensor)]
-            kind.others = [weakref.ref(each) for each in behind(results, given, model.parameters())]
+            others = [weakref.ref(each) for each in behind(results, given, model.parameters())]
+            kind.others[way.asks.answers] = others
         self._gradients.watch(model.parameters())
-        self._gradients.watch(each for ref in kind.others if (each := ref()) is not None)
+        self._gradients.watch(each for ref in others if (each := ref()) is not None)
 
     def _inward(self, leaf: Any, dim: int | None, sizes: Sequence[int]) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -176,28 +196,21 @@ class Divided:
 
     # -- how ------------------------------------------------------------------------------------
 
-    def _way(self, known: _Known, asked: CallToDivide) -> Way | None:
+    def _way(self, known: Known, asked: CallToDivide) -> Way | None:
         """How this call is divided; None where it is to be made whole."""
-        model, leaves = asked.model, asked.leaves
-        found = known.by_kind.get(_kind(model, leaves))
-        if found is not None and found.way is None:
-            return None
-        if found is not None and found.way is not None:
-            assert found.state is not None
-            if not found.state.changed() and found.way.rows(leaves):
-                sizes = _sizes(found.way, leaves)
-                if sizes in found.sizes or len(found.sizes) >= _MOST_SIZES:
-                    return found.way
-            elif found.way.effects:  # it does so in each call
-                found.state = State([model])
+        leaves = asked.leaves
+        found = known.by_kind.get(kind_of(asked.model, leaves))
+        if found is not None:
+            way = found.way(asked.model, leaves)
+            if way is not None or not found.ways:
+                return way
         first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
         if first is None or len(first) < 2 * self.group.size:
             return None  # nothing to divide, or too few to find out
         return self._try(known, asked)
 
-    def _try(self, known: _Known, asked: CallToDivide) -> Way | None:
-        model, leaves = asked.model, asked.leaves
-        kind = _kind(model, leaves)
+    def _try(self, known: Known, asked: CallToDivide) -> Way | None:
+        model, kind = asked.model, kind_of(asked.model, asked.leaves)
         known.trials += 1
         told: dict[str, Any]
         if known.trials > _MOST_TRIALS:
@@ -221,12 +234,13 @@ class Divided:
         if way is not None and compiled(model) and (way.norms or way.drawn):
             way, told = None, {"reason": "it is compiled, with random numbers or batch norm"}
         if way is None:
-            known.untold = told["reason"]
-            known.by_kind[kind] = _Kind(None, None, set())
+            known.whole(kind, told["reason"])
             return None
-        before = known.by_kind.get(kind)
-        sizes = {*(before.sizes if before and before.way == way else ()), _sizes(way, leaves)}
-        known.by_kind[kind] = _Kind(way, State([model]), sizes)
+        try:
+            known.by_kind[kind] = known.by_kind.get(kind, Kind()).with_(way, model, asked.leaves)
+        except ValueError as error:
+            known.whole(kind, str(error))
+            return None
         return way
 
     def _tell(self, model: Any, reason: str) -> None:
@@ -236,40 +250,10 @@ class Divided:
             self._say(f"{name} is called whole on every rank: {reason}")
 
 
-class _Kind:
-    """One kind of call of a model, as it was tried."""
-
-    def __init__(self, way: Way | None, state: State | None, sizes: set[Any]) -> None:
-        self.way, self.state, self.sizes = way, state, sizes
-        self.looked_behind = False
-        self.others: list[weakref.ref[torch.Tensor]] = []  # trained in such calls, and no parameters of the model
-
-
-class _Known:
-    """Of one model."""
-
-    def __init__(self) -> None:
-        self.by_kind: dict[Any, _Kind] = {}
-        self.trials = 0
-        self.untold = ""  # why the call that is about to be made is made whole
-
-
-def _kind(model: Any, leaves: Sequence[Any]) -> Any:
-    return (
-        model.training,
-        torch.is_grad_enabled(),
-        *(
-            (leaf.dim(), leaf.dtype, leaf.requires_grad)
-            if isinstance(leaf, torch.Tensor)
-            else (type(leaf), leaf if isinstance(leaf, (int, str, bool, type(None))) else None)
-            for leaf in leaves
-        ),
-    )
-
-
-def _sizes(way: Way, leaves: Sequence[Any]) -> Any:
-    """All but how many samples there are."""
-    return tuple(
-        tuple(size for dim, size in enumerate(leaf.shape) if dim != split) if isinstance(leaf, torch.Tensor) else None
-        for leaf, split in zip(leaves, way.split, strict=True)
-    )
+def _how(error: BaseException) -> str:
+    """In what way a part failed, so that ranks can tell whether all did so in the same."""
+    if isinstance(error, OtherAnswers):
+        return f"other answers {zlib.crc32(repr(error.answers).encode())}"
+    if isinstance(error, Failing):
+        return f"failing {error.owner}"
+    return type(error).__name__
