@@ -1,11 +1,15 @@
 """Programs that tell what they hold at their peak: an MLP and a GPT, run by name. Printed are bytes, in a steady step.
 
-With the word `warm` a small model is trained before, so that what is loaded on the way does not count.
+With the word `warm` a small model is trained before, so that what is loaded on the way does not count. With `at=NAME`
+each rank sends its bytes to that abstract socket. With `limit=BYTES` the process may have so many more than it has then
+(0: as many as it likes), and losses are printed in place of bytes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import resource
+import socket
 import sys
 
 import torch
@@ -54,7 +58,7 @@ def held(name: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
 
 
-def train(model: nn.Module, words: bool, steps: int) -> int:
+def train(model: nn.Module, words: bool, steps: int, losses: bool = False) -> int:
     """The peak of the last steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(steps):
@@ -70,18 +74,29 @@ def train(model: nn.Module, words: bool, steps: int) -> int:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if losses:
+            print("loss", step, repr(loss.item()), flush=True)
     return held("VmHWM")
 
 
-def main(name: str, warm: bool) -> None:
+def main(name: str, warm: bool, limit: int | None, at: str) -> None:
     torch.manual_seed(0)
     words = name == "gpt"
     if warm:
         train(GPT(16, 2) if words else mlp(16, 2), words, 4)
     before = held("VmRSS")
+    if limit:
+        most = held("VmData") + limit
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     model = GPT() if words else mlp()
-    print(train(model, words, 10 if warm else 80) - before)
+    peak = train(model, words, 10 if warm else 80, limit is not None) - before
+    if at:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.sendto(str(peak).encode(), f"\0{at}")
+    if limit is None:
+        print(peak)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], "warm" in sys.argv)
+    given = dict(each.split("=") for each in sys.argv if "=" in each)
+    main(sys.argv[1], "warm" in sys.argv, int(given["limit"]) if "limit" in given else None, given.get("at", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sys
@@ -173,6 +174,25 @@ def test_a_group_that_comes_later_has_names_too(provided: None) -> None:
 def test_the_installed_one_is_asked_for_where_there_is_none(overdrive: Run, tmp_path: Path) -> None:
     said = overdrive("run", "--engine", "horovod", "train.py", cwd=tmp_path)
     assert said.returncode == 2 and "Horovod is not installed here" in said.stderr
+
+
+SIZE = "import horovod.torch as hvd\nhvd.init()\nprint('ranks', hvd.size())\n"
+
+
+def test_an_installed_one_that_did_not_start_the_ranks_does_not_answer(python: Run, tmp_path: Path) -> None:
+    """It would have a size of 1 on each of them."""
+    library = tmp_path / "library" / "horovod"
+    library.mkdir(parents=True)
+    (library / "__init__.py").touch()
+    (library / "torch.py").write_text("def init(): pass\ndef size(): return 1\n")
+    (tmp_path / "train.py").write_text(SIZE)
+    path = os.pathsep.join([str(library.parent), os.environ.get("PYTHONPATH", "")])
+    how: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": path}}
+    line = ("-m", "overdrive", "run")
+    assert python(*line, "--ranks", "2", "train.py", **how).stdout == "ranks 2\n"
+    assert python(*line, "train.py", **how).stdout == "ranks 1\n"
+    refused = python(*line, "--ranks", "2", "--engine", "horovod", "train.py", **how)
+    assert refused.returncode == 2 and "horovodrun -np 2 overdrive run --engine horovod" in refused.stderr
 
 
 def told(joined: bool, *requests: Request) -> dict[str, object]:

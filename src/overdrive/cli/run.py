@@ -85,6 +85,7 @@ _REQUEUE = "With --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2.  [d
 
 
 _NO_HOROVOD = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
+_HOROVOD_STARTS = "Horovod starts its ranks itself: horovodrun -np {} overdrive run --engine horovod SCRIPT"
 
 
 def run_surviving(
@@ -154,7 +155,8 @@ def run_as_rank(
     if plan is None and plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     survivor = survivor_in_group(rank, Path(run_folder), taken, survives, launched) if survives else None
-    return run(program, taken, name, record, rank=rank, engine=engine, survivor=survivor, wish=watch)
+    # Of ranks that Horovod has not started, an installed one knows nothing: each would train by itself.
+    return run(program, taken, name, record, rank=rank, engine=engine or "overdrive", survivor=survivor, wish=watch)
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:
@@ -217,7 +219,7 @@ def _plan_in_force(path: Path | None, no_plan: bool, program: Program, force: bo
 @click.option(
     "--engine",
     type=click.Choice(["overdrive", "horovod"]),
-    help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
+    help="Who answers `import horovod.torch`: by default Overdrive on several ranks, else the installed one.",
 )
 @click.option("--survive", is_flag=False, flag_value="", metavar="[=FOLDER]", help=_SURVIVE)
 @click.option("--every", type=Duration(), help="With --survive: time between two snapshots, whatever they cost.")
@@ -257,6 +259,7 @@ def command(
     _refuse_on(on, ranks, survive)
     _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
     _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
+    _refuse(engine == "horovod" and (ranks or 1) > 1, _HOROVOD_STARTS.format(ranks))
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-# The last two: libraries that ask the driver for memory themselves, beside PyTorch's allocator.
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
+from overdrive.core.out_of_memory import out_of_memory
+
 _BUSY = "busy or unavailable"  # of a GPU in exclusive-process mode, to the second process that asks for it
 
 
 def kind_of(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".lower()
-    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
+    if out_of_memory(error):
         return "oom"
-    return "busy" if _BUSY in text else "exception"
+    return "busy" if _BUSY in f"{type(error).__name__}: {error}".lower() else "exception"

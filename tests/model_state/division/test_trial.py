@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.model_state.division import backward
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance
 from overdrive.model_state.division.norms import Norms
@@ -65,6 +66,7 @@ class Steered(nn.Module):
         return self.head(self.norm(inner))
 
 
+@pytest.mark.parametrize("at_once", [backward._AT_ONCE, 1])
 @pytest.mark.parametrize("by_hook", [True, False])
 @pytest.mark.parametrize(
     ("how", "divides"),
@@ -75,8 +77,11 @@ class Steered(nn.Module):
         (lambda gradient: gradient - gradient.mean(0), False),
     ],
 )
-def test_gradients_that_are_not_those_of_samples_are_seen(how: Any, divides: bool, by_hook: bool) -> None:
-    """No result shows them."""
+def test_gradients_that_are_not_those_of_samples_are_seen(
+    how: Any, divides: bool, by_hook: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No result shows them. Gradients of a large model are made some at a time."""
+    monkeypatch.setattr(backward, "_AT_ONCE", at_once)
     torch.manual_seed(0)
     model = Steered(how, by_hook)
     leaves, build = flatten(((torch.randn(8, 6),), {}))
@@ -117,3 +122,22 @@ def test_hooks_on_what_is_trained_are_for_the_whole() -> None:
     assert find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))["split"] == [0]
     model(torch.ones(8, 6)).sum().backward()
     assert model.weight.grad is not None and model.weight.grad.max() == 0.01
+
+
+class Large(Centred):
+    """In fp64 there is no memory for a call of it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.float64 and len(x) < 8:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_where_fp64_has_no_memory_the_trial_is_in_the_models_own_precision(coupled: bool) -> None:
+    model = Large(coupled)
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    assert ("depends on the rest of its batch" in found.get("reason", "")) is coupled
+    assert coupled or found["split"] == [0]
+    assert not model.head.weight.any()

@@ -1,4 +1,5 @@
-"""How a model's call is divided: found by trying it whole and in parts, in fp64, in calls that nobody sees.
+"""How a model's call is divided: found by trying it whole and in parts, in fp64, in calls that nobody sees. Where fp64
+fails, or there is no memory for it, they are in the model's own precision.
 
 The parts must make up the whole: results, random draws, buffers, attributes, what is printed. What does not, names the
 module that looks at more than its own sample.
@@ -12,7 +13,8 @@ from typing import Any
 
 import torch
 
-from overdrive.model_state.division.backward import gradients_alike
+from overdrive.core.out_of_memory import out_of_memory
+from overdrive.model_state.division.backward import gradients_alike, gradients_made
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
 from overdrive.model_state.division.culprit import culprit
@@ -73,11 +75,12 @@ class _CallTrial:
         if exact:
             model.double()
             to_double(model)
-            without_zeros(model)
             leaves = [each.double() if _is_float(each) else each for each in leaves]
             torch.set_default_dtype(torch.float64)
             if compiled(model):
                 torch.compiler.set_stance("force_eager")
+        if may_fork_with(model):
+            without_zeros(model)
         self._asked, self._exact = asked, exact
         self._model, self._leaves, self._chance, self._norms = model, leaves, asked.chance, asked.norms
         self._losses = Losses() if asked.losses is None or compiled(model) else asked.losses
@@ -101,6 +104,8 @@ class _CallTrial:
             except (Refused, Deviation) as error:
                 reason = reason if place else str(error)
             except Exception as error:
+                if self._exact and out_of_memory(error):
+                    return {"reason": reason_of(error), "again": True}
                 reason = reason if place else f"a part of its batch fails ({reason_of(error)})"
             self._restore()
         return {"reason": f"{LOOKS} ({self._looks})" if reason == LOOKS else reason}
@@ -143,7 +148,7 @@ class _CallTrial:
             if unseen.normalisations != of_operators:
                 raise _refusal("it normalises its batch inside of a compiled part")
             self._chance.noted = []
-            _backward(self._model, made)
+            gradients_made(made, [each for each in self._model.parameters() if each.requires_grad])
             if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
                 raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
         self._norms.statistics, self._losses.totals = norms, losses
@@ -277,10 +282,3 @@ def _is_float(leaf: Any) -> bool:
 
 def _is_trained(each: Any) -> bool:
     return isinstance(each, torch.Tensor) and each.requires_grad
-
-
-def _backward(model: torch.nn.Module, made: Sequence[Any]) -> None:
-    sums = [each.double().sum() for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
-    trained = [each for each in model.parameters() if each.requires_grad]
-    if sums and trained:
-        torch.autograd.grad(sums, trained, allow_unused=True)

@@ -67,7 +67,7 @@ class HorovodImports(MetaPathFinder):
         elif not _is_ours(sys.modules.get("horovod")):
             return None
         if fullname not in _MODULES:
-            said = "Overdrive stands in for horovod.torch only; with Horovod itself installed, it is used"
+            said = "Overdrive stands in for horovod.torch only; where Horovod is installed, horovodrun starts its ranks"
             raise ModuleNotFoundError(f"No module named '{fullname}': {said}", name=fullname)
         package = any(name.startswith(f"{fullname}.") for name in _MODULES)
         return ModuleSpec(fullname, _Loading(), is_package=package)

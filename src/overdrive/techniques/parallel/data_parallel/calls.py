@@ -130,6 +130,9 @@ class Divided:
         """Where the call failed in parts, and fails whole too, the error is the program's, which tells it itself."""
         reason, known.untold = known.untold, ""
         result = call(*args, **kwargs)
+        if self._sharding is not None and torch.is_grad_enabled() and self.group.mine():
+            assert self._gradients is not None  # alike on all ranks, so that they are summed only to be parted
+            self._gradients.watch(model.parameters())
         if reason:
             self._tell(model, reason)
         return result
