@@ -42,6 +42,9 @@ LINES = {
     "tune -o nowhere/x.toml train.py": "choose another place with -o.",
     "tune book.ipynb": "book.ipynb is a notebook: `jupyter nbconvert --to script book.ipynb` makes a script of it.",
     "tune job.sh": "write `overdrive tune train.py` in it, where it says `python train.py`.",
+    "run result.json": "result.json is no script: `overdrive report result.json` shows a result",
+    "run --plan result.json train.py": "result.json: this is JSON, as a result is written by --json; a plan is TOML",
+    "verify result.json train.py": "result.json: this is JSON, as a result is written by --json; a plan is TOML",
     "tune plan.toml": "plan.toml is no script: `overdrive report plan.toml` shows what a plan holds.",
     "run plan.toml train.py": "did you mean `overdrive run --plan plan.toml train.py`?",
     "run plan.toml": "did you mean `overdrive run --plan plan.toml SCRIPT`?",
@@ -85,6 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("train.py", "job.sh", "book.ipynb"):
         (tmp_path / name).write_text(STARTED)
     (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "result.json").write_text('{"verdict": null}')
     (tmp_path / "broken.toml").write_text("overdrive = ")
     (tmp_path / "folder").mkdir()
     (tmp_path / "package").mkdir()
@@ -101,6 +105,16 @@ def test_a_wrong_line_is_answered_in_one_sentence(line: str, says: str, folder: 
     assert answer.exit_code == 2 and says in answer.stderr, answer.output
     assert answer.stderr.startswith("overdrive: ") and answer.stderr.count("\n") == 1 and not answer.stdout
     assert not (folder / "started").exists()
+
+
+@pytest.mark.parametrize("line", ["run train.py", "tune train.py", "report plan.toml"])
+def test_a_working_folder_that_is_gone_is_told(line: str, folder: Path) -> None:
+    (folder / "folder" / "gone").mkdir()
+    os.chdir(folder / "folder" / "gone")
+    (folder / "folder" / "gone").rmdir()
+    answer = CliRunner().invoke(cli, line.split(), prog_name="overdrive")
+    assert answer.exit_code == 2 and answer.stderr.count("\n") == 1, answer.output
+    assert answer.stderr == "overdrive: The working folder is no longer there: change to one that is.\n"
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

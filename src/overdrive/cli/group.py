@@ -76,6 +76,10 @@ class _Commands(click.Group):
             return super().invoke(context)
         except click.UsageError as error:
             raise _Wrong(error) from None
+        except FileNotFoundError:
+            if _has_folder():
+                raise
+            raise _Wrong(click.UsageError("The working folder is no longer there: change to one that is.")) from None
         except KeyboardInterrupt:  # where no command has its own answer: click's is "Aborted!", and 1
             from overdrive.cli.line import fail
 
@@ -86,6 +90,14 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
         with formatter.section("To begin with"):
             formatter.write_dl(list(_BEGIN.items()))
+
+
+def _has_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

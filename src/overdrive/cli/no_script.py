@@ -34,6 +34,8 @@ def no_script(name: str, words: Sequence[str]) -> str:
         meant = ["overdrive", "run", "--plan", word, *(words[1:] or ["SCRIPT"])]
         shows = f"`overdrive report {shlex.quote(word)}` shows what a plan holds"
         return f"{word} is no script: {f'did you mean `{shlex.join(meant)}`?' if name == 'run' else f'{shows}.'}"
+    if kind == ".json":
+        return f"{word} is no script: `overdrive report {shlex.quote(word)}` shows a result that was written as JSON."
     if kind in (".sh", ".sbatch", ".slurm"):
         return f"{word} is a shell script: write `{command} train.py` in it, where it says `python train.py`."
     if kind in (".pyz", ".zip", ".pyc"):

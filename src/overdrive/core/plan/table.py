@@ -50,6 +50,8 @@ class TomlTable:
         source = _Text(text.removeprefix("\ufeff"), name)  # some editors begin a file with this mark
         if len(text.encode("utf-8", "replace")) > MOST_BYTES or text.count("\n") > _MOST_LINES:
             raise PlanError(TOO_LONG, None, name)
+        if source.text.lstrip()[:1] == "{":
+            raise PlanError("this is JSON, as a result is written by --json; a plan is TOML", None, name)
         try:
             root = cls(source, (), tomlkit.parse(source.text).unwrap())
         except (TOMLKitError, ValueError) as error:
