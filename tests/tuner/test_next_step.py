@@ -149,6 +149,11 @@ def test_a_program_that_is_too_short_is_told_how_it_becomes_longer(steps: int, s
     assert f"train.py --epochs {epochs}`" in too_short(found(("--epochs", "2")), steps)
 
 
+def test_of_a_program_of_one_step_it_is_said_what_a_step_is() -> None:
+    assert "1 step, as calls of optimizer.step() are counted (LBFGS" in too_short(found(), 1)
+    assert "LBFGS" not in too_short(found(), 2)
+
+
 def test_a_screening_that_measured_nothing_says_so() -> None:
     """Of a public DQN on a busy machine: "nothing established in 0 pairs of blocks"."""
     assert Screened().sentence() == "no pair of blocks was measured in its time"

@@ -55,6 +55,8 @@ def too_short(found: Findings, total: int) -> str:
     """Of a program that ends after so many steps: how many it takes, and how it gets there."""
     times = max(2, math.ceil(STEPS / max(1, total)))
     made = several(total, found.spec().unit)
+    if total == 1 and not found.inference:  # of a physics-informed network, say, whose author counts iterations
+        made += ", as calls of optimizer.step() are counted (LBFGS calls the model many times within one)"
     said = f"The program ends after {made}, and about {STEPS} are needed"
     if total >= STEPS:
         said = f"The program's {made} are over before two pairs of blocks are measured"
