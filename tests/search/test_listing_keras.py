@@ -20,6 +20,7 @@ from overdrive.search.parameters import Parameter
 from overdrive.trials.pool import TrialPool
 from overdrive.worker.hyperparameter_watch import HyperparameterWatch
 from overdrive.worker.recording import Recorder
+from tests.keras_driver import told_by
 from tests.seams.keras.programs import HEAD, run
 
 FIT = HEAD + "model.compile(OPTIMIZER, loss)\nmodel.fit(x, y, epochs=2, verbose=0, shuffle=False)\n"
@@ -141,6 +142,14 @@ def test_losses_are_told_as_they_come() -> None:
     seen, recorder, _ = watched(FIT.replace("OPTIMIZER", "'sgd'"), losses=True)
     losses = losses_of(recorder)
     assert seen.loss == pytest.approx(sum(losses) / len(losses))
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_what_is_set_arrives_on_other_backends(backend: str) -> None:
+    found = told_by("tests.search.keras_values_driver", backend)
+    assert found["set"] == 3 and len(found["varied"]) == 8
+    assert found["varied"] == pytest.approx(found["edited"], rel=1e-4)
+    assert found["told"] == pytest.approx(sum(found["varied"]) / 8)
 
 
 @pytest.fixture
