@@ -13,13 +13,18 @@ pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])"
 
 from overdrive.core.hyperparameters import Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import from_json
+from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.seams.hub import Seams
+from overdrive.search.conduct import SearchRequest, curve_of
+from overdrive.search.goal import Goal
 from overdrive.search.listing import listing
 from overdrive.search.parameters import Parameter
+from overdrive.search.search import CannotSearch
 from overdrive.trials.pool import TrialPool
 from overdrive.worker.hyperparameter_watch import HyperparameterWatch
 from overdrive.worker.recording import Recorder
+from tests.keras_driver import told_by
 from tests.seams.keras.programs import HEAD, run
 
 FIT = HEAD + "model.compile(OPTIMIZER, loss)\nmodel.fit(x, y, epochs=2, verbose=0, shuffle=False)\n"
@@ -143,6 +148,14 @@ def test_losses_are_told_as_they_come() -> None:
     assert seen.loss == pytest.approx(sum(losses) / len(losses))
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_what_is_set_arrives_on_other_backends(backend: str) -> None:
+    found = told_by("tests.search.keras_values_driver", backend)
+    assert found["set"] == 3 and len(found["varied"]) == 8
+    assert found["varied"] == pytest.approx(found["edited"], rel=1e-4)
+    assert found["told"] == pytest.approx(sum(found["varied"]) / 8)
+
+
 @pytest.fixture
 def pool() -> Iterator[TrialPool]:
     with TrialPool() as made:
@@ -158,6 +171,19 @@ def test_what_decides_a_value_of_keras_is_found_in_trials(
     assert found["lr"].place.startswith("constant RATE") and found["lr"].tried
     assert "learning rate of Adam" in found["lr"].effect
     assert found["batch-size"].default == 24 and "number in Batches()" in found["batch-size"].place
+
+
+def test_a_batch_curve_is_refused_at_once(
+    pool: TrialPool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It measures the noise of gradients, which Keras has inside of a compiled step."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    metric = Metric()
+    request = SearchRequest(
+        Program(str(script(FIT.replace("OPTIMIZER", "'sgd'")))), (), metric, Goal.parse("best", metric), 60.0
+    )
+    with pytest.raises(CannotSearch, match="PyTorch's optimizers only"):
+        curve_of(request, pool, lambda words: pytest.fail(words))
 
 
 def listed(pool: TrialPool, path: Path) -> dict[str, Parameter]:

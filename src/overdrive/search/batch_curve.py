@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from overdrive.core.batch_curve import BatchCurve, BatchSize
+from overdrive.core.facts import Facts
 from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.records import Block, TrialOver
@@ -25,6 +26,15 @@ from overdrive.trials.trial import Trial
 _UNTIMED = 3  # steps of a trial that go before
 _BLOCKS, _BLOCK_SECONDS = 5, 0.4
 _NOISE_STEPS = 24  # whose gradients the noise scale is taken from
+NO_NOISE = (
+    "The noise of gradients, by which a batch curve is foretold, is measured of PyTorch's optimizers only: "
+    "`overdrive search --vary batch-size` tries the sizes."
+)
+
+
+def tells_noise(facts: Facts | None) -> bool:
+    """Whether the noise of a program's gradients can be measured: in Keras they are inside of a compiled step."""
+    return facts is None or facts.framework == "torch"
 
 
 def batch_curve(

@@ -21,7 +21,7 @@ from overdrive.core.settings import Chosen, Value
 from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names, samplers
-from overdrive.search.batch_curve import batch_curve
+from overdrive.search.batch_curve import NO_NOISE, batch_curve, tells_noise
 from overdrive.search.beside import beside
 from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
@@ -124,20 +124,12 @@ def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None
         raise CannotSearch("No batch size was found that could be varied without an edit.")
     wish = next((each for each in request.wishes if find(found.parameters, each.name) == sizes[0]), None)
     domain = domain_of(sizes[0], wish)
-    if not _tells_noise(found):
-        raise CannotSearch(
-            "The noise of gradients, by which a batch curve is foretold, is measured of PyTorch's optimizers only: "
-            "`overdrive search --vary batch-size` tries the sizes."
-        )
+    if not tells_noise(found.facts):
+        raise CannotSearch(NO_NOISE)
     curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), chosen_of(planned(request.plan)), tell)
     if curve is None:
         raise CannotSearch("The program makes too few steps of one kind to tell the noise of its gradients.")
     return curve
-
-
-def _tells_noise(found: ParameterList) -> bool:
-    """Whether the noise of the program's gradients can be measured: in Keras they are inside of a compiled step."""
-    return found.facts is None or found.facts.framework == "torch"
 
 
 def _sizes(domain: Domain) -> list[int]:
@@ -218,7 +210,7 @@ def _ask_range_test(order: Search, runs: Runs, defaults: Tried, rate: Parameter)
 
 
 def _ask_batch_curve(order: Search, runs: Runs, defaults: Tried, size: Parameter) -> str:
-    if not _tells_noise(runs.found):
+    if not tells_noise(runs.found.facts):
         return ""
     sizes = _sizes(order.domains[size.name])
     curve = batch_curve(runs.pool, runs.program, size, sizes, runs.techniques, order.tell)

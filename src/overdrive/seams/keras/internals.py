@@ -108,8 +108,9 @@ def data_sets_behind(dataset: Any) -> list[Any]:
     waiting = [dataset]
     while waiting:
         each = waiting.pop(0)
-        found.append(each)
-        waiting += each._inputs() if hasattr(each, "_inputs") else []
+        if hasattr(each, "_inputs"):
+            found.append(each)
+            waiting += each._inputs()
     return found
 
 

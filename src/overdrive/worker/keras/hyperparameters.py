@@ -116,5 +116,5 @@ class KerasValues:
         """Of the data sets behind the one that is trained on, that which gives as many samples at once."""
         from overdrive.seams.keras.internals import data_sets_behind
 
-        known = map(self._batched.get, [] if self._dataset is None else data_sets_behind(self._dataset))
+        known = map(self._batched.get, data_sets_behind(self._dataset))
         return next((place for place in known if place and place.value == samples), None)
