@@ -28,7 +28,7 @@ HOUR = 3600
 TIME = r" at ([0-9.]+)"
 # With the time in each line, and long enough for jumps.
 TIMED = TRAIN.replace("print(step, f", "time.sleep(0.1); print(line := f'{step} at {time.time():.3f}', f").replace(
-    '{step},{loss.item()}', '{line},{loss.item()}'
+    "{step},{loss.item()}", "{line},{loss.item()}"
 )
 
 

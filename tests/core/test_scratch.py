@@ -124,9 +124,7 @@ print(folder)
 
 def test_what_its_maker_could_not_remove_itself_is_swept(tmp_path: Path) -> None:
     """As of a rank that a launcher started: it looks at what is mounted there to its end."""
-    got = subprocess.run(
-        ["unshare", "-rm", sys.executable, "-c", MOUNTS], capture_output=True, text=True
-    )
+    got = subprocess.run(["unshare", "-rm", sys.executable, "-c", MOUNTS], capture_output=True, text=True)
     if "unshare" in got.stderr or "mount" in got.stderr:
         pytest.skip(f"nothing can be mounted here: {got.stderr}")
     folder = Path(got.stdout.strip())

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-# The last two: libraries that ask the driver for memory themselves, beside PyTorch's allocator.
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    # Libraries that ask the driver for memory themselves, beside PyTorch's allocator.
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    # A loader's worker that the kernel has ended, most likely for want of memory, as a trial that it ends.
+    "killed by signal: killed",
+)
+_MOST_CAUSES = 10  # that are looked through: they may go round
 _BUSY = "busy or unavailable"  # of a GPU in exclusive-process mode, to the second process that asks for it
 
 
 def kind_of(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".lower()
-    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
-        return "oom"
-    return "busy" if _BUSY in text else "exception"
+    cause: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            break
+        text = f"{type(cause).__name__}: {cause}".lower()
+        if isinstance(cause, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
+            return "oom"
+        if _BUSY in text:
+            return "busy"
+        cause = cause.__cause__
+    return "exception"
