@@ -28,8 +28,8 @@ test: $(VENV)/.test
 test-long: $(VENV)/.test
 	$(PYTEST) -m long
 
-# An error at a random place of each technique, 20 times for each kind: the program goes on as without it; and a tune that
-# is killed 100 times. 40 minutes.
+# An error at a random place of each technique, 20 times for each kind: the program goes on as without it; a tune that is
+# killed 100 times; a clock that jumps, a disk that fails (strace), a cgroup without memory (root). 45 minutes.
 test-faults: $(VENV)/.test
 	$(PYTEST) -m faults
 

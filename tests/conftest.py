@@ -22,6 +22,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 from overdrive.datacache.cost.fetching import standing_files
 from overdrive.forks import effects
 from overdrive.techniques import catalogue as catalogue_module
+from tests import left_processes
 
 del os.environ["OMP_WAIT_POLICY"]  # of this process alone
 
@@ -131,6 +132,15 @@ def what_is_there_is_frozen() -> None:
     It stays frozen: to collect among all objects took a second of each file."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_process_left() -> Iterator[None]:
+    """Of Overdrive, when the tests of this process are over (of each worker, under xdist)."""
+    mark = left_processes.begin()
+    yield
+    left = left_processes.left(mark)
+    assert not left, "\n".join(["these processes were left by some test:", *left])
 
 
 @pytest.fixture(autouse=True, scope="session")

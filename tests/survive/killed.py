@@ -98,6 +98,7 @@ def started(
     every: str = "0.001s",
     variables: dict[str, str] | None = None,
     launcher: Sequence[str] = (),
+    under: Sequence[str] = (),
     words: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
     """A script that runs in a folder of its own in `place`, with snapshots all the time.
@@ -107,6 +108,7 @@ def started(
         dies: the step at which it is killed.
         variables: of the environment, for the program.
         launcher: Python's words before `-m overdrive`.
+        under: the command that starts Python, with its words.
         words: the script's.
     """
     folder = place / name
@@ -117,7 +119,7 @@ def started(
     command = [*launcher, "-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
-        [sys.executable, *command, "train.py", *words], cwd=folder, env=environment, text=True, **pipes
+        [*under, sys.executable, *command, "train.py", *words], cwd=folder, env=environment, text=True, **pipes
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import json
@@ -64,6 +65,28 @@ def test_a_journal_gives_back_every_bit_and_goes_on_after_its_snapshot(tmp_path:
     (tmp_path / "journal").write_bytes((tmp_path / "journal").read_bytes().replace(b"0.3", b"0.4"))
     with pytest.raises(Damaged):
         third.read(length, digest)
+
+
+@pytest.mark.fault(13)
+def test_a_journal_that_could_not_be_written_is_whole_with_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    for number in range(3):
+        journal.add("value", number)
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "fsync", _fails)
+            with pytest.raises(OSError):
+                journal.flush()
+        kept = journal.flush() if number != 1 else None
+    again = Journal(tmp_path / "journal")
+    assert kept is not None
+    again.read(*kept)
+    assert list(again.to_come) == [["value", 0], ["value", 1], ["value", 2]]
+
+
+def _fails(*_: Any) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_a_function_for_files_that_is_redirected_is_none_of_the_programs(tmp_path: Path) -> None:
@@ -703,6 +726,23 @@ def test_a_snapshot_tells_what_it_cost(tmp_path: Path, monkeypatch: pytest.Monke
     snapshots.stepped(optimizer)
     snapshots.stepped(optimizer)
     assert snapshots.kept == 7 and snapshots.cost >= 0.04
+
+
+@pytest.mark.fault(13)
+def test_a_snapshot_that_cannot_be_given_its_name_is_none_and_the_next_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots, optimizer = Snapshots(tmp_path), object()
+    empty: Any = SimpleNamespace(tensors=(), header={}, blocks=[])
+    for step in (7, 9):
+        snapshots.take(empty, optimizer, {"step": step}, empty)
+        with monkeypatch.context() as failing:
+            if step == 7:
+                failing.setattr(snapshot, "keep", _fails)
+            snapshots.stepped(optimizer)
+            snapshots.stepped(optimizer)
+        assert (snapshots.kept, snapshots.failure is None) == ((0, False) if step == 7 else (9, True))
+    assert snapshot.steps_of(tmp_path) == [9]
 
 
 @pytest.mark.parametrize("trains", ["fit", "a loop of its own"])

@@ -25,6 +25,17 @@ def test_what_a_gpu_without_room_says_is_known(error: BaseException, kind: str) 
     assert kind_of(error) == kind
 
 
+def test_an_error_that_one_of_memory_led_to_is_one_of_memory() -> None:
+    """As PyTorch tells of a loader's worker that the kernel has ended."""
+    error = RuntimeError("DataLoader worker (pid(s) 1857) exited unexpectedly")
+    assert kind_of(error) == "exception"
+    error.__cause__ = RuntimeError("DataLoader worker (pid 1857) is killed by signal: Killed. ")
+    assert kind_of(error) == "oom"
+    error.__cause__ = ValueError("the program's own")
+    error.__cause__.__cause__ = error
+    assert kind_of(error) == "exception"
+
+
 def test_what_the_stand_in_says_is_known_too() -> None:
     with fake_cuda(memory=100) as gpu:
         with pytest.raises(RuntimeError) as full:

@@ -94,9 +94,23 @@ class Journal:
         return bool(self.to_come) and self.to_come[0][0] == kind
 
     def flush(self) -> tuple[int, str]:
-        """Write what is new, for good; the length of the file, and the sha256 of all of it."""
-        lines = b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in self._new)
-        self._new = []
+        """Write what is new, for good; the length of the file, and the sha256 of all of it.
+
+        Raises:
+            OSError: it cannot be written; the next one writes it, too.
+        """
+        new, self._new = self._new, []
+        lines = b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in new)
+        try:
+            self._write(lines)
+        except OSError:
+            self._new = new + self._new
+            raise
+        self.written += len(lines)
+        self._sum.update(lines)
+        return self.written, self._sum.hexdigest()
+
+    def _write(self, lines: bytes) -> None:
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.ftruncate(handle, self.written)  # what a killed run wrote after its last snapshot
@@ -106,9 +120,6 @@ class Journal:
             os.fsync(handle)
         finally:
             os.close(handle)
-        self.written += len(lines)
-        self._sum.update(lines)
-        return self.written, self._sum.hexdigest()
 
     def read(self, length: int, digest: str) -> None:
         """Have the first `length` bytes come again.

@@ -176,12 +176,13 @@ class Recording:
                 raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found, self._run.calls.states)
-            length, digest = self._run.journal.flush()
+            if (written := self._written_journal()) is None:
+                return
             fetching = self._run.calls.fetching
             header: dict[str, Any] = {
                 "format": 5,
                 "step": self._run.steps,
-                "journal": {"bytes": length, "sha256": digest},
+                "journal": {"bytes": written[0], "sha256": written[1]},
                 "gradients there": self._run.calls.gradients.told(),
                 "printed": self._run.output.at,
                 "files": self._run.files.states(),
@@ -202,6 +203,15 @@ class Recording:
             self._run.cannot_skip(str(error))
         except Exception as error:
             self._run.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
+
+    def _written_journal(self) -> tuple[int, str] | None:
+        """Its length and sha256; None where it cannot be written now, so that there is no snapshot."""
+        try:
+            return self._run.journal.flush()
+        except OSError as error:
+            self.snapshots.failure = error
+            self._tell_failure()
+            return None
 
     def _known_path(self, path: str) -> str | None:
         return path if path in self._run.files.before else None

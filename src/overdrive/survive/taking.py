@@ -121,8 +121,11 @@ class Snapshots:
         self._join()
         self._optimizer = None
         if self.failure is None:
-            snapshot.keep(self._candidate, self._folder, self._step)
-            self.kept = self._step
+            try:
+                snapshot.keep(self._candidate, self._folder, self._step)
+                self.kept = self._step
+            except OSError as error:
+                self.failure = error
 
     def _join(self) -> None:
         if self._writer:
