@@ -2,7 +2,7 @@
 
 With the word `warm` a small model is trained before, so that what is loaded on the way does not count. With `at=NAME`
 each rank sends its bytes to that abstract socket. With `limit=BYTES` the process may have so many more than it has then
-(0: as many as it likes), and losses are printed in place of bytes.
+(0: as many as it likes), and losses are printed in place of bytes. With the word `hooked` the model carries a hook.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def train(model: nn.Module, words: bool, steps: int, losses: bool = False) -> in
     return held("VmHWM")
 
 
-def main(name: str, warm: bool, limit: int | None, at: str) -> None:
+def main(name: str, warm: bool, hooked: bool, limit: int | None, at: str) -> None:
     torch.manual_seed(0)
     words = name == "gpt"
     if warm:
@@ -89,6 +89,8 @@ def main(name: str, warm: bool, limit: int | None, at: str) -> None:
         most = held("VmData") + limit
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     model = GPT() if words else mlp()
+    if hooked:
+        model.register_forward_hook(lambda *_: None)
     peak = train(model, words, 10 if warm else 80, limit is not None) - before
     if at:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
@@ -98,5 +100,7 @@ def main(name: str, warm: bool, limit: int | None, at: str) -> None:
 
 
 if __name__ == "__main__":
-    given = dict(each.split("=") for each in sys.argv if "=" in each)
-    main(sys.argv[1], "warm" in sys.argv, int(given["limit"]) if "limit" in given else None, given.get("at", ""))
+    words = sys.argv[1:]
+    given = dict(each.split("=") for each in words if "=" in each)
+    limit = int(given["limit"]) if "limit" in given else None
+    main(words[0], "warm" in words, "hooked" in words, limit, given.get("at", ""))

@@ -132,7 +132,8 @@ class Divided:
         result = call(*args, **kwargs)
         if self._sharding is not None and torch.is_grad_enabled() and self.group.mine():
             assert self._gradients is not None  # alike on all ranks, so that they are summed only to be parted
-            self._gradients.watch(model.parameters())
+            kept = self._sharding.kept
+            self._gradients.watch([each for each in model.parameters() if kept.of(each) is not None])
         if reason:
             self._tell(model, reason)
         return result
