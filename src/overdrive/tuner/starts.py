@@ -1,8 +1,7 @@
 """How long the user's own commands take until his code begins: `python SCRIPT`, and `overdrive run` with the plan.
 
-A trial gets there by a way of its own, in 0.33 s, where `python` takes 0.02 s and `overdrive run` 0.25 s: of a public
-RNN's run of 8 s the trial's start on both sides made 1.16x into 1.25x. So both commands are timed with a script that
-does nothing.
+A trial gets there by a way of its own, in 0.33 s, where `python` takes 0.02 s and `overdrive run` 0.25 s (two quiet
+cores). Of a run of a few seconds that is much, so both commands are timed with a script that does nothing.
 """
 
 from __future__ import annotations
