@@ -177,7 +177,7 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
 
 def _applied(session: Session) -> str:
     acted = ", ".join(name for name in session.active if name not in session.idle)
-    idle = session.idle and f"nothing to do for {listed(tuple(session.idle))}"
+    idle = f"nothing to do for {listed(tuple(session.idle))}" if session.idle else ""
     return "; ".join(filter(None, (acted, idle))) or "nothing to apply"
 
 
