@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.torch import asked as asked_seam
 from overdrive.worker.session import Session
 
 
@@ -55,6 +56,37 @@ def test_a_choice_by_truth_values_is_heard_of_and_a_tensor_stays_no_sequence() -
                 raise AssertionError("a tensor counts as a sequence")
     assert not {"__getitem__", "__init_subclass__"} & vars(torch.Tensor).keys()
     assert torch.tensor([number]).tolist() == [2.0]
+
+
+def kept_by(scores: torch.Tensor, threshold: float) -> torch.Tensor:
+    return (scores > threshold).nonzero()[:, 0]
+
+
+def test_operators_of_libraries_whose_shapes_depend_on_values_are_heard_of() -> None:
+    """By the tag that they have; torchvision's `nms` has none."""
+    tag = torch.Tag.dynamic_output_shape
+    libraries = {name: torch.library.Library(name, "FRAGMENT") for name in ("torchvision", "library")}
+    for name, tags in (("torchvision::nms", ()), ("library::kept", (tag,)), ("library::plain", ())):
+        space, _, own = name.partition("::")
+        if not hasattr(getattr(torch.ops, space), own):
+            torch.library.define(name, "(Tensor scores, float threshold) -> Tensor", lib=libraries[space], tags=tags)
+            torch.library.impl(name, "CPU", kept_by, lib=libraries[space])
+    scores, asked = torch.tensor([0.1, 0.6, 0.9]), Asked()
+    with Session(observers=[asked.observe]):
+        assert torch.ops.library.kept(scores, 0.5).tolist() == [1, 2]
+        assert torch.ops.library.plain(scores, threshold=0.7).tolist() == [2]
+        assert torch.ops.torchvision.nms(scores, 0.5).tolist() == [1, 2]
+        heard = [each for each in asked.names if each not in ("nonzero", "tolist")]
+    assert heard == ["library.kept", "torchvision.nms"]
+
+
+def test_all_of_pytorchs_own_operators_whose_shapes_depend_on_values_are_heard_of() -> None:
+    seen = {"_unique": "unique", "_unique2": "unique", "unique_dim": "unique", "index": "__getitem__"}
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        overloads = [getattr(packet, each) for each in packet.overloads()] if hasattr(packet, "overloads") else []
+        if any(torch.Tag.dynamic_output_shape in each.tags for each in overloads):
+            assert {seen.get(name, name)} <= {*asked_seam._SHAPED, "one_hot", "__getitem__"}, name
 
 
 def test_torchscript_knows_what_is_heard_of() -> None:

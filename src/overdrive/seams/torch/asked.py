@@ -24,6 +24,8 @@ _METHODS = ("numpy", "__repr__")
 _BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
 _SHAPED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "repeat_interleave")
 
+_UNTAGGED = ("torchvision.nms",)  # of libraries, whose shapes depend on values without their saying so
+
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers: list[Callable[[], None]] = []
@@ -40,6 +42,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         with staying_no_sequences(torch.Tensor):
             patches.replace(torch.Tensor, "__getitem__", _indexed(hub, torch.Tensor.__getitem__))
         patches.replace(torch.Tensor, "__init_subclass__", derived_from(torch.Tensor))
+        packet = type(torch.ops.aten.nonzero)
+        patches.replace(packet, "__call__", _called(hub.shape_asked, packet.__call__))
         where = torch.where
 
         @functools.wraps(where)
@@ -122,6 +126,26 @@ def _indexed(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain(self, index)
 
     return __getitem__
+
+
+def _called(point: Around, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Operators of libraries, which are called by `torch.ops`."""
+
+    @functools.wraps(plain)
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if point.rests or torch.compiler.is_compiling() or not _is_shaped_by_values(self):
+            return plain(self, *args, **kwargs)
+        subject = args[0] if args else next(iter(kwargs.values()), None)
+        return point.run((str(self), subject), functools.partial(plain, self, *args, **kwargs))
+
+    return __call__
+
+
+@functools.cache
+def _is_shaped_by_values(packet: Any) -> bool:
+    if str(packet) in _UNTAGGED:
+        return True
+    return any(torch.Tag.dynamic_output_shape in getattr(packet, each).tags for each in packet.overloads())
 
 
 def _set(point: Around, plain: Callable[..., Any]) -> Callable[..., Any]:
