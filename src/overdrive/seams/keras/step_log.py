@@ -224,8 +224,10 @@ _asked: weakref.WeakSet[Seams] = weakref.WeakSet()  # for losses
 
 
 def ask_for_losses(hub: Seams) -> None:
-    """Have the step log of a session keep them. Call it before the first step."""
+    """Have the step log of a session keep them, be it there by now or not. Call it before the first step."""
     _asked.add(hub)
+    if hub in _step_logs:
+        _step_logs[hub].losses = True
 
 
 def step_log_of(hub: Seams) -> StepLog:

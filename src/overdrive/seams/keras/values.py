@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from overdrive.core.hyperparameters import LOADER, OPTIMIZER, ValuePlace
 from overdrive.core.settings import Value
+from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.internals import are_arrays
 from overdrive.seams.varied import asked_for
 
@@ -82,7 +85,13 @@ def _height(rate: Any) -> float:
     except NotImplementedError:  # one of the program's own
         told = {}
     given = [_number(told.get(name)) for name in _FIRST_RATES]
-    return next((each for each in given if each > 0), 0.0) or _number(rate(0)) or _number(rate(1))
+    with _outside_of_graphs():
+        return next((each for each in given if each > 0), 0.0) or _number(rate(0)) or _number(rate(1))
+
+
+def _outside_of_graphs() -> AbstractContextManager[Any]:
+    """An optimizer may be used first where a step is traced: a number is wanted, and no part of the graph."""
+    return sys.modules["tensorflow"].init_scope() if backend() == "tensorflow" else nullcontext()
 
 
 def _number(rate: Any) -> float:
