@@ -66,7 +66,7 @@ def _staged(needs: Needs, stages: int, replicas: int = 1) -> tuple[dict[str, int
         held[run] += size
     share = max(held.values()) / sum(held.values())
     said = "the largest stage, were its activations as its weights; results come on top"
-    # A stage has whole layers: what one of them needs for a while, in its backward pass or its step, is as in one process.
+    # A stage has whole layers: what one of them needs for a while, in its backward pass or its step, is what it was.
     return {name: each if name == "workspace" else round(each * share) for name, each in samples.items()}, said
 
 
