@@ -36,7 +36,8 @@ def test_shares_of_the_state_and_of_all() -> None:
 def test_layers_divided_leave_activations_whole() -> None:
     alone, _, _, _, tensor, *_ = layouts(needs((8, 600), (6, 100)), 4)
     assert alone.parts == MEMORY
-    assert tensor.parts == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
+    divided = {"parameters": 550, "gradients": 440, "optimizer states": 880, "workspace": 55}
+    assert tensor.parts == {**MEMORY, **divided}
     assert "1 of 2 weights" in tensor.said and "tried with 2 ranks" in tensor.said
 
 
@@ -48,7 +49,7 @@ def test_where_nothing_is_divided_nothing_is_saved() -> None:
 def test_stages_are_of_whole_layers() -> None:
     pipeline = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300, 100, 300, 300)), 2)[5]
     assert pipeline.layout == "pipeline=2"
-    assert pipeline.parts == {name: round(each * 0.6) for name, each in MEMORY.items()}
+    assert pipeline.parts == {**{name: round(each * 0.6) for name, each in MEMORY.items()}, "workspace": 100}
     fewer = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300,)), 2)[5]
     assert fewer.parts == MEMORY and "fewer layers" in fewer.said
 
@@ -56,8 +57,8 @@ def test_stages_are_of_whole_layers() -> None:
 def test_replicas_of_stages_divide_samples_too() -> None:
     found = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=6 * (100,)), 6)
     assert [each.layout for each in found[6:]] == ["data=2,pipeline=3", "data=3,pipeline=2"]
-    samples = {**MEMORY, "activations": 251, "workspace": 50}
-    assert found[6].parts == {name: round(each / 3) for name, each in samples.items()}
+    samples = {**MEMORY, "activations": 251}
+    assert found[6].parts == {**{name: round(each / 3) for name, each in samples.items()}, "workspace": 100}
     fewer = layouts(Needs("cpu", 1, MEMORY, program=0, operators=(), layers=(300,)), 4)[-1]
     assert fewer.layout == "data=2,pipeline=2" and fewer.parts == MEMORY
 

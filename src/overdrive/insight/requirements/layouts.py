@@ -9,7 +9,7 @@ from overdrive.core.requirements_result import RankLayout
 from overdrive.core.runs import equal_runs
 from overdrive.insight.requirements.needs import Needs
 
-_STATES = ("gradients", "optimizer states")  # which are of the weights' sizes
+_OF_LAYERS = ("gradients", "optimizer states", "workspace")  # which divide as the weights do
 _OF_SAMPLES = ("activations", "workspace")  # which are of the batch's
 
 
@@ -30,7 +30,7 @@ def layouts(needs: Needs, ranks: int, limit: int | None = None, apart: bool = Fa
     divided = [held for multiple, held in needs.divided if multiple % ranks == 0]
     saved = sum(divided) - sum(divided) // ranks
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
-    layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
+    layers = {name: round(each * (1 - share)) if name in _OF_LAYERS else each for name, each in alone.items()}
     layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
     meshes = [(replicas, ranks // replicas) for replicas in range(2, ranks // 2 + 1) if ranks % replicas == 0]
     found = (
@@ -60,13 +60,14 @@ def _staged(needs: Needs, stages: int, replicas: int = 1) -> tuple[dict[str, int
     runs = equal_runs(needs.layers, stages)
     if runs is None:
         return dict(needs.memory), "it has fewer layers than stages"
-    samples = {name: -(-each // replicas) if name in _OF_SAMPLES else each for name, each in needs.memory.items()}
+    samples = {**needs.memory, "activations": -(-needs.memory["activations"] // replicas)}
     held = Counter[int]()
     for run, size in zip(runs, needs.layers, strict=True):
         held[run] += size
     share = max(held.values()) / sum(held.values())
     said = "the largest stage, were its activations as its weights; results come on top"
-    return {name: round(each * share) for name, each in samples.items()}, said
+    # A stage has whole layers: what one of them needs for a while, in its backward pass or its step, is what it was.
+    return {name: each if name == "workspace" else round(each * share) for name, each in samples.items()}, said
 
 
 def _said(ranks: int, divided: int, found: int) -> str:
