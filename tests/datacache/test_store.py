@@ -132,7 +132,23 @@ def test_every_flipped_bit_and_missing_byte_is_noticed(store: Store) -> None:
 def test_a_strange_manifest_is_refused(store: Store, change: dict[str, Any]) -> None:
     partial_of(store).finish([], 1.0)
     manifest = store.folder / "key" / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    told = json.loads(manifest.read_text())
+    del told["sum"]  # of which there was none before, and nothing but it would be looked at
+    manifest.write_text(json.dumps({**told, **change}))
+    assert store.open("key") is None
+
+
+@pytest.mark.parametrize(
+    "change", [('"leaves"', '"leavez"'), ('"fill_seconds": 1', '"fill_seconds": 2'), ('"sum"', '"sun"')]
+)
+@pytest.mark.fault(24)
+def test_a_manifest_that_says_something_else_is_refused(store: Store, change: tuple[str, str]) -> None:
+    """Names of a batch's leaves stand in it alone."""
+    partial_of(store).finish([], 1.0)
+    manifest = store.folder / "key" / "manifest.json"
+    text = manifest.read_text()
+    assert change[0] in text
+    manifest.write_text(text.replace(*change))
     assert store.open("key") is None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from overdrive.changes.fingerprint import Fingerprint
-from overdrive.datacache.partial_table import FORMAT
+from overdrive.datacache.manifest import FORMAT
 
 # Packages that decode or compute; a data set may use them behind our back. Counted where they are
 # installed, loaded or not: what else a run imports must not decide on the key.

@@ -24,11 +24,11 @@ from overdrive.changes.files import stats_of
 from overdrive.datacache.codes import Coded, coded_from_json, files_of, table_of
 from overdrive.datacache.disk import PARTIAL, locked, mapped, new_file, new_place, sums
 from overdrive.datacache.in_use import InUse, this_machine
+from overdrive.datacache.manifest import FORMAT, written
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Table
 from overdrive.forks.layout import Layout
 
-FORMAT = 1
 _WRITES, _VOUCHED = "writes-", "vouched-"
 _LEFT_SECONDS = 24 * 3600.0  # that one which is not whole is kept
 # How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and
@@ -208,7 +208,7 @@ class PartialTable:
         }
         final = self._folder / self._key
         try:
-            (self.place / "manifest.json").write_text(json.dumps(manifest))
+            (self.place / "manifest.json").write_text(written(manifest))
             for path in (self.place / "present", self.place / "finishing", *vouched):
                 path.unlink()
             os.rename(self.place, final)

@@ -32,7 +32,8 @@ from overdrive.datacache.disk import (
 )
 from overdrive.datacache.early import NOTE, EarlyCheck, with_program, without_program
 from overdrive.datacache.in_use import InUse, used_elsewhere
-from overdrive.datacache.partial_table import FORMAT, PartialTable, is_left, takes_part
+from overdrive.datacache.manifest import FORMAT, read
+from overdrive.datacache.partial_table import PartialTable, is_left, takes_part
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Bytes, Table
 from overdrive.forks.layout import Layout
@@ -241,7 +242,7 @@ def _take_away(place: Path) -> None:
 def _opened(place: Path, early: EarlyCheck | None, packed: bool) -> Table | None:
     in_use = None if packed else InUse(place)
     text = (place / "manifest.json").read_text()
-    manifest: dict[str, Any] = json.loads(text)
+    manifest = read(text)
     if manifest["format"] != FORMAT:
         return None
     layout, count = _read_layout(manifest)
