@@ -15,6 +15,7 @@ On a quiet machine `--only cost` takes about six minutes: three programs, 100 s 
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import math
 import os
@@ -166,6 +167,8 @@ def ranks_killed(ranks: int, kills: int, chance: random.Random) -> Result:
     same, runs = True, 0
     while len(lost) < kills:
         lost_here, printed = _killed(words, ranks, min(_KILLS_OF_A_RUN, kills - len(lost)), chance)
+        if printed != wanted:
+            sys.stdout.writelines(difflib.unified_diff(wanted, printed or [], "undisturbed", "killed", n=1))
         same, runs, lost = same and printed == wanted, runs + 1, lost + lost_here
         if not lost_here:
             break
