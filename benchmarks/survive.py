@@ -192,12 +192,14 @@ def _killed(words: list[str], ranks: int, kills: int, chance: random.Random) -> 
             printed.append(line)
             if killed_at and len(printed) > came_to:
                 lost.append(now - killed_at)
-                killed_at, due = 0.0, math.inf
-            if due == math.inf:
+                killed_at = 0.0
+            if due == math.inf and not killed_at:
                 due = now + chance.uniform(2.5, 5.0)
             if now >= due and len(lost) < kills:
+                time.sleep(chance.uniform(0.0, 0.2))  # else each kill follows a line, which is not noted yet perhaps
                 os.kill(rank_of(process.pid, chance.randrange(ranks)), signal.SIGKILL)
-                killed_at, came_to, due = now, len(printed) + 2, now + 1e9  # the step under way may be shown yet
+                # The step under way, and one before it, may be shown yet.
+                killed_at, came_to, due = time.monotonic(), len(printed) + 2, math.inf
         return lost, None if process.wait() else printed
 
 
@@ -206,7 +208,8 @@ def main() -> None:
     parser.add_argument("--only", default="cost,replay,signal,ranks")
     parser.add_argument("--programs", default="vae,word_lstm,mnist_rnn")
     parser.add_argument("--seconds", type=float, default=100.0, help="of `cost`, for each program")
-    parser.add_argument("--kills", type=int, default=25, help="of 2 ranks, and as many of 4")
+    parser.add_argument("--ranks", default="2,4", help="how many there are, of `ranks`")
+    parser.add_argument("--kills", type=int, default=25, help="of each number of ranks")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
     options = parser.parse_args()
     found: Result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -229,7 +232,7 @@ def main() -> None:
                 keep("replay", name, skipped(place))
             if "signal" in wanted:
                 keep("signal", name, signalled(place, 3, random.Random(1)))
-    for ranks in (2, 4) if "ranks" in wanted else ():
+    for ranks in map(int, options.ranks.split(",")) if "ranks" in wanted else ():
         keep("ranks", str(ranks), ranks_killed(ranks, options.kills, random.Random(ranks)))
 
 

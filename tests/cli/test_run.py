@@ -285,7 +285,7 @@ def test_a_plan_of_the_forked_prefetch_still_loads(script: Write, warm_run: Run)
     (path.parent / "train.overdrive.toml").write_text(
         'overdrive = 1\nprogram = "train.py"\n[[technique]]\nname = "prefetch"\nsettings = { depth = 3 }\n'
     )
-    assert "train.overdrive.toml (prefetch)" in warm_run("train.py", cwd=path.parent).stderr
+    assert "train.overdrive.toml (nothing to do for prefetch)" in warm_run("train.py", cwd=path.parent).stderr
 
 
 @pytest.mark.parametrize(

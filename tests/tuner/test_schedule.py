@@ -135,6 +135,9 @@ def test_what_comes_between_epochs_keeps_its_time_where_that_is_little() -> None
         assert control is not None
         control.old_side = Side(seconds=100 * seconds, steps=100, setups=(1.0,))
         assert made.kept_for_epochs(12) == pytest.approx(kept)
+    made = schedule(190.0, adopted=0)
+    made.shortest_confirmation_begins = lambda: NOW + 1.0  # type: ignore[method-assign]
+    assert made.kept_for_epochs(12) == 0.0  # a confirmation is worth more
 
 
 def test_four_pairs_of_processes_confirm_where_there_is_time_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,18 +50,17 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         finaliser = Finaliser(found, duels, prover, schedule)
         ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
         elsewhere = gains_elsewhere(found.facts, checkpoint)
-        epochs = _epochs_end_unseen(found)
-        with schedule.kept_back(schedule.kept_for_epochs(SHORT_EPOCHS) if epochs else 0.0):
-            with schedule.kept_back(ranks.seconds() if ranks else 0.0):
-                first = Greedy(found, schedule, progress, elsewhere, ahead=True)
-                _search(found, judge, prover, first)
-                found.take_screening(Screener(found, duels, schedule, elsewhere).run())
-                schedule.contributions_known = bool(found.screened.choice)
-                greedy = Greedy(found, schedule, progress, elsewhere, before=first)
-                _search(found, judge, prover, greedy)
-            if ranks:
-                _search(found, judge, prover, ranks)
-            finaliser.prove()
+        with schedule.kept_back(ranks.seconds() if ranks else 0.0):
+            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
+            _search(found, judge, prover, first)
+            found.take_screening(Screener(found, duels, schedule, elsewhere).run())
+            schedule.contributions_known = bool(found.screened.choice)
+            greedy = Greedy(found, schedule, progress, elsewhere, before=first)
+            _search(found, judge, prover, greedy)
+        if ranks:
+            _search(found, judge, prover, ranks)
+        finaliser.prove()
+        with schedule.kept_back(schedule.kept_for_epochs(SHORT_EPOCHS) if _epochs_end_unseen(found) else 0.0):
             while schedule.proved_sooner(found.proof) and greedy.has_time_now():
                 proved = found.best()
                 _search(found, judge, prover, greedy)

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from overdrive.seams.torch.internals import version_of
+
 Told: TypeAlias = list[dict[str, Any]]  # of each group, by name
 
 
@@ -49,7 +51,7 @@ def _marks(optimizer: Any) -> list[dict[str, Any]]:
     """What tells whether a number is another one, or a tensor was written to."""
     return [
         {
-            name: (id(value), value._version) if isinstance(value, torch.Tensor) else value
+            name: (id(value), version_of(value)) if isinstance(value, torch.Tensor) else value
             for name, value in group.items()
             if isinstance(value, (bool, int, float, torch.Tensor))
         }
