@@ -189,11 +189,8 @@ ENDS = """if step == 0:
         atexit.register(lambda: (print("goodbye"), time.sleep(WAITS)))"""
 
 
-IN_FORKS = """
-import multiprocessing, os, time
-IMPORT_TORCH
-
-def train(steps):
+TRAINS = """
+def train(place, steps):
     torch.set_num_threads(1)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -201,16 +198,22 @@ def train(steps):
         optimizer.zero_grad()
         model(torch.randn(8, 4)).pow(2).mean().backward()
         optimizer.step()
+"""
+IN_FORKS = """
+import multiprocessing, os, time
+IMPORT_TORCH
+
+TRAINS
 
 BEFORE
-children = [multiprocessing.get_context("fork").Process(target=train, args=(50,)) for _ in range(2)]
+children = [multiprocessing.get_context("fork").Process(target=train, args=(0, 50)) for _ in range(2)]
 for each in children:
     each.start()
 for each in children:
     each.join()
 assert all(each.exitcode == 0 for each in children)
 AFTER
-""".replace("IMPORT_TORCH", IMPORT_TORCH)
+""".replace("IMPORT_TORCH", IMPORT_TORCH).replace("TRAINS", TRAINS)
 
 
 def _forking(pool: WarmPool, script: Callable[[str], Path], before: str = "", after: str = "") -> Trial:
@@ -252,18 +255,11 @@ IN_SPAWNED = """
 import multiprocessing
 IMPORT_TORCH
 
-def train(place, steps):
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(steps):
-        optimizer.zero_grad()
-        model(torch.randn(8, 4)).pow(2).mean().backward()
-        optimizer.step()
+TRAINS
 
 if __name__ == "__main__":
     BEFORE
-""".replace("IMPORT_TORCH", IMPORT_TORCH)
+""".replace("IMPORT_TORCH", IMPORT_TORCH).replace("TRAINS", TRAINS)
 
 
 WAYS = (("Process", "spawn"), ("spawn", "spawn"), ("executor", "spawn"), ("Process", "forkserver"))
@@ -294,15 +290,15 @@ def test_steps_of_spawned_processes_beside_its_own_are_none_of_its(script: Calla
 
 def test_steps_of_forked_processes_beside_its_own_are_none_of_its(script: Callable[[str], Path]) -> None:
     with WarmPool() as pool:
-        trial = _forking(pool, script, "train(20)")
+        trial = _forking(pool, script, "train(0, 20)")
         assert exit_reason_of(trial) == ("ended", "after 20 steps")
         trial.stop()
 
 
 def test_a_fork_that_comes_to_the_programs_end_is_not_taken_for_the_program(script: Callable[[str], Path]) -> None:
     with WarmPool() as pool:
-        goes_on = "if child:\n    os.waitpid(child, 0)\n    train(40)"  # 16 of them until its optimizer leads
-        trial = _forking(pool, script, "train(20)\nchild = os.fork()", goes_on)
+        goes_on = "if child:\n    os.waitpid(child, 0)\n    train(0, 40)"  # 16 of them until its optimizer leads
+        trial = _forking(pool, script, "train(0, 20)\nchild = os.fork()", goes_on)
         assert exit_reason_of(trial) == ("ended", "after 44 steps")
         trial.stop()
 
@@ -321,7 +317,7 @@ def act():
 
 actor = multiprocessing.get_context("fork").Process(target=act)
 actor.start()
-train(10)
+train(0, 10)
 """
     with WarmPool() as pool:
         trial = _forking(pool, script, act, "actor.join()\nassert actor.exitcode == 0")

@@ -16,6 +16,12 @@ from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
 
 
+def way_of(model: torch.nn.Module) -> dict[str, Any]:
+    """Of a call on eight samples, for two ranks."""
+    leaves, build = flatten(((torch.randn(8, 6),), {}))
+    return find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+
+
 class Centred(nn.Module):
     def __init__(self, coupled: bool) -> None:
         super().__init__()
@@ -31,8 +37,7 @@ class Centred(nn.Module):
 @pytest.mark.parametrize("coupled", [True, False])
 def test_what_lies_behind_weights_that_are_zero_at_first_is_seen(coupled: bool) -> None:
     model = Centred(coupled)
-    leaves, build = flatten(((torch.randn(8, 6),), {}))
-    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    found = way_of(model)
     assert ("depends on the rest of its batch" in found.get("reason", "")) is coupled
     assert coupled or found["split"] == [0]
     assert not model.head.weight.any() and not model.gain.any()  # those of the program stay what they are
@@ -84,8 +89,7 @@ def test_gradients_that_are_not_those_of_samples_are_seen(
     monkeypatch.setattr(backward, "_AT_ONCE", at_once)
     torch.manual_seed(0)
     model = Steered(how, by_hook)
-    leaves, build = flatten(((torch.randn(8, 6),), {}))
-    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    found = way_of(model)
     assert ("makes other gradients of a part" in found.get("reason", "")) is not divides, found
 
 
@@ -108,8 +112,7 @@ class Looks(nn.Module):
 
 def test_what_is_kept_of_a_gradient_is_seen() -> None:
     model = Looks()
-    leaves, build = flatten(((torch.randn(8, 6),), {}))
-    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    found = way_of(model)
     assert found == {"reason": "it keeps something of the backward pass: 'gradient' of a Looks"}
     assert model.gradient is None
 
@@ -118,8 +121,7 @@ def test_hooks_on_what_is_trained_are_for_the_whole() -> None:
     """Before them, in a run, gradients are averaged."""
     model = nn.Linear(6, 3)
     model.weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
-    leaves, build = flatten(((torch.randn(8, 6),), {}))
-    assert find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))["split"] == [0]
+    assert way_of(model)["split"] == [0]
     model(torch.ones(8, 6)).sum().backward()
     assert model.weight.grad is not None and model.weight.grad.max() == 0.01
 
@@ -136,8 +138,7 @@ class Large(Centred):
 @pytest.mark.parametrize("coupled", [True, False])
 def test_where_fp64_has_no_memory_the_trial_is_in_the_models_own_precision(coupled: bool) -> None:
     model = Large(coupled)
-    leaves, build = flatten(((torch.randn(8, 6),), {}))
-    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    found = way_of(model)
     assert ("depends on the rest of its batch" in found.get("reason", "")) is coupled
     assert coupled or found["split"] == [0]
     assert not model.head.weight.any()
