@@ -31,11 +31,11 @@ from overdrive.cli.layout import technique_of
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.insight.requirements.failures import ran, survival_of
+from overdrive.insight.requirements.failures import Back, ran, survival_of
 from overdrive.insight.requirements.ranks import noted, ranks_of
 from overdrive.insight.requirements.unlike import step_with
 from overdrive.machine.inventory import machine, versions
-from overdrive.survive.folder import COST, RunFolder
+from overdrive.survive.folder import COST, GONE_ON, RunFolder
 from overdrive.survive.interval import SnapshotInterval
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
@@ -87,13 +87,13 @@ def unlike() -> dict[str, object]:
 @dataclass
 class Killed:
     """A run of which ranks were killed; seconds since its first step, but for `step`, one in the median, `snapshot`,
-    what the last one cost. `back`: by kill, at which step the run went on and how long that took."""
+    what the last one cost. `back`: by kill."""
 
     seconds: float = 0.0
     step: float = 0.0
     snapshot: float = 0.0
     kills: list[float] = field(default_factory=list)
-    back: list[tuple[int, float]] = field(default_factory=list)
+    back: list[Back] = field(default_factory=list)
 
 
 def run_killed(steps: int, gaps: list[float]) -> Killed:
@@ -104,16 +104,20 @@ def run_killed(steps: int, gaps: list[float]) -> Killed:
         words += ["--ranks", str(RANKS), WAITING, "--steps", str(steps), "--base", str(_STEP)]
         process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert process.stdout is not None
-        began = killed_at = 0.0
+        began, killed_at, said = 0.0, 0.0, ""
         seen: list[tuple[int, float]] = []
         waiting = list(gaps)
         for line in process.stdout:
             now = time.monotonic()
             if line.startswith("step "):
                 began = began or now
+                if len(found.back) < len(found.kills) and "gone on" in said:
+                    step, skipped, last = RunFolder.notes_in(Path(folder) / "run")[GONE_ON]
+                    found.back.append(Back(step, skipped - killed_at, last - killed_at))
+                    said = ""
                 seen.append((int(line.split()[1]), now))
             if "gone on after step" in line:
-                found.back.append((int(line.split()[-1].replace(",", "")), now - killed_at))
+                said = line
             if line.startswith("loss "):
                 found.seconds = now - began
             if waiting and began and len(found.back) == len(found.kills) and now - (killed_at or began) >= waiting[0]:
@@ -139,13 +143,17 @@ def failing() -> dict[str, object]:
     """What a start and a skipped step take, of one run; and another foretold with it, whose failures are the same."""
     first = run_killed(1000, [5.0, 12.0])
     survival = survival_of(first.snapshot, first.back)
-    assert survival is not None, "it went on from the same step twice"
+    assert survival is not None, "it skipped no step"
     chance = random.Random(1)
     second = run_killed(1500, [chance.uniform(2.0, 14.0) for _ in range(3)])
     own = survival_of(first.snapshot, second.back)
     assert own is not None
     plain = 1500 * second.step
-    found: dict[str, object] = {"step": second.step, "kills": second.kills, "gone on after": second.back}
+    found: dict[str, object] = {
+        "step": second.step,
+        "kills": second.kills,
+        "gone on after": [to_json(each) for each in second.back],
+    }
     found["measured"] = second.seconds
     for name, each in {"with what another run took": survival, "with what it took itself": own}.items():
         gaps = np.diff([0.0, *second.kills]).tolist()

@@ -78,7 +78,8 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(survive: RunIt, tmp_p
     assert first.stdout + second.stdout + third.stdout == whole.stdout
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
     notes = RunFolder.notes_in(tmp_path / "killed-run")
-    assert notes[GONE_ON][0] in range(8, 16) and before < notes[GONE_ON][1] < time.monotonic() and notes[COST] > 0
+    step, first, last = notes[GONE_ON]
+    assert step in range(8, 16) and before < first < last < time.monotonic() and notes[COST] > 0
     over = survive(TRAIN, "killed")
     assert over.returncode == 0 and over.stdout == "" and "over already" in over.stderr
     changed = survive(TRAIN + "\nprint()", "killed")

@@ -19,7 +19,7 @@ from overdrive.cli.resume_ends import End
 from overdrive.cli.survive import SEED
 from overdrive.core.program import Program
 from overdrive.core.unlike_ranks import Survival
-from overdrive.insight.requirements.failures import survival_of
+from overdrive.insight.requirements.failures import Back, survival_of
 from overdrive.seams.points import reason_of
 from overdrive.survive.clocks import MADE
 from overdrive.survive.files import Files
@@ -68,7 +68,7 @@ class Place:
         self.root = root
         self._program, self._plan = program, plan.resolve() if plan else None
         self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
-        self._backs: list[tuple[int, float]] = []  # each time it went on: after which step, and seconds until then
+        self._backs: list[Back] = []
 
     def run(self, every: float, moment: Moment | None = None) -> int | None:
         """Its exit code; None where it was killed."""
@@ -93,9 +93,9 @@ class Place:
                 with contextlib.suppress(ProcessLookupError):  # its workers, too
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                step, at = RunFolder.notes_in(self.state).get(GONE_ON, (0, 0.0))
-                if at > began:
-                    self._backs.append((step, at - began))
+                step, first, last = RunFolder.notes_in(self.state).get(GONE_ON, (0, 0.0, 0.0))
+                if last > began:
+                    self._backs.append(Back(step, first - began, last - began))
 
     def run_whole(self) -> int:
         """The exit code of a run that nobody kills."""

@@ -20,7 +20,7 @@ FORMAT = 1
 # Notes why a run that is made again begins from its start, or fetches the samples of all steps.
 FROM_START, FETCHES = "from the start", "fetches are made"
 NO_MORE = "no more snapshots"  # notes why none was taken from then on, in the process that noted it
-COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when (time.monotonic())
+COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when the first and this were over
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 _PROCESS = "process"
 LEFT = "left-"  # and a number: a folder of what a run had written that was begun from its start again

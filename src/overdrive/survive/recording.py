@@ -85,11 +85,12 @@ class Recording:
         """Until the next one is due."""
         self._due_at = self._interval.due_after(self._clock())
 
-    def goes_on(self, noted: bool) -> None:
-        """The run is made again up to its snapshot. `noted`: when that was, for who wants to know what it takes."""
+    def goes_on(self, since: float | None) -> None:
+        """The run is made again up to its snapshot, from the end of its first step on `since` then. That and now are
+        noted for who wants to know what it takes; with None nothing is."""
         self.wait()
-        if noted:
-            self._note(GONE_ON, [self._run.steps, self._clock()])
+        if since is not None:
+            self._note(GONE_ON, [self._run.steps, since, self._clock()])
 
     def _note(self, name: str, value: Any) -> None:
         with contextlib.suppress(OSError):  # no room there: it is told elsewhere

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,6 +24,7 @@ class Replay:
     """
     Attributes:
         files: it finds what it found the first time, and writes into a copy.
+        since: its first skipped step was over (time.monotonic); None before.
     """
 
     def __init__(self, target: Snapshot, folder: Path, files: Files, rank: int) -> None:
@@ -33,6 +35,8 @@ class Replay:
             rank: 0 writes the run's files.
         """
         self._target, self._folder, self._follows = target, folder, rank > 0
+        self._clock = time.monotonic  # before the program's lines are told recorded times
+        self.since: float | None = None
         self.files = RehearsedFiles(folder / (f"replay-{rank}" if rank else "replay"), files)
 
     @property
@@ -46,7 +50,10 @@ class Replay:
         self.files.enter()
         output.mute(True)
 
-    def is_over_at(self, step: int) -> bool:
+    def passes(self, step: int) -> bool:
+        """This step was skipped; whether it is the snapshot's."""
+        if self.since is None:
+            self.since = self._clock()
         return step == int(self._target.header["step"])
 
     def put_back(

@@ -264,7 +264,7 @@ class Survivor:
         if self.ending.asked_by and (self.why_not or self.replaying):
             self.end(self._sentence_without_snapshot())
         if self._replay is not None:
-            if self._replay.is_over_at(self.steps):
+            if self._replay.passes(self.steps):
                 self._go_on(self._replay)
             return
         if self._follows:
@@ -325,4 +325,4 @@ class Survivor:
         self._listen()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
-        self._recording.goes_on(noted=not self._follows)
+        self._recording.goes_on(None if self._follows else replay.since)

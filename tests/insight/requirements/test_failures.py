@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from overdrive.core.unlike_ranks import Failures, Survival
-from overdrive.insight.requirements.failures import Ran, cost_of, ran, survival_of
+from overdrive.insight.requirements.failures import Back, Ran, cost_of, ran, survival_of
 from overdrive.survive.interval import FIRST, MOST_LOST, SnapshotInterval
 
 FREE = Survival(0.0, 0.0, 0.0)
@@ -91,12 +91,10 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 
 def test_a_start_and_a_skipped_step_are_told_from_runs_that_went_on() -> None:
-    found = survival_of(0.2, [(100, 5.1), (300, 7.1), (200, 6.1)])
+    found = survival_of(0.2, [Back(101, 4.0, 5.0), Back(301, 4.2, 7.2)])
     assert found is not None and (found.snapshot, found.start, found.replay) == (
         0.2,
         pytest.approx(4.1),
         pytest.approx(0.01),
     )
-    assert survival_of(0.2, [(100, 5.1), (100, 5.3)]) is None and survival_of(0.2, []) is None
-    quicker = survival_of(0.2, [(100, 5.2), (300, 5.0)])
-    assert quicker is not None and (quicker.start, quicker.replay) == (pytest.approx(5.1), 0.0)
+    assert survival_of(0.2, [Back(1, 4.0, 4.0)]) is None and survival_of(0.2, []) is None

@@ -17,17 +17,25 @@ _RUNS = 100  # of which the mean is told
 _ENDLESS = 20  # times as long as its work: such a run is taken to have no end
 
 
-def survival_of(snapshot: float, backs: Sequence[tuple[int, float]]) -> Survival | None:
-    """What was measured of a run that was killed; None where it went on from fewer than two steps.
+@dataclass(frozen=True)
+class Back:
+    """A run that went on after so many `steps`; seconds from its start until its `first` and its last were over."""
 
-    Args:
-        backs: each time that it went on: after which step, and seconds from the start until then.
+    steps: int
+    first: float
+    last: float
+
+
+def survival_of(snapshot: float, backs: Sequence[Back]) -> Survival | None:
+    """What was measured of a run that was killed; None where it never skipped a second step.
+
+    The first step has all that a program does once (a table is opened, a model called for the first time).
     """
-    steps, seconds = np.array(backs, float).reshape(-1, 2).T
-    if len(set(steps)) < 2:
+    skipped = sum(back.steps - 1 for back in backs)
+    if skipped < 1:
         return None
-    replay = max(0.0, float(np.polyfit(steps, seconds, 1)[0]))
-    return Survival(snapshot, max(0.0, float(seconds.mean() - replay * steps.mean())), replay)
+    replay = sum(back.last - back.first for back in backs) / skipped
+    return Survival(snapshot, statistics.fmean(back.first for back in backs), replay)
 
 
 @dataclass(frozen=True)
