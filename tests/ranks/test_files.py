@@ -40,14 +40,16 @@ def test_what_is_written_is_counted_and_what_is_read_is_not(tmp_path: Path) -> N
     child = os.fork()  # for good
     if not child:
         try:
-            FileOrder(1, 2, lambda: group).follow(torch)
-            exec(compile(WRITES, "train.py", "exec"), {"folder": tmp_path, "store": store, "writer": writer})
+            order = FileOrder(1, 2, lambda: group)
+            order.follow(torch)
+            given = {"folder": tmp_path, "store": store, "writer": writer, "order": order}
+            exec(compile(WRITES, "train.py", "exec"), given)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     os.close(writer)
     with os.fdopen(reader) as told:
-        assert told.read().split() == ["1", "2", "3", "4", "4", "4", "5"]
+        assert told.read().split() == ["1", "2", "3", "4", "4", "4", "5", "5"]
 
 
 WRITES = """
@@ -66,6 +68,8 @@ try:
 except TypeError as error:
     assert "open()" in str(error)
 os.makedirs(folder / "e"); note()
+with order.uncounted():
+    open(folder / "f", "w").close(); note()
 os.write(writer, " ".join(told).encode())
 os._exit(0)
 """

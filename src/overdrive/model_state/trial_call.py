@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,7 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResult:
             return {"error": effects.tried or _reason(error)}
         return {"made": outcome.made, "effect": effects.tried or outcome.effect, "buffers": outcome.buffers}
 
+    tempfile.gettempdir()  # else PyTorch's compiler looks for it as it is imported, where nothing can be written to
     try:
         with _ours():
             told = in_children([in_child], patience=_PATIENCE)[0]

@@ -13,8 +13,8 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.whose import OURS, is_ours, is_python
@@ -86,6 +86,15 @@ class FileOrder:
     def follow(self, torch: Any) -> None:
         """PyTorch opens past Python what it saves to."""
         torch.save = self._ordered(torch.save, _saves)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Changes within are made at once, by as many ranks as come to them."""
+        before, self._within = self._within, True
+        try:
+            yield
+        finally:
+            self._within = before
 
     def _ordered(self, plain: Callable[..., Any], changes: Callable[..., bool]) -> Callable[..., Any]:
         """Args: `changes`: whether a call of it, with these arguments, changes the program's files."""

@@ -200,12 +200,12 @@ class Rank:
         share_torch(self._entropy)
         _watch_for_own_groups(self._membership)
         if self.divides:
-            from overdrive.seams.torch import late_compiler
-
-            late_compiler.load()  # makes folders on one rank and not on another: before changes are counted (files.py)
             self.lockstep.agree_on_chance()
         if self._files is not None:
+            from overdrive.seams.torch import late_compiler
+
             self._files.follow(sys.modules["torch"])
+            late_compiler.load_within(self._files.uncounted)  # it makes folders on one rank and not on another
 
     def _keras_used(self) -> None:
         """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""

@@ -12,8 +12,9 @@ from tests.conftest import long_but
 pytest.importorskip("torch")
 
 TRAINS = """
-import sys
+import contextlib, sys
 import torch
+from overdrive.seams.torch import late_compiler
 from overdrive.worker.session import Session
 
 def train():
@@ -26,6 +27,16 @@ def train():
         optimizer.step()
     return model.weight.tolist()
 
+around = []
+
+@contextlib.contextmanager
+def context():
+    around.append("in")
+    yield
+    around.append("out" if loaded() else "not loaded")
+
+late_compiler.load_within(context)
+
 def loaded():
     return "torch._dynamo.eval_frame" in sys.modules
 
@@ -37,7 +48,7 @@ with Session([]):
     found = train()
     assert not loaded() and kept()
     MIDDLE
-assert USED is loaded()
+assert USED is loaded() and around == (["in", "out"] if USED else [])
 assert not kept() or loaded()
 assert [each for each in sys.meta_path if "overdrive" in type(each).__module__] == []
 assert train() == found

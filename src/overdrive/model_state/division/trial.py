@@ -30,7 +30,6 @@ from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.keras.fp64 import to_double
 from overdrive.seams.points import reason_of
-from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
 from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
@@ -42,8 +41,6 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 def find_way(asked: CallToDivide) -> dict[str, Any]:
     """A `Way` as plain data, or `{"reason": why there is none}`."""
-    # PyTorch's modes import it, 1.5 s, and look for a folder to write to: in forked processes there is none.
-    late_compiler.load()
     model = asked.model
     # Of what it is given only what can be seen is compared; but in this very process all is to be put back.
     given = [] if may_fork_with(model) else [each for each in asked.leaves if not isinstance(each, torch.Tensor)]

@@ -13,6 +13,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ import torch._compile
 
 _NAME = "torch._dynamo"
 _KEPT = "__dynamo_disable"  # where `torch._compile` keeps what `disable` answered, on the function itself
+_around: Callable[[], AbstractContextManager[None]] = nullcontext  # is entered while the real one is imported
 
 
 def stand_in() -> Callable[[], None]:
@@ -41,13 +43,18 @@ def is_loaded() -> bool:
     return _NAME in sys.modules and not isinstance(sys.modules[_NAME], _Late)
 
 
-def load() -> None:
-    """Now, where it would otherwise be loaded at a worse time."""
-    late = sys.modules.get(_NAME)
-    if isinstance(late, _Late):
-        late.real()
-    else:
-        importlib.import_module(_NAME)
+def load_within(context: Callable[[], AbstractContextManager[None]]) -> None:
+    """In this process, for good: its import is made in `context`, whenever it comes; now, where nothing can stand in
+    its place."""
+    global _around
+    _around = context
+    if not _keeps_answers() and _NAME not in sys.modules:
+        _imported()
+
+
+def _imported() -> ModuleType:
+    with _around():
+        return importlib.import_module(_NAME)
 
 
 class _Late(ModuleType):
@@ -79,7 +86,7 @@ class _Late(ModuleType):
         with self._lock:
             if self._real is None:
                 self._give_back()  # the finder stays: the import that asked may be one of a part
-                self.__dict__["_real"] = importlib.import_module(_NAME)
+                self.__dict__["_real"] = _imported()
         return self._real
 
     def leave(self) -> None:

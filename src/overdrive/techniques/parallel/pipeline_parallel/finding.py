@@ -13,7 +13,6 @@ from overdrive.model_state.division.trial import find_way
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.sharded.share import is_dense
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
-from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks, own_hooks
 from overdrive.seams.torch.internals import is_batch_norm, is_view
 from overdrive.seams.torch.tracing import compiled
@@ -50,7 +49,6 @@ def found(asked: CallToDivide, replicas: int = 1) -> dict[str, Any]:
     """
     if why := refusal(asked.model):
         return {"reason": why}
-    late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
     way, rows, why = _way(asked)
     batches = None if way is None else Batches(way, rows, min(rows, _MICRO_BATCHES * asked.ranks))
     try:

@@ -8,7 +8,6 @@ from typing import Any
 from torch import nn
 
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
-from overdrive.seams.torch import late_compiler
 from overdrive.techniques.parallel.tensor_parallel.trial import ModelTrial
 from overdrive.techniques.parallel.tensor_parallel.weights import candidates, refusal
 
@@ -29,7 +28,6 @@ def found(
         return {"cuts": {}, "reasons": reasons}
     if not may_fork_with(model):
         return _whole("it could not be tried: its process cannot be forked (a GPU is in use)")
-    late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
     try:
         told = tried(model, lambda: ModelTrial(model, call, args, kwargs, ranks).found(names)).made
     except NoTrial as error:
