@@ -37,6 +37,8 @@ def test_who_comes_second_is_told_who_is_at_it_until_that_is_gone(tmp_path: Path
         assert other == ""
         with one_at_a_time(tmp_path, "work") as again:
             assert again == f"process {os.getpid()}"
+    with pytest.raises(KeyboardInterrupt), one_at_a_time(tmp_path, "work"):
+        raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 

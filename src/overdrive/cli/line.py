@@ -132,7 +132,7 @@ def _terminate(number: int, frame: Any) -> NoReturn:
 
 
 class _Interrupt:
-    """Answers Ctrl-C once: people press it again, and a notebook may send it twice. That must not break off cleaning up,
+    """Answers Ctrl-C once: people press it again, and a notebook may send it twice. That must break off no cleaning up,
     nor what is written of what was established."""
 
     def __init__(self) -> None:

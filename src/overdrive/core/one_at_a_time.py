@@ -25,13 +25,13 @@ def one_at_a_time(folder: Path, what: str) -> Iterator[str]:
     except OSError:
         yield ""
         return
+    other = _taken(handle)
     try:
-        other = _taken(handle)
         yield other
+    finally:
         if not other:
             with contextlib.suppress(OSError):
                 path.unlink()  # before the lock goes: who comes now makes another file
-    finally:
         os.close(handle)
 
 

@@ -63,7 +63,8 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         _between_epochs(found, schedule, pool, progress)
         errors = _errors(found, prover, schedule, progress)
     except KeyboardInterrupt:
-        progress.stage("stopped: the plan as far as it is proved")
+        if found.adopted:
+            progress.stage("stopped: the plan as far as it is proved")
         schedule.stop()
         finaliser.settle()
         if not found.chosen:
