@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from overdrive import notebook
 from overdrive.worker.block_of_code import NO_OPTIMIZER
 from tests.conftest import ROOT
 
@@ -47,6 +48,24 @@ def test_a_bar_stays_one_line_and_no_byte_is_an_error(
     (tmp_path / "bar.py").write_text("import sys\nsys.stdout.buffer.write(b'\\r 1%\\r 2%\\nbad \\xff')\n")
     assert shell.run_cell("%overdrive run bar.py").success
     assert capsys.readouterr().out.startswith("\r 1%\r 2%\nbad \ufffd")
+
+
+def test_a_command_that_is_interrupted_is_shown_to_its_end(
+    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's whole group has the signal, so that the command ends by itself."""
+    (tmp_path / "says.py").write_text("import time\nprint('begins', flush=True)\ntime.sleep(0.5)\nprint('ends')\n")
+    show, calls = notebook._show, list[int]()
+
+    def interrupted(output: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        show(output)
+
+    monkeypatch.setattr(notebook, "_show", interrupted)
+    assert isinstance(shell.run_cell("%overdrive run says.py").error_in_exec, KeyboardInterrupt)
+    assert "begins\nends\n" in capsys.readouterr().out
 
 
 def test_a_cell_runs_under_a_plan(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

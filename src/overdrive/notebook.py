@@ -28,7 +28,11 @@ def line_magic(line: str) -> None:
         raise _fault("Write for example: %overdrive tune --budget 5m train.py")
     command = [sys.executable, "-m", "overdrive", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        _show(process.stdout)
+        try:
+            _show(process.stdout)
+        except KeyboardInterrupt:  # the command was interrupted, too: a tune says what it leaves. Once more ends this
+            _show(process.stdout)
+            raise
     if process.returncode:
         print(f"overdrive {words[0]} ended with {process.returncode}", file=sys.stderr)
         if any(word.endswith(".py") and not os.path.exists(word) for word in words):

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from overdrive.core.plan import Plan
+from overdrive.techniques.catalogue import catalogue
 from tests.conftest import IMPORT_TORCH, Run
 
 SLEEPY = """
@@ -152,6 +155,30 @@ def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> N
     _, errors = tune.communicate(timeout=120)
     assert tune.returncode == 130
     assert "the same command goes on from there" in errors and "Traceback" not in errors
+
+
+@pytest.mark.fault(10)
+def test_ctrl_c_leaves_the_plan_that_is_proved_by_then(script: Write, overdrive: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000"))
+    options = ("--contract", "exact", "--budget", "400s", "--techniques", "sample_cache")
+    command = [sys.executable, "-m", "overdrive", "tune", *options, path.name]
+    tune = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert tune.stdout is not None
+    for line in tune.stdout:
+        if "adopted" in line:
+            break
+    time.sleep(1)
+    started = psutil.Process(tune.pid).children(recursive=True)
+    for _ in range(3):  # as people press it
+        tune.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    said, errors = tune.communicate(timeout=60)
+    assert tune.returncode == 130 and "the same command goes on from there" in errors and "Traceback" not in errors
+    plan = Plan.read(path.parent / "train.overdrive.toml", catalogue())
+    assert [each.name for each in plan.techniques] == ["sample_cache"] and plan.speedup and plan.speedup.low > 1
+    assert "not confirmed" in plan.unconfirmed and "Run it:" in said
+    assert (path.parent / "train.overdrive.html").exists()
+    assert not psutil.wait_procs(started, timeout=20)[1]
 
 
 @pytest.mark.fault(13)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,12 @@ import pytest
 from overdrive.cli.report import evidence
 from overdrive.cli.tune import Outputs, tune
 from overdrive.core.contract import Contract
+from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.one_at_a_time import one_at_a_time
 from overdrive.core.plan import Plan
+from overdrive.report.live import Live
 from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.tuner.request import TuneRequest
 from tests.simulated import Offer, Simulated, offer, target
 from tests.tuner.test_search import paces
@@ -29,13 +35,24 @@ def tuned(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("COLUMNS", "1000")
     offer(fast={})
 
-    def run(gain: float, **more: Any) -> dict[str, str]:
+    def run(gain: float, stopped: str = "", **more: Any) -> dict[str, str]:
+        """`stopped`: by Ctrl-C, as a stage of this name begins."""
+
+        def stage(self: Live, text: str) -> None:
+            if stopped and stopped in text:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Live, "stage", stage)
         Simulated(paces(fast=gain)).enter(monkeypatch)
         program, out = target(tmp_path), tmp_path / "out"
         out.mkdir(exist_ok=True)
         request = TuneRequest(program, Contract.EXACT, 600.0, only=frozenset({"fast"}))
-        code = tune(request, Outputs(out / "plan.toml", out / "result.json", **more))
-        assert code == 0
+        outputs = Outputs(out / "plan.toml", out / "result.json", **more)
+        if stopped:
+            with pytest.raises(KeyboardInterrupt):
+                tune(request, outputs)
+        else:
+            assert tune(request, outputs) == 0
         return {each.name: each.read_text() for each in out.iterdir()}
 
     return run
@@ -77,3 +94,54 @@ def test_what_cannot_be_read_as_a_plan_is_not_overwritten_by_nothing(tuned: Any,
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "plan.toml").write_text("overdrive = 99\n")
     assert tuned(1.0)["plan.toml"] == "overdrive = 99\n"
+
+
+def test_a_tune_that_is_stopped_leaves_the_plan_that_is_proved_by_then(
+    tuned: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = tuned(1.5, stopped="confirmation")
+    plan, latest, said = (
+        Plan.loads(files["plan.toml"], catalogue()),
+        json.loads(files["result.json"]),
+        capsys.readouterr(),
+    )
+    assert [each.name for each in plan.techniques] == ["fast"] and plan.unconfirmed
+    assert latest["unconfirmed"] == plan.unconfirmed and "plan.html" in files
+    assert "Run it" in said.out and evidence(files["plan.toml"]) is not None
+    again = tuned(1.5)  # it goes on, and its plan replaces that one
+    assert "Going on" in capsys.readouterr().out
+    assert not Plan.loads(again["plan.toml"], catalogue()).unconfirmed
+
+
+def test_a_tune_that_is_stopped_with_nothing_established_leaves_nothing(tuned: Any) -> None:
+    assert tuned(1.5, stopped="control") == {}
+
+
+def test_a_plan_that_was_confirmed_stays_where_a_tune_is_stopped_before_that(
+    tuned: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = tuned(1.5)
+    later = tuned(1.8, stopped="confirmation")
+    assert (later["plan.toml"], later["plan.html"]) == (good["plan.toml"], good["plan.html"])
+    assert "stopped before its plan was confirmed, so the plan" in capsys.readouterr().out
+    assert json.loads(later["result.json"])["plan"] == "" and "plan.latest.html" in later
+    forced = tuned(1.8, stopped="confirmation", force=True)
+    assert Plan.loads(forced["plan.toml"], catalogue()).unconfirmed
+    again = tuned(1.8, stopped="confirmation")  # one that was not confirmed either is replaced
+    assert again["plan.toml"] and "plan.latest.html" in again and json.loads(again["result.json"])["plan"]
+
+
+@pytest.mark.fault(15)
+def test_a_second_tune_of_the_same_program_is_told_of_the_first(
+    tuned: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = tuned(1.5)
+    program, out = target(tmp_path), tmp_path / "out"
+    request = TuneRequest(program, Contract.EXACT, 600.0, only=frozenset({"fast"}))
+    with one_at_a_time(default_path().parent, TuneCheckpoint(Ledger(), program, request.purpose()).key):
+        assert tune(request, Outputs(out / "plan.toml", out / "result.json")) == 1
+        told = capsys.readouterr().err
+        assert f"being tuned already, by process {os.getpid()}" in told and told.count("\n") == 1
+        assert tune(replace(request, contract=Contract.ROUNDING), Outputs(tmp_path / "other.toml")) == 0
+    assert {each.name: each.read_text() for each in out.iterdir()} == good
+    assert list(default_path().parent.glob("*.lock")) == []

@@ -6,7 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click import Context
@@ -133,6 +136,37 @@ def test_ctrl_c_ends_every_command_as_it_ends_the_long_ones(folder: Path, monkey
     monkeypatch.setattr("overdrive.cli.submit.parse_program", stopped)
     answer = CliRunner().invoke(cli, ["submit", "train.py"])
     assert (answer.exit_code, answer.stderr) == (130, "overdrive: stopped.\n")
+
+
+def test_another_ctrl_c_at_once_breaks_off_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, cleaned = signal.getsignal(signal.SIGTERM), list[int]()
+    now = time.monotonic()
+    monkeypatch.setattr("overdrive.cli.line.time", SimpleNamespace(monotonic=lambda: now))
+    try:
+        with pytest.raises(SystemExit) as ended, faults_as_sentences():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                cleaned.append(1)
+                now += 60  # what cleans up hangs
+                signal.raise_signal(signal.SIGINT)
+                cleaned.append(2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 130 and cleaned == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_command_in_the_background_passes_over_ctrl_c() -> None:
+    before, old = signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with faults_as_sentences():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, old)
 
 
 def test_what_could_not_be_copied_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,7 +270,7 @@ def test_a_whole_confirmation_that_says_too_little_counts_together_with_the_sear
         check = Check(Contract.EXACT, "the same")
         found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, searched, check)], proof=check)
         found.confirmation = confirmed
-        unused: Any = SimpleNamespace(progress=None)
+        unused: Any = SimpleNamespace(progress=None, stopped=False)
         Finaliser(found, unused, unused, unused)._weigh(confirmed)
         return found
 

@@ -66,6 +66,7 @@ class Trials:
     gains: ClassVar[Mapping[str, float]] = {}
     together: ClassVar[Mapping[tuple[str, str], float]] = {}  # of two, beside that
     crashes: ClassVar[Collection[str]] = ()
+    hangs_with: ClassVar[Collection[str]] = ()  # all of these on at once
     dies_at_start: ClassVar[Collection[str]] = ()  # all together
     leaves_out: ClassVar[Mapping[str, str]] = {}
     length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
@@ -99,6 +100,8 @@ class Trials:
         self.on = on_in(row, factors)
         if dead := sorted(set(self.on) & set(self.crashes) & set(self._names)):
             raise TrialOver(ExitReason("crash", f"SIGSEGV with {dead[0]}"))
+        if self.hangs_with and set(self.hangs_with) <= set(self.on):
+            raise TrialOver(ExitReason("hang", "no step for 60 s"))
         return set(self.on)
 
     def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Observation]:
@@ -239,6 +242,42 @@ def test_where_all_together_cannot_start_half_of_them_is_screened(
     apart = set(names) - set(seen.beliefs)
     assert all(seen.hopeless(name) is None and seen.saving(name) is None for name in apart), "each has its own duel"
     assert len([each for each in trials.started if set(fatal.split()) <= set(each)]) <= 2 or not fatal
+
+
+@pytest.mark.fault(3)
+def test_of_two_that_hang_only_together_one_at_least_has_a_duel_and_the_others_are_screened(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["fast", "one", "other", *(f"idle{number}" for number in range(7))]
+    bring(offer, monkeypatch, **{name: {} for name in names})
+    trials.gains, trials.hangs_with, kept = {"fast": 0.3, "one": 0.2, "other": 0.2}, {"one", "other"}, Kept()
+    seen, _ = screened(kept=kept)
+    assert seen.pairs >= 24 and "fast" in seen.choice and not seen.failed
+    screens = set(seen.beliefs)
+    assert len(screens & {"one", "other"}) <= 1 and len(screens) >= 6
+    assert all(seen.hopeless(name) is None and seen.saving(name) is None for name in set(names) - screens)
+    assert len([each for each in trials.started if {"one", "other"} <= set(each)]) == 2
+    assert set(screened(kept=kept)[0].beliefs) == screens, "of a tune that was broken off"
+
+
+@pytest.mark.fault(3)
+def test_a_program_that_dies_whatever_is_on_ends_the_screening_soon(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, **{f"idle{number}": {} for number in range(6)})
+    trials.length = 3
+    monkeypatch.setattr(trials, "pair", lambda self, *_: self._switch((1,) * 9, self._factors))
+    monkeypatch.setattr(trials, "_switch", lambda self, row, factors: hangs(self, row, factors))
+
+    def hangs(self: Trials, row: Row, factors: Sequence[Factor]) -> set[str]:
+        self._factors = factors  # type: ignore[attr-defined]
+        self.on = on_in(row, factors)
+        if sum(map(bool, row)) > 1:
+            raise TrialOver(ExitReason("hang", "no step for 60 s"))
+        return set(self.on)
+
+    seen, _ = screened()
+    assert not seen.beliefs and len(trials.started) <= 5
 
 
 def test_where_no_half_can_start_nothing_is_screened(

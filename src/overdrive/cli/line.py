@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ _MISPLACED = "overdrive.misplaced"
 _TYPED = "overdrive.typed"
 _GOES_ON = "stopped. What was established is kept: the same command goes on from there."
 _STOPPED = "stopped, and nothing was written: the same command begins anew."
+_SAME = 10.0  # seconds within which another Ctrl-C is the same wish
 
 
 def fail(sentence: str, code: int = 2) -> NoReturn:
@@ -129,6 +131,33 @@ def _terminate(number: int, frame: Any) -> NoReturn:
     raise _Terminated(143)
 
 
+class _Interrupt:
+    """Answers Ctrl-C once: people press it again, and a notebook may send it twice. That must break off no cleaning up,
+    nor what is written of what was established."""
+
+    def __init__(self) -> None:
+        self._answered = -_SAME
+
+    def __call__(self, number: int, frame: Any) -> None:
+        now = time.monotonic()
+        if now - self._answered >= _SAME:
+            self._answered = now
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """Meanwhile; not where it is ignored, as of a command in the background."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _Interrupt())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _fault(error: OSError) -> str:
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):  # of a tree: all of them
         source, _, why = error.args[0][0]
@@ -146,7 +175,8 @@ def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
     stopped = _GOES_ON if goes_on else _STOPPED
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        yield
+        with _interrupted_once():
+            yield
     except KeyboardInterrupt:
         fail(stopped, 130)
     except _Terminated:

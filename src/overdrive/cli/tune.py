@@ -37,6 +37,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
 from overdrive.core.objective import Objective
+from overdrive.core.one_at_a_time import one_at_a_time
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
 from overdrive.core.tune_result import Energy, Price, TuneResult
@@ -57,6 +58,11 @@ from overdrive.tuner.tune import tune as run_tune
 
 # By their parameters: those that a tune's next command has as this one, whatever was found.
 _TYPED_AGAIN = ("metric", "margin", "output", "json_path", "price", "runs", "force")
+
+_TWO_AT_ONCE = (
+    "two tunes at once would take the cores from each other. Wait for its end, or stop it: what it established by then "
+    "is kept, and the same command goes on from there."
+)
 
 
 @dataclass(frozen=True)
@@ -86,13 +92,22 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
 
     Raises:
         CannotWrite: there is no place to write the plan, the report or the JSON.
+        KeyboardInterrupt: Ctrl-C stopped it. What was proved by then is written, and kept for the same command.
     """
     program = request.program
     check_places(program, {"-o": outputs.plan, "the report": outputs.report, "--json": outputs.json})
-    console = console_beside(outputs.json)
     ledger = Ledger.open(default_path())
-    most = request.most_seconds()
     checkpoint = TuneCheckpoint(ledger, program, request.purpose())
+    with one_at_a_time(default_path().parent, checkpoint.key) as other:
+        if not other:
+            return _tune(request, outputs, ledger, checkpoint)
+    print(f"overdrive: this program is being tuned already, by {other}: {_TWO_AT_ONCE}", file=sys.stderr)
+    return 1
+
+
+def _tune(request: TuneRequest, outputs: Outputs, ledger: Ledger, checkpoint: TuneCheckpoint) -> int:
+    program, most = request.program, request.most_seconds()
+    console = console_beside(outputs.json)
     for notice in filter(None, (ledger.notice,)):
         console.print(notice, markup=False)
     if checkpoint.resumes:
@@ -105,7 +120,7 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
         pool.on_fill = live.filling
         found = run_tune(request, pool, checkpoint, live)
         result = result_of(found, str(outputs.plan))
-        energy = _energy(found, result, pool) if outputs.price else None
+        energy = _energy(found, result, pool) if outputs.price and not found.stopped else None
         last_output = pool.last_output
     result = replace(result, price=outputs.price, energy=energy)
     if found.refusal:
@@ -115,6 +130,8 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
         print(f"overdrive: {why_it_fails(found.refusal)}", file=sys.stderr)
         return 1
     _keep(found, result, outputs, ledger, console)
+    if found.stopped:
+        raise KeyboardInterrupt
     checkpoint.finished(result.date, to_json(result))
     ledger.close()
     return 0
@@ -131,12 +148,12 @@ def _energy(found: Findings, result: TuneResult, pool: TrialPool) -> Energy | No
 
 
 def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger, console: Console) -> None:
-    """Write the plan, the report and the JSON, and print the table. A plan that is there stays if this one is empty."""
+    """Write the plan, the report and the JSON, and print the table. A plan that is there and is better stays."""
     made, path = plan_of(found, result), outputs.plan
     report = outputs.report
-    if stays := not made.techniques and not outputs.force and _has_something(path):
+    if stays := "" if outputs.force else _why_it_stays(found, made, path):
         report = path.with_suffix(".latest.html")
-        kept = f"Nothing was established, so the plan {path} and its report stay as they were; --force replaces them."
+        kept = f"{stays}, so the plan {path} and its report stay as they were; --force replaces them."
         # It tells of no plan that is there; the plan that is keeps its own report.
         result = replace(result, plan="", notes=(*result.notes, kept))
     else:
@@ -149,17 +166,33 @@ def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger,
     console.print(f"\nplan    {path}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
 
 
-def _has_something(path: Path) -> bool:
-    """Whether a plan with techniques is there; one that cannot be read, of another version say, may have some."""
-    if is_stream(path):
-        return False
+def _why_it_stays(found: Findings, made: Plan, path: Path) -> str:
+    """Why the plan that is there is not replaced by this one, as the beginning of a sentence; empty where it is.
+
+    One that has techniques is not by one that has none, nor one that was confirmed by one that was stopped before that.
+    """
+    if made.techniques and not (found.stopped and made.unconfirmed):
+        return ""
+    nothing = "" if made.techniques else "Nothing was established"
     try:
-        text = path.read_text(encoding="utf-8")
-        return bool(text.strip() and Plan.loads(text, catalogue()).techniques)
-    except FileNotFoundError:
-        return False
-    except (OSError, UnicodeError, PlanError):
-        return True
+        there = _plan_at(path)
+    except (OSError, UnicodeError, PlanError):  # of another version, say: it may have some
+        return nothing or "What is there cannot be read as a plan, and this one was not confirmed"
+    if there is None or not there.techniques:
+        return ""
+    return nothing or ("" if there.unconfirmed else "This tune was stopped before its plan was confirmed")
+
+
+def _plan_at(path: Path) -> Plan | None:
+    """None where there is none.
+
+    Raises:
+        OSError, UnicodeError, PlanError: it cannot be read.
+    """
+    if is_stream(path) or not path.exists():
+        return None
+    text = path.read_text(encoding="utf-8")
+    return Plan.loads(text, catalogue()) if text.strip() else None
 
 
 @program_command

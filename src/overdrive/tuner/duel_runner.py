@@ -51,6 +51,7 @@ class DuelRunner:
         self.progress = progress
         self.checkpoint = checkpoint
         self.sequential = False  # the program fits into the memory once, and not twice
+        self.latest: Duel | None = None  # that measured something, of those that were run: it may be under way
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
@@ -63,14 +64,19 @@ class DuelRunner:
             self.progress.outcome("(known from a tune that was broken off)")
             self.sequential |= known.sequential and old == new
             return known
-        duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, self.sequential)
+        duel = run_duel(self.pool, old, new, rules, deadline, self._told, self.sequential)
         if not duel.sequential and (kind := _does_not_fit(duel)):
             self.progress.outcome(f"{_TWICE[kind]}: whole processes in turn")
-            duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, sequential=True)
+            duel = run_duel(self.pool, old, new, rules, deadline, self._told, sequential=True)
             self.sequential |= old == new and not _does_not_fit(duel)
         if time.monotonic() < deadline:  # a duel that ran out of time is run again
             self.checkpoint.remember_duel(key, duel)
         return duel
+
+    def _told(self, duel: Duel) -> None:
+        """A pair of blocks more."""
+        self.latest = duel
+        self.progress.pair(duel)
 
 
 # What two processes at once may end with, where each runs alone.

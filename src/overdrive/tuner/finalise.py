@@ -15,8 +15,8 @@ from overdrive.evidence.speed import Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
-from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
-from overdrive.tuner.duel_runner import AGAIN, DuelRunner
+from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt, judge
+from overdrive.tuner.duel_runner import AGAIN, DuelRunner, confirmation
 from overdrive.tuner.durations import FACTORIAL_ROUNDS
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import disturbed
@@ -130,12 +130,37 @@ class Finaliser:
         found.drop(Rejected(out.name, out.settings, reason, out.duel, out.check))
         self._duels.progress.outcome(f"dropped {name}: {reason}")
 
+    def settle(self) -> None:
+        """The plan as far as it is proved and confirmed by now, where no trial is made any more."""
+        found = self._found
+        if found.confirmation is not None:
+            return
+        self._plan_proof.settle()
+        if found.screened.choice:
+            self._attribute()
+        if any(not each.needed for each in found.adopted):
+            self._conclude(found.confirms_itself() or self._under_way())
+
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
-        found = self._found
-        duel = found.confirms_itself()
+        duel = self._found.confirms_itself()
         if duel is None or self._schedule.time_to_confirm_afresh():
             duel = self._in_fresh_processes()
+        self._conclude(duel)
+
+    def _under_way(self) -> Duel:
+        """The confirmation of this plan that was broken off: the pairs of processes that came to their end."""
+        plain, best = self._found.reference(), self._found.spec(self._found.best())
+        latest = self._duels.latest
+        if latest is None or not latest.published or (latest.old, latest.new) != (plain, best):
+            return Duel(plain, best)
+        duel = replace(latest, pairs=of_full_processes(latest.pairs))
+        judge(duel, confirmation(FEWEST))
+        return duel
+
+    def _conclude(self, duel: Duel) -> None:
+        """What this confirmation says of the plan."""
+        found = self._found
         found.confirm(duel)
         found.note(*disturbed(duel))
         self._weigh(duel)
@@ -186,9 +211,12 @@ class Finaliser:
         if found.confirmed:
             came = f"The {processes} process pairs of the confirmation differ too much to tell by themselves"
         else:
-            came = f"The confirmation came to {processes} of {FEWEST} process pairs before the budget was used up"
+            ended = "the tune was stopped" if self._schedule.stopped else "the budget was used up"
+            came = f"The confirmation came to {processes} of {FEWEST} process pairs before {ended}"
         stands = f"the plan is {found.standing.basis}" if found.standing else "nothing is established"
-        found.note(f"{came}: {stands}. A larger --budget would {'confirm it' if found.standing else 'tell'}.")
+        told = "confirm it" if found.standing else "tell"
+        more = "The same command goes on from there." if self._schedule.stopped else f"A larger --budget would {told}."
+        found.note(f"{came}: {stands}. {more}")
 
     def _standing(self, confirmation: Duel) -> Standing | None:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what

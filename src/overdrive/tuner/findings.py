@@ -65,6 +65,7 @@ class Findings:
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
+    stopped: bool = False  # by the user, before its end: the plan is what was proved by then
     isolation: str = ""
 
     @property
@@ -184,6 +185,9 @@ class Findings:
 
     def take_between_epochs(self, between: BetweenEpochs | None) -> None:
         self.between = between
+
+    def stop(self) -> None:
+        self.stopped = True
 
     def end(self, seeds: list[list[float]], errors: Mapping[str, float], isolation: str) -> None:
         self.seeds, self.errors, self.isolation = seeds, dict(errors), isolation

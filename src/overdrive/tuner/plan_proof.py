@@ -39,6 +39,7 @@ class PlanProof:
         self._schedule = schedule
         self._progress = progress
         self._plan: tuple[Adopted, ...] = ()
+        self._under_way = False  # parts of it are being proved
         self._proved: dict[frozenset[str], _Proved] = {}
         self._failed: dict[frozenset[str], tuple[Check, Contract]] = {}  # with the level that was asked for
 
@@ -55,7 +56,9 @@ class PlanProof:
         if not suspects:
             return
         held = self._proved_before() or self._proved_beginning()
+        self._under_way = True
         outcome = sort_out({each.name: _risk(each) for each in suspects}, self._holds, held)
+        self._under_way = False
         if outcome.left and not self._failed and self._put_back(searched):
             return
         if kept := self._proved.get(frozenset(outcome.held)):
@@ -67,6 +70,12 @@ class PlanProof:
         for name in outcome.left:
             self._drop(name, "there was no time left to prove the whole plan with it", None)
         self._go_back((*outcome.culprits, *outcome.left))
+
+    def settle(self) -> None:
+        """As `run`, where no trial is made any more: a part of the plan may have been under proof when that came."""
+        if self._under_way:
+            self._found.plan_is(self._plan)
+        self.run(self._found.adopted)
 
     def _proved_before(self) -> list[str]:
         """The most of the plan that was proved when this was run before."""
@@ -121,6 +130,8 @@ class PlanProof:
 
     def _checked(self, level: Contract) -> Check:
         """The plan in the findings: as it is known, or proved now, or told by its duels where that came too late."""
+        if self._schedule.stopped and self._prover.compares_whole_runs:
+            return self._prove(level)  # the program's own number would take a run of it
         check = self._known(level) or self._prove(level).of_what_acted(self._to_act(level))
         # Of what was the same bit for bit a looser proof that failed says nothing.
         believed = not any(failed is Contract.EXACT for _, failed in self._failed.values())
@@ -130,6 +141,8 @@ class PlanProof:
     def _prove(self, level: Contract) -> Check:
         """The plan in the findings against the untouched program."""
         found, schedule = self._found, self._schedule
+        if schedule.stopped:
+            return Check(None, "the tune was stopped before its proof", late=True)
         best = found.spec(found.best())
         # Once something is proved its confirmation comes before the proof of more.
         self._prover.end_by(schedule.confirmation_begins() if self._proved else schedule.deadline)

@@ -16,7 +16,7 @@ class Racers:
         active: factors that are still switched, placebos among them.
         failed: why, of each with which a process died.
         left_out: what left itself out.
-        apart: what is not screened, since all together died at their start.
+        apart: what is not screened, since all together died at their start, or some of them later on.
     """
 
     def __init__(self, design: Design, around: ProcessRows) -> None:
@@ -28,6 +28,7 @@ class Racers:
         self._factors = design.factors
         self._around = around
         self._careful = False  # a process died, and it is not known with which
+        self._deadly: list[set[str]] = []  # what was on where processes died, as far as no one alone is to blame
         self._halves: list[list[str]] | None = None  # that are yet to be tried, where all together died at their start
 
     def racing(self) -> list[str]:
@@ -45,21 +46,40 @@ class Racers:
             return ()
         return [tuple(int(each.name == name) for each in self._factors) for name in self.racing()]
 
-    def blame(self, around: Collection[str], on: Collection[str], reason: str, measured: bool) -> bool:
+    def blame(
+        self, around: Collection[str], on: Collection[str], reason: str, lived: Sequence[Collection[str]]
+    ) -> bool:
         """A process died with these on; whether another may go on: without the one, or to find out which it was.
 
         Args:
-            measured: whether there are blocks, of this or an earlier process.
+            lived: what was on in each block that was measured, of this or an earlier process.
         """
         if not on:  # before anything was switched
-            return self._with_fewer(around, measured)
+            return self._with_fewer(around, bool(lived))
         suspects = [name for name in on if name in self.racing()]
         if len(suspects) == 1:
             self.failed[suspects[0]] = reason
             self.active.discard(suspects[0])
+            self._deadly = [each for each in self._deadly if suspects[0] not in each]
             return len(self.failed) < _MOST_FAILURES
+        self._deadly.append(set(suspects))
         careful, self._careful = self._careful, True
-        return bool(suspects) and not careful
+        return self._kept_apart(lived) if careful else bool(suspects)
+
+    def _kept_apart(self, lived: Sequence[Collection[str]]) -> bool:
+        """Each of them lives alone, and some do not together: of those that were on in all these deaths only such go on
+        as were on with each other in a block, one at least, and the others have duels of their own. Whether there are
+        any."""
+        common = set.intersection(*self._deadly)
+        together, parted = list[str](), set[str]()
+        for name in self.racing():
+            if name in common and all(any({name, each} <= set(on) for on in lived) for each in together):
+                together.append(name)
+            elif name in common:
+                parted.add(name)
+        self.apart |= parted
+        self.active -= parted
+        return bool(parted) and len(self._deadly) < _MOST_FAILURES
 
     def _with_fewer(self, around: Collection[str], measured: bool) -> bool:
         """Go on without what distinguishes processes; or with half of what is switched within them, and if that dies

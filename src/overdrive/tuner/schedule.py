@@ -38,6 +38,7 @@ class Schedule:
 
     def __init__(self, found: Findings, deadline: float, prover: Prover) -> None:
         self.deadline = deadline
+        self.stopped = False  # no trial is made any more
         self.contributions_known = False  # they need no time of their own
         self._seeds = 0  # that a plan which is proved by seeds has its time for; 0: nothing of it takes that
         self._found = found
@@ -52,6 +53,10 @@ class Schedule:
             yield
         finally:
             self.deadline += seconds
+
+    def stop(self) -> None:
+        """There is no more time, for whatever is left."""
+        self.deadline, self.stopped = time.monotonic(), True
 
     def seconds_left(self) -> float:
         """Until the last proof and the confirmation."""

@@ -29,6 +29,7 @@ from overdrive.evidence.screening import (
     estimate,
     learned,
     next_look,
+    on_in,
     on_off,
     pairs_of_process,
     race,
@@ -68,7 +69,7 @@ class _State:
     left_out: tuple[str, ...]
     pairs: int
     over: bool
-    apart: tuple[str, ...] = ()  # that are not screened, since all together died
+    apart: tuple[str, ...] = ()  # that are not screened, since they died together
 
 
 class Screener:
@@ -157,7 +158,8 @@ class Screener:
                 return self._pairs > before and self._wanted()
             if ended.exit_reason.kind == "late":  # no candidate is to blame, and the time is over
                 return False
-            return self._racers.blame(around, trial.on, str(ended.exit_reason), bool(self._blocks))
+            lived = [on_in(block.row, self._design.factors) for block in self._blocks]
+            return self._racers.blame(around, trial.on, str(ended.exit_reason), lived)
         finally:
             self._racers.leave(trial.left_out)
             trial.stop()

@@ -25,7 +25,13 @@ from overdrive.tuner.strategies.ranks import Ranks
 
 
 def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
-    """Find the fastest plan that keeps the contract, within the budget."""
+    """Find the fastest plan that keeps the contract, within the budget.
+
+    Where Ctrl-C stops it, the best plan that is proved by then is the answer (see `Findings.stopped`).
+
+    Raises:
+        KeyboardInterrupt: it was stopped, and nothing was established yet.
+    """
     found = Findings(
         request.program,
         request.contract,
@@ -44,36 +50,55 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     pool.until = found.deadline()
     prover = Control(found, duels, request.metric, request.margin).run()
     pool.until = found.deadline()  # which the control may have found to be sooner
-    if prover:
-        schedule = Schedule(found, found.deadline(), prover)
-        judge = Judge(found, duels, prover, schedule)
-        finaliser = Finaliser(found, duels, prover, schedule)
-        ranks = None if request.ranks is None else Ranks(found, schedule, progress, request.ranks)
-        elsewhere = gains_elsewhere(found.facts, checkpoint)
-        with schedule.kept_back(ranks.seconds() if ranks else 0.0):
-            first = Greedy(found, schedule, progress, elsewhere, ahead=True)
-            _search(found, judge, prover, first)
-            found.take_screening(Screener(found, duels, schedule, elsewhere).run())
-            schedule.contributions_known = bool(found.screened.choice)
-            greedy = Greedy(found, schedule, progress, elsewhere, before=first)
-            _search(found, judge, prover, greedy)
-        if ranks:
-            _search(found, judge, prover, ranks)
-        finaliser.prove()
-        with schedule.kept_back(schedule.kept_for_epochs(SHORT_EPOCHS) if _epochs_end_unseen(found) else 0.0):
-            while schedule.proved_sooner(found.proof) and greedy.has_time_now():
-                proved = found.best()
-                _search(found, judge, prover, greedy)
-                if found.best() != proved:
-                    finaliser.prove()
-            finaliser.confirm()
+    if prover is None:
+        found.end([], {}, pool.isolation)
+        return found
+    schedule = Schedule(found, found.deadline(), prover)
+    finaliser = Finaliser(found, duels, prover, schedule)
+    errors: dict[str, float] = {}
+    try:
+        _find(found, duels, prover, schedule, finaliser, request.ranks)
         if found.chosen:
             found.take_starts(starts_under(found.best(), found.inference))
         _between_epochs(found, schedule, pool, progress)
-        found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
-    else:
-        found.end([], {}, pool.isolation)
+        errors = _errors(found, prover, schedule, progress)
+    except KeyboardInterrupt:
+        if found.adopted:
+            progress.stage("stopped: the plan as far as it is proved")
+        schedule.stop()
+        finaliser.settle()
+        if not found.chosen:
+            raise
+        found.stop()
+    found.end(prover.seed_curves(), errors, pool.isolation)
     return found
+
+
+def _find(
+    found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule, finaliser: Finaliser, ranks: int | None
+) -> None:
+    """The plan: what goes before a screening, that, what may gain one by one, ranks; its proof and confirmation."""
+    judge = Judge(found, duels, prover, schedule)
+    progress = duels.progress
+    on_ranks = None if ranks is None else Ranks(found, schedule, progress, ranks)
+    elsewhere = gains_elsewhere(found.facts, duels.checkpoint)
+    with schedule.kept_back(on_ranks.seconds() if on_ranks else 0.0):
+        first = Greedy(found, schedule, progress, elsewhere, ahead=True)
+        _search(found, judge, prover, first)
+        found.take_screening(Screener(found, duels, schedule, elsewhere).run())
+        schedule.contributions_known = bool(found.screened.choice)
+        greedy = Greedy(found, schedule, progress, elsewhere, before=first)
+        _search(found, judge, prover, greedy)
+    if on_ranks:
+        _search(found, judge, prover, on_ranks)
+    finaliser.prove()
+    with schedule.kept_back(schedule.kept_for_epochs(SHORT_EPOCHS) if _epochs_end_unseen(found) else 0.0):
+        while schedule.proved_sooner(found.proof) and greedy.has_time_now():
+            proved = found.best()
+            _search(found, judge, prover, greedy)
+            if found.best() != proved:
+                finaliser.prove()
+        finaliser.confirm()
 
 
 def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> None:
