@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -20,7 +21,10 @@ from torch import nn  # noqa: E402
 from overdrive.cli.layout import technique_of  # noqa: E402
 from overdrive.model_state.sharded import kept, share, units  # noqa: E402
 from overdrive.model_state.sharded.held import Sharded, keepers  # noqa: E402
+from overdrive.model_state.sharded.own_part import OwnPart  # noqa: E402
+from overdrive.model_state.sharded.states import ShardedStates  # noqa: E402
 from overdrive.seams.parameters import looks_at_more  # noqa: E402
+from overdrive.techniques.parallel.data_parallel.sharding import Sharding  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.ranks.comparing import difference  # noqa: E402
 from tests.ranks.named import NAMES  # noqa: E402
@@ -190,6 +194,55 @@ def test_gradients_in_parts_are_whole_for_who_looks(sharded: tuple[nn.Module, ke
     assert weight.grad.shape == (4, 3) and held.of(weight).gradient is None and parts.takes(weight) is None
     parts.zeroed(model, model.zero_grad)
     assert weight.grad is None and parts.takes(weight) is not None
+
+
+def test_what_a_rank_has_is_taken_and_put_back_and_nothing_is_gathered(sharded: tuple[nn.Module, kept.Kept]) -> None:
+    """By a run that survives: values, gradients, and which states are in parts."""
+    from overdrive.survive import state
+    from overdrive.survive.optimizer_states import OptimizerStates
+
+    model, held = sharded
+    optimizer = torch.optim.Adam(model.parameters())
+    states = ShardedStates(lambda: OfTwo(), lambda told: None, held)  # type: ignore[arg-type, return-value]
+    parts = OwnPart(lambda: OfTwo(), held, states, lambda model: None)  # type: ignore[arg-type, return-value]
+    of = [held.of(each) for each in model.parameters()]
+    for each in of[1:]:
+        held.gradients.add(each, torch.arange(2.0 * each.share.size))
+    states.stepped(optimizer, optimizer.step)
+    found = SimpleNamespace(compiled="", unordered="", generators=[], optimizers=[optimizer])
+    found.tensors = [(f"no. {place}", each) for place, each in enumerate(model.parameters())]
+    found.digest = lambda: [parts.told(each) for _, each in found.tensors]
+    with parts.as_it_is():
+        taken = state.Taking(found, OptimizerStates(), parts)
+        blocks, then = [bytes(each) for each in taken.blocks], [(each.part.clone(), each.gradient) for each in of]
+        in_parts = states.told(optimizer)
+        assert [place for place, _ in in_parts] == [1, 2, 3] and in_parts[0][1] == ["exp_avg", "exp_avg_sq"]
+        for each in of:
+            each.part.add_(1)
+            each.gradient, each.looked = None, True
+        states.take_back(optimizer, [])
+        state.put_back(found, taken.header, blocks.__getitem__, parts)
+    assert states.told(optimizer) == in_parts and not any(each.looked or each.unit.is_open for each in of)
+    for each, (part, gradient) in zip(of, then, strict=True):
+        assert torch.equal(each.part, part)
+        assert each.gradient is gradient is None or torch.equal(each.gradient, gradient)
+
+
+def test_a_model_is_divided_where_its_first_call_is_left_out() -> None:
+    """As a run that survives leaves out calls when it is made again: later ones find it divided, and say nothing."""
+    said: list[str] = []
+    sharding = Sharding(lambda: OfTwo(), said.append)  # type: ignore[arg-type, return-value]
+    model = nn.Linear(3, 4)
+    states = ShardedStates(lambda: OfTwo(), said.append, sharding.kept)  # type: ignore[arg-type, return-value]
+    parts = OwnPart(lambda: OfTwo(), sharding.kept, states, sharding.called)  # type: ignore[arg-type, return-value]
+    sharding.made(optimizer := torch.optim.SGD(model.parameters(), lr=0.1), ())
+    assert all(map(parts.lacks_gradient, model.parameters())) and not parts.zero_gradient(model.weight)
+    for _ in range(2):
+        parts.called(model)
+    keepers.remove(sharding.kept)
+    assert {type(each) for each in model.parameters()} == {Sharded} and len(said) == 1 and optimizer
+    assert parts.zero_gradient(model.weight) and not parts.lacks_gradient(model.weight)
+    assert sharding.kept.of(model.weight).gradient.tolist() == [0.0] * 6
 
 
 def test_layouts_are_told_apart() -> None:

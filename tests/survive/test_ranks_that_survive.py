@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run
 from tests.survive.killed import PICTURES, files_of, started, survive
 
 pytest.importorskip("torch")
@@ -144,10 +143,3 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     second = survive(tmp_path, "killed", text, "--ranks", "2", every="10m")
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert printed + second.stdout == whole[0]
-
-
-def test_what_does_not_survive_is_one_sentence(overdrive: Run, tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    told = overdrive("run", "--survive", "--ranks", "2", "--layout", "shard=2", "train.py", cwd=tmp_path)
-    assert told.returncode == 2 and "--layout shard=2 does not survive" in told.stderr
-    assert "Traceback" not in told.stderr

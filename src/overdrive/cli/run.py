@@ -19,7 +19,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.record_place import RecordPlace
 from overdrive.cli.started_again import Start, hash_alike, membership_in, prepare_environment, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
-from overdrive.cli.surviving_ranks import RUN, open_launched, refuse_ranks, start_surviving_ranks, survivor_in_group
+from overdrive.cli.surviving_ranks import RUN, open_launched, start_surviving_ranks, survivor_in_group
 from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
@@ -268,8 +268,6 @@ def command(
     technique = technique_of(layout or f"data={count}", count)
     survives = _survival(survive, Wish(survive or "", every, mtbf, fresh, requeue_code, notices))
     plan, plan_path = _plan_in_force(plan_path, no_plan, program, force)
-    if survives and count > 1:
-        refuse_ranks(technique, layout)
     if ranks and ranks > 1 and membership is None:
         alone = partial(start_ranks, ranks, on=on)
         surviving = partial(start_surviving_ranks, program, ranks, [technique], may_be_fewer=layout is None)

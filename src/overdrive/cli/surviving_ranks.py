@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,10 +29,9 @@ _AGAIN = 75  # EX_TEMPFAIL: the code of a rank that wrote this
 _GRACE = 60  # seconds for a snapshot, after a signal
 
 
-def refuse_ranks(technique: Chosen, layout: str | None) -> None:
-    """Those that cannot survive, in one sentence."""
-    if technique[0] != "data_parallel" or technique[1]["shards"] == "all":
-        fail(f"--layout {layout} does not survive: what each rank holds is in no snapshot. Leave out one of the two.")
+def _keeps_parts(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether each rank has parts of the parameters."""
+    return name in ("tensor_parallel", "pipeline_parallel") or settings.get("shards") == "all"
 
 
 def start_surviving_ranks(
@@ -156,6 +155,7 @@ def survivor_in_group(
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder, Unusable, sentence_of
     from overdrive.survive.in_group import InGroup
+    from overdrive.survive.in_parts import InParts
     from overdrive.survive.output import SavedOutput, UnsavedOutput
     from overdrive.survive.survivor import Survivor
 
@@ -178,7 +178,16 @@ def survivor_in_group(
         return bool(rank.group.from_first(int(wanted), "whether a snapshot is taken"))
 
     shares = any(settings.get("shards") == "state" for _, settings in techniques)
-    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None)
+    parts = InParts(
+        rank.rank,
+        rank.size,
+        here=lambda: rank.parts,
+        first=lambda word: int(rank.group.from_first(word, "what is done about a snapshot")),
+        told=lambda thing: rank.group.told_by_first(thing, "what all have of a snapshot"),
+        each=lambda done: [int(each) for each in rank.group.of_each(done, "whether its part of a snapshot is written")],
+    )
+    in_parts = parts if any(_keeps_parts(*each) for each in techniques) else None
+    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None, in_parts)
     ending = Ending(wish.requeue_code)
     survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
     try:

@@ -215,10 +215,12 @@ class Group:
 
     def begin_send(self, tensor: torch.Tensor, to: int, tag: int) -> Any:
         """Returns what is waited for before the tensor, which is of one piece, may be written to."""
-        return self._stages.send([tensor], to, tag)
+        with self._reaching():
+            return self._stages.send([tensor], to, tag)
 
     def begin_receive(self, room: torch.Tensor, source: int, tag: int) -> Any:
-        return self._stages.recv([room], source, tag)
+        with self._reaching():
+            return self._stages.recv([room], source, tag)
 
     def wait_for(self, work: Any, what: str) -> None:
         with self._waiting(what, for_one=True):
@@ -249,7 +251,8 @@ class Group:
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
         """Of gradients, beside the backward pass; `finish` waits for it."""
-        return self._on(tensor, self._gradients, "gradients").allreduce([tensor])
+        with self._reaching():
+            return self._on(tensor, self._gradients, "gradients").allreduce([tensor])
 
     def begin_shared_sum(self, parts: Sequence[torch.Tensor], kind: torch.dtype) -> SharedSum | None:
         """The same of several flat tensors, one after the other, in memory that ranks share; None: not there.
@@ -289,12 +292,19 @@ class Group:
         self.monitor.waits(what, for_one=for_one)
         began = time.monotonic()
         try:
-            yield
-        except RuntimeError as error:
-            self._run.lost(error)
+            with self._reaching():
+                yield
         finally:
             self.monitor.goes_on()
             self._run.waited += time.monotonic() - began
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Others, of which one may be gone: that is no error of the program's."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._run.lost(error)
 
     def lost(self, error: RuntimeError) -> None:
         """A rank is gone, which has said why, or does so in a moment.

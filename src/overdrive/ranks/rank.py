@@ -53,6 +53,7 @@ class Rank:
         divides: whether calls are divided; the program may bring its own parallelism.
         technique: that divides them.
         batches_alone: whether it divides batches, and nothing else.
+        parts: what this rank alone has of parameters, once it has some (see `survive.in_parts.Parts`).
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Rank:
             self._files = FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique, self.batches_alone = "data_parallel", True
+        self.parts: Any = None
         _current.append(self)
 
     @property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States, same_mark
@@ -57,7 +59,7 @@ class Calls:
         self._results = Results()
         self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
-        self.gradients, self.states = Gradients(), OptimizerStates()
+        self.gradients, self.states = Gradients(lambda: self._run.parts), OptimizerStates()
         seams.optimizer_made.subscribe(self._optimizer_made)
         seams.model_called.subscribe(guarded(self._model_called))
         seams.attribute_set.subscribe(guarded(self._attribute_set))
@@ -153,12 +155,12 @@ class Calls:
 
         self._wake()
         kind = f"{kind} {self.made.number_of(optimizer)}"
-        if self._run.replaying:
-            self.states.answer(kind, optimizer, self._run.journal)
-            return
         try:
-            if due:
-                self.states.note(kind, optimizer, self._run.journal)
+            with self._as_it_is():  # who makes it whole for the program has done so
+                if self._run.replaying:
+                    self.states.answer(kind, optimizer, self._run.journal)
+                elif due:
+                    self.states.note(kind, optimizer, self._run.journal)
         except CannotTake as error:
             self._run.cannot_skip(str(error))
 
@@ -176,6 +178,11 @@ class Calls:
             if not self._skips() or isinstance(value, (int, float)):
                 raise
             return call(value.sum())
+
+    def _as_it_is(self) -> AbstractContextManager[None]:
+        """Within it, nothing that this rank has a part of is made whole."""
+        parts = self._run.parts
+        return contextlib.nullcontext() if parts is None else parts.as_it_is()
 
     def _skips(self) -> bool:
         """Whether what the program computes now is left out."""
@@ -227,7 +234,8 @@ class Calls:
         from overdrive.survive import structure
 
         try:
-            self._results.note(self._run.journal, kind, result, given, model)
+            with self._as_it_is():
+                self._results.note(self._run.journal, kind, result, given, model)
         except structure.CannotTell as error:
             self._run.cannot_skip(f"{told} returns {error}")
 
@@ -257,6 +265,8 @@ class Calls:
         if self._run.aside():
             self._run.by_thread()
             return call(*args, **kwargs)
+        if self._run.replaying and not self._run.warming and self._run.parts is not None:
+            self._run.parts.called(model)
         told, given = f"a call of {type(model).__name__}", (args, kwargs)
         return self._skipped("model", told, given, lambda: call(*args, **kwargs), model)
 

@@ -19,6 +19,7 @@ from overdrive.survive.identity import RANKS
 FORMAT = 1
 # Notes why a run that is made again begins from its start, or fetches the samples of all steps.
 FROM_START, FETCHES = "from the start", "fetches are made"
+DAMAGED = "a damaged snapshot"  # notes a rank's part of one that was deleted
 NO_MORE = "no more snapshots"  # notes why none was taken from then on, in the process that noted it
 COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step, and when the first and this were over
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
@@ -35,6 +36,8 @@ def sentence_of(note: str, reason: str) -> str:
     """For people: what comes of such a note."""
     if note == FETCHES:
         return f"made again with the samples of all steps fetched, since without that {reason}"
+    if note == DAMAGED:
+        return f"{reason}; an older snapshot is taken"
     return f"the run begins from its start: {reason}"
 
 
@@ -111,9 +114,9 @@ class RunFolder:
         """All that the program has written to standard output."""
         return self.path / _OUTPUT
 
-    @property
-    def journal(self) -> Path:
-        return self.path / "journal"
+    def journal_of(self, rank: int) -> Path:
+        """Of a rank that has parts of its own; rank 0's is all others', too."""
+        return self.path / (f"journal-{rank}" if rank else "journal")
 
     def close(self) -> None:
         for handle in self._handles:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import storage_owners, version_of
 
 if TYPE_CHECKING:
+    from overdrive.survive.in_parts import Parts
     from overdrive.survive.journal import Journal
 
 _KIND = "leaves"  # of an entry
@@ -25,7 +26,9 @@ class Gradients:
     A digit for each of an optimizer's parameters says whether it had a gradient after the last backward pass.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Callable[[], Parts | None] = lambda: None) -> None:
+        """`parts`: gives what this rank has of parameters that are divided, if any are."""
+        self._parts = parts
         self._there: dict[int, str] = {}  # these digits, by the optimizer's number
         self._lacking: dict[int, list[bool]] = {}  # the same, the other way round
         self._zeros: dict[int, list[Any]] = {}  # by its parameter's id: a gradient, its owners and its version
@@ -36,7 +39,10 @@ class Gradients:
 
     def note(self, optimizers: Numbered, journal: Journal) -> None:
         """After a backward pass."""
-        lacking = {number: [each.grad is None for each in parameters_of(one)] for number, one in optimizers}
+        if (parts := self._parts()) is None:
+            lacking = {number: [each.grad is None for each in parameters_of(one)] for number, one in optimizers}
+        else:
+            lacking = {number: [*map(parts.lacks_gradient, parameters_of(one))] for number, one in optimizers}
         if lacking == self._lacking:
             return
         self._lacking = lacking
@@ -51,9 +57,12 @@ class Gradients:
         if journal.peek(_KIND):
             there = {**self._there, **dict(journal.next(_KIND, "")[1])}
             self._there = {number: there[number] for number, _ in optimizers if number in there}
+        parts = self._parts()
         for number, optimizer in optimizers:
             for parameter, digit in zip(parameters_of(optimizer), self._there.get(number, ""), strict=False):
-                if digit == "1" and parameter.grad is None:
+                if digit != "1" or (parts is not None and parts.zero_gradient(parameter)):
+                    continue
+                if parameter.grad is None:
                     parameter.grad = self._zeros_of(parameter)
 
     def go_on(self, told: list[Any]) -> None:

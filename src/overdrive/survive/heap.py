@@ -16,7 +16,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from overdrive.seams.torch.layouts import kind_of, strided_parts
 from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.names import attributes, content_of, of_frame, of_function, roots
 from overdrive.survive.ours import belongs_to_library, is_our_function, is_redirected
+
+if TYPE_CHECKING:
+    from overdrive.survive.in_parts import Parts
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _KEEPS_RESULTS = type(functools.cache(int))
@@ -58,8 +61,13 @@ class Heap:
         unordered: the path to a set of the program's whose things alone lead to some tensors; "" where there is none.
     """
 
-    def __init__(self, frame: Any) -> None:
-        """`frame`: the innermost call of the program's."""
+    def __init__(self, frame: Any, parts: Parts | None = None) -> None:
+        """
+        Args:
+            frame: the innermost call of the program's.
+            parts: what this rank has of parameters that are divided.
+        """
+        self._parts = parts
         self.tensors: list[tuple[str, torch.Tensor]] = []
         self.optimizers: list[Optimizer] = []
         self.generators: list[Any] = []
@@ -75,7 +83,8 @@ class Heap:
 
     def digest(self) -> list[str]:
         """A line for each tensor and fact: equal for runs that hold the same, but for the tensors' numbers."""
-        lines = [f"{path}: {_about(tensor)}" for path, tensor in self.tensors]
+        how = self._parts.told if self._parts is not None else lambda tensor: ""
+        lines = [f"{path}: {how(tensor) or _about(tensor)}" for path, tensor in self.tensors]
         return [*lines, *(f"{path}: {text}" for path, text in self.facts)]
 
     # -- inside ---------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from overdrive.survive.in_parts import InParts
+
 
 @dataclass(frozen=True)
 class InGroup:
@@ -16,9 +18,11 @@ class InGroup:
         aside: what is read within, this process reads alone.
         agree: where each keeps a share of the optimizers' state alone: given whether this process is to take a
             snapshot now, it tells all whether rank 0 is. None where rank 0 has all of the state.
+        in_parts: where each keeps parts of the parameters, and of a snapshot; else None.
     """
 
     rank: int
     leave: Callable[[], None]
     aside: Callable[[], AbstractContextManager[None]]
     agree: Callable[[bool], bool] | None = None
+    in_parts: InParts | None = None

@@ -53,6 +53,10 @@ class Journal:
         """Of entries that are not on disk yet."""
         return len(self._new)
 
+    def drop(self) -> None:
+        """What is new: another rank writes it."""
+        self._new.clear()
+
     def next(self, kind: str, told: str) -> Entry:
         """The next entry, which must be of this kind.
 

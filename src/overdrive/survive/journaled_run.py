@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
+    from overdrive.survive.in_parts import Parts
     from overdrive.survive.journal import Journal
 
 
@@ -48,6 +49,10 @@ class JournaledRun(FetchingRun, Protocol):
     steps: int
     inside: bool
     keeps_samples: bool
+
+    @property
+    def parts(self) -> Parts | None:
+        """What this rank has of parameters that are divided, once some are."""
 
     def beside(self) -> bool:
         """Whether it is not the program's, or within a call that is skipped as a whole."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from overdrive.survive.ending import Ending
     from overdrive.survive.files import Files
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.in_parts import InParts
     from overdrive.survive.inputs import Inputs
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.journal import Journal
@@ -67,10 +68,11 @@ class RecordedRun(Protocol):
 
 
 class Recording:
-    def __init__(self, run: RecordedRun, interval: SnapshotInterval) -> None:
-        self._run, self._interval = run, interval
+    def __init__(self, run: RecordedRun, interval: SnapshotInterval, in_parts: InParts | None = None) -> None:
+        self._run, self._interval, self._in_parts = run, interval, in_parts
         self._clock = time.monotonic  # before the program's lines are told recorded times
-        self.snapshots = Snapshots(run.folder.path)
+        rank, all_have = (in_parts.rank, in_parts.all_have) if in_parts is not None else (0, bool)
+        self.snapshots = Snapshots(run.folder.path, rank, all_have)
         self._states: dict[int, Any] = {}  # of its files, by the snapshot's step
         self._told_failure = self._told_draws = False
         self._refused = 0  # steps, one after the other, after which one was due and could not be taken
@@ -128,6 +130,17 @@ class Recording:
             self._refused = 0
             self._take(optimizer)
 
+    def follow(self, optimizer: Any) -> None:
+        """A step was made on a rank above 0 that has parts of its own."""
+        assert self._in_parts is not None
+        if self._in_parts.follow(self.snapshots.keep_part, self._over):
+            self._take(optimizer)
+
+    def _over(self) -> None:
+        """Rank 0 takes nothing more: nothing need be noted."""
+        self._run.why_not = "rank 0 takes no more snapshots"
+        self._run.journal.drop()
+
     def _refuse(self) -> None:
         """Losses go back through this step, as through those of its optimizer before. Another one's may do."""
         self._refused += 1
@@ -161,49 +174,79 @@ class Recording:
             self._run.files.keep_only(list(self._states.values()))
 
     def _take(self, optimizer: Any) -> None:
+        began, parts = self._clock(), self._in_parts
         with self._run.reading_alone():
-            self._take_all(optimizer)
+            header = None if parts is not None and parts.rank else self._tried(self._header)
+            if parts is not None:
+                header = parts.shared(header)
+            if header is not None and self._tried(lambda: self._take_numbers(optimizer, header)):
+                self.snapshots.cost += self._clock() - began
         self.wait()
 
-    def _take_all(self, optimizer: Any) -> None:
-        from overdrive.survive import heap, state
+    def _tried(self, act: Callable[[], Any]) -> Any:
+        """What it gives; None where that cannot be had, which is told."""
         from overdrive.survive.optimizer_states import CannotTake
 
-        began = self._clock()
         try:
-            if mapped := mapped_for_writing() & self._run.files.before.keys():
-                raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
-            if unkept := self._run.files.unkept():
-                raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
-            found = heap.Heap(sys._getframe())
-            taking = state.Taking(found, self._run.calls.states)
-            if (written := self._written_journal()) is None:
-                return
-            fetching = self._run.calls.fetching
-            header: dict[str, Any] = {
-                "format": 5,
-                "step": self._run.steps,
-                "journal": {"bytes": written[0], "sha256": written[1]},
-                "gradients there": self._run.calls.gradients.told(),
-                "printed": self._run.output.at,
-                "files": self._run.files.states(),
-                "techniques": self._run.plan.told(),
-                "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
-                "positions": [[path, *at] for _, path, *at, _ in open_for_writing(self._known_path)],
-            }
-            if self._run.folder.notes.get("modules") != (modules := modules_of_program(self._run.files.made)):
-                self._run.folder.note(modules=modules)
-            self._run.inputs.keep(self._run.files.before)
-            self._states[self._run.steps] = header["files"]
-            if not self._told_draws and state.some_keep_draws(self._run.calls.made.models):
-                self._told_draws = True
-                self._run.say(_OTHER_DRAWS)
-            self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
-            self.snapshots.cost += self._clock() - began
+            return act()
         except CannotTake as error:
             self._run.cannot_skip(str(error))
         except Exception as error:
             self._run.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
+        return None
+
+    def _header(self) -> dict[str, Any]:
+        """What is in a snapshot of the run, and not of what its variables lead to.
+
+        Raises:
+            CannotTake: the program keeps what is in no snapshot.
+        """
+        from overdrive.survive.optimizer_states import CannotTake
+
+        run = self._run
+        if mapped := mapped_for_writing() & run.files.before.keys():
+            raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
+        if unkept := run.files.unkept():
+            raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
+        fetching = run.calls.fetching
+        header: dict[str, Any] = {
+            "format": 5,
+            "step": run.steps,
+            "gradients there": run.calls.gradients.told(),
+            "printed": run.output.at,
+            "files": run.files.states(),
+            "techniques": run.plan.told(),
+            "fetching": fetching.told(run.folder.path) if fetching else [None, [], {}],
+            "positions": [[path, *at] for _, path, *at, _ in open_for_writing(self._known_path)],
+        }
+        if run.folder.notes.get("modules") != (modules := modules_of_program(run.files.made)):
+            run.folder.note(modules=modules)
+        run.inputs.keep(run.files.before)
+        self._states[run.steps] = header["files"]
+        return header
+
+    def _take_numbers(self, optimizer: Any, header: dict[str, Any]) -> bool:
+        """Whether it could be taken now.
+
+        Raises:
+            CannotTake: the program holds what is in no snapshot.
+        """
+        from overdrive.survive import heap, state
+
+        run = self._run
+        parts = self._in_parts.here() if self._in_parts is not None else None
+        if parts is not None:
+            parts.settle()
+        found = heap.Heap(sys._getframe(), parts)
+        taking = state.Taking(found, run.calls.states, parts)
+        if (written := self._written_journal()) is None:
+            return False
+        header = {**header, "journal": {"bytes": written[0], "sha256": written[1]}}
+        if not self._told_draws and state.some_keep_draws(run.calls.made.models):
+            self._told_draws = True
+            run.say(_OTHER_DRAWS)
+        self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
+        return True
 
     def _written_journal(self) -> tuple[int, str] | None:
         """Its length and sha256; None where it cannot be written now, so that there is no snapshot."""

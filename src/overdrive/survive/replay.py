@@ -15,6 +15,7 @@ from overdrive.survive.taking import watch_graphs
 if TYPE_CHECKING:
     from overdrive.survive.calls import Calls
     from overdrive.survive.files import Files
+    from overdrive.survive.in_parts import Parts
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.snapshot import Snapshot
     from overdrive.survive.under_plan import UnderPlan
@@ -62,8 +63,13 @@ class Replay:
         output: UnsavedOutput,
         plan: UnderPlan,
         reading_alone: Callable[[], AbstractContextManager[None]],
+        parts: Parts | None,
     ) -> None:
-        """At the snapshot's step. `reading_alone`: what is asked of tensors within is no question of the program's.
+        """At the snapshot's step.
+
+        Args:
+            reading_alone: what is asked of tensors within is no question of the program's.
+            parts: what this rank has of parameters that are divided.
 
         Raises:
             Exception: the run holds other things than it held then, or they cannot be put back.
@@ -74,9 +80,11 @@ class Replay:
         if fetching:
             fetching.compare(self._folder, target.header["fetching"], self._follows)
         with reading_alone():
-            state.make_states(heap.Heap(sys._getframe()), calls.states, target.header)
-            found = heap.Heap(sys._getframe())
-            state.put_back(found, target.header, target.block)
+            if parts is not None:
+                parts.settle()
+            state.make_states(heap.Heap(sys._getframe(), parts), calls.states, target.header)
+            found = heap.Heap(sys._getframe(), parts)
+            state.put_back(found, target.header, target.block, parts)
             watch_graphs(found, calls.passed_through)
             if fetching:
                 fetching.go_on(target.header["fetching"])

@@ -40,6 +40,11 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}.snapshot"
 
 
+def part_path(folder: Path, step: int, rank: int) -> Path:
+    """Of a rank that has parts of its own; rank 0's is the snapshot's."""
+    return folder / f"step-{step:09d}.rank-{rank}.part" if rank else path_of(folder, step)
+
+
 def write(path: Path, header: dict[str, Any], blocks: Sequence[Any]) -> None:
     """`blocks`: contiguous arrays of bytes.
 
@@ -107,7 +112,7 @@ def steps_of(folder: Path) -> list[int]:
 def forget(folder: Path) -> bool:
     """Whether there was one. It needs no room on the disk, as a note would."""
     paths = found(folder)
-    for path in paths:
+    for path in [*paths, *folder.glob("step-*.part")]:
         with contextlib.suppress(OSError):
             path.unlink()
     return bool(paths)
@@ -117,9 +122,17 @@ def keep(candidate: Path, folder: Path, step: int) -> None:
     """Let it be one of the snapshots, and the oldest go."""
     os.replace(candidate, path_of(folder, step))
     sync_folder(folder)
-    for path in found(folder)[_KEPT:]:
+    kept = found(folder)[:_KEPT]
+    others = set(folder.glob("step-*.part")) - {each for path in kept for each in folder.glob(f"{path.stem}.*.part")}
+    for path in [*found(folder)[_KEPT:], *others]:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def keep_part(candidate: Path, folder: Path, step: int, rank: int) -> None:
+    """Let it be this rank's file of a snapshot, which counts once rank 0 keeps it."""
+    os.replace(candidate, part_path(folder, step, rank))
+    sync_folder(folder)
 
 
 def newest_whole(folder: Path, journal: Journal, say: Callable[[str], None]) -> Snapshot | None:

@@ -16,7 +16,9 @@ import torch
 from overdrive.changes.generators import set_state, state_of
 from overdrive.core.rng import States
 from overdrive.seams.torch.internals import storage_id
+from overdrive.survive import part_state
 from overdrive.survive.heap import Heap
+from overdrive.survive.in_parts import Parts
 from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -34,8 +36,11 @@ class Taking:
         blocks: arrays of bytes.
     """
 
-    def __init__(self, heap: Heap, states: OptimizerStates) -> None:
+    def __init__(self, heap: Heap, states: OptimizerStates, parts: Parts | None = None) -> None:
         """
+        Args:
+            parts: what this rank has of parameters that are divided.
+
         Raises:
             CannotTake: there is something whose next results are not in its tensors alone.
         """
@@ -47,13 +52,18 @@ class Taking:
         self._memories: dict[int, int] = {}
         gradients: list[Any] = []
         tensors: list[int | None] = []
+        own: list[Any] = []  # parts of parameters
         for path, tensor in heap.tensors:
             if tensor.layout is not torch.strided or tensor.is_quantized:
                 raise CannotTake(f"{path} is a tensor of an unusual kind ({type(tensor).__name__}, {tensor.layout})")
             if tensor.is_meta:
                 tensors.append(None)
                 continue
-            tensors.append(self._memory(tensor))
+            if parts is not None and parts.told(tensor):
+                own.append([len(tensors), *part_state.told(parts, tensor, self._block)])
+                tensors.append(None)
+            else:
+                tensors.append(self._memory(tensor))
             if tensor.is_leaf and tensor.grad is not None:
                 gradients.append([len(tensors) - 1, self._whole(tensor.grad)])
         self.header = {
@@ -65,6 +75,13 @@ class Taking:
             "generators": [_told(state_of(each)) for each in heap.generators],
             "random": _random_now(),
         }
+        if parts is not None:
+            self.header["parts"] = own
+            self.header["states in parts"] = [parts.states_of(each) for each in heap.optimizers]
+
+    def _block(self, flat: torch.Tensor) -> int:
+        self.blocks.append(flat.detach().view(torch.uint8).cpu().clone().numpy())
+        return len(self.blocks) - 1
 
     def _memory(self, tensor: torch.Tensor) -> int:
         key = storage_id(tensor)
@@ -95,8 +112,11 @@ def make_states(heap: Heap, states: OptimizerStates, header: dict[str, Any]) -> 
         states.stepped(optimizer)
 
 
-def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
+def put_back(heap: Heap, header: dict[str, Any], block: Any, parts: Parts | None = None) -> None:
     """Make what `heap` found hold the numbers of `header` and its blocks (`block(number)` gives the bytes of one).
+
+    Args:
+        parts: see `Taking`.
 
     Raises:
         OtherState: this run holds other things.
@@ -110,6 +130,11 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
                 tensor.grad = None
         for number, whole in header["gradients"]:
             heap.tensors[number][1].grad = _made(whole, block, memories)
+        if parts is not None:
+            divided = [(*heap.tensors[place], values) for place, *values in header["parts"]]
+            part_state.put_back(parts, divided, block)
+            for optimizer, names in zip(heap.optimizers, header["states in parts"], strict=True):
+                parts.put_states(optimizer, names)
     for generator, told in zip(heap.generators, header["generators"], strict=True):
         set_state(generator, _of_told(told))
     _put_back_random(header["random"])

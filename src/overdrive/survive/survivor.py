@@ -24,7 +24,7 @@ from overdrive.survive import clocks, in_keras
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
-from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
+from overdrive.survive.folder import DAMAGED, FETCHES, FROM_START, NO_MORE
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
 from overdrive.survive.left_behind import put_back
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.folder import RunFolder
     from overdrive.survive.in_group import InGroup
+    from overdrive.survive.in_parts import Parts
     from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.output import UnsavedOutput
     from overdrive.survive.under_plan import UnderPlan
@@ -65,9 +66,11 @@ class Survivor:
         self.ending = ending
         self.plan = plan
         self._group = group
+        self._in_parts = group.in_parts if group is not None else None
         self._follows = group is not None and group.rank > 0
+        self._passive = self._follows and self._in_parts is None  # rank 0 notes what it is asked
         self.keeps_samples = plan.keeps_samples
-        self.journal = Journal(folder.journal)
+        self.journal = Journal(folder.journal_of(self._in_parts.rank if self._in_parts is not None else 0))
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
@@ -80,7 +83,7 @@ class Survivor:
         self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
         self.calls = Calls(self)
-        self._recording = Recording(self, interval)
+        self._recording = Recording(self, interval, self._in_parts)
 
     @property
     def replaying(self) -> bool:
@@ -105,7 +108,7 @@ class Survivor:
         self.ending.pass_over() if self._follows else self.ending.listen()
         Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
         self._find()
-        if not self._follows:
+        if not self._passive:
             self._recording.snapshots.forget_candidate()
         if self._replay is not None:
             self._replay.begin(self.calls, self.output)
@@ -125,9 +128,21 @@ class Survivor:
         self._recording.ask()
 
     def _find(self) -> None:
-        from overdrive.survive import snapshot
+        from overdrive.survive import part_files, snapshot
 
-        if not self.why_not and (target := snapshot.newest_whole(self.folder.path, self.journal, self.say)):
+        folder, parts = self.folder.path, self._in_parts
+        if self.why_not:
+            return
+        if parts is None:
+            target = snapshot.newest_whole(folder, self.journal, self.say)
+        else:
+            try:
+                target = part_files.newest_whole(folder, parts.rank, parts.ranks, self.journal, self.say)
+            except part_files.Gone as gone:
+                self._start_again(DAMAGED, str(gone))
+            except OSError as error:
+                self._start_again(FROM_START, f"{folder} holds a damaged snapshot ({error.strerror})")
+        if target:
             self._replay = Replay(target, self.folder.path, self.files, self._group.rank if self._group else 0)
 
     def __call__(self, seams: Seams) -> None:
@@ -218,7 +233,7 @@ class Survivor:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
         if self.why_not or self.inside:  # some twenty times a step: each call that is saved here counts
             return True
-        return get_ident() != self._thread or getpid() != self._process or (self._follows and self._replay is None)
+        return get_ident() != self._thread or getpid() != self._process or (self._passive and self._replay is None)
 
     def beside(self) -> bool:
         return self.inside or self.elsewhere()
@@ -267,13 +282,22 @@ class Survivor:
             if self._replay.passes(self.steps):
                 self._go_on(self._replay)
             return
-        if self._follows:
-            self.agreed(False)
-        else:
+        if not self._follows:
             self._recording.stepped(optimizer)
+        elif self._in_parts is not None:
+            self._recording.follow(optimizer)
+        else:
+            self.agreed(False)
+
+    @property
+    def parts(self) -> Parts | None:
+        return self._in_parts.here() if self._in_parts is not None else None
 
     def agreed(self, wanted: bool) -> bool:
-        """Asked once a step; whether a snapshot is taken now, for which optimizers have all of their state."""
+        """Asked once a step; whether a snapshot is taken now, for which optimizers have all of their state, or each
+        rank its part."""
+        if self._in_parts is not None:
+            return self._in_parts.agreed(wanted, over=bool(self.why_not))
         if self._group is None or self._group.agree is None:
             return wanted
         agreed = self._group.agree(wanted)
@@ -309,7 +333,11 @@ class Survivor:
     def reading_alone(self) -> Iterator[None]:
         before, self.inside = self.inside, True
         try:
-            with self._group.aside() if self._group else contextlib.nullcontext():
+            with contextlib.ExitStack() as stack:
+                if self._group is not None:
+                    stack.enter_context(self._group.aside())
+                if self.parts is not None:
+                    stack.enter_context(self.parts.as_it_is())
                 yield
         finally:
             self.inside = before
@@ -318,7 +346,7 @@ class Survivor:
         if not self.journal.is_over:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         try:
-            replay.put_back(self.calls, self.output, self.plan, self.reading_alone)
+            replay.put_back(self.calls, self.output, self.plan, self.reading_alone, self.parts)
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
         self._replay = None

@@ -8,6 +8,7 @@ round is tried. A loss that comes back still later is seen by the run that goes 
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -47,8 +48,13 @@ class Snapshots:
             a core meanwhile.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, rank: int = 0, all_have: Callable[[bool], bool] = bool) -> None:
+        """
+        Args:
+            rank: whose part these are of, where each has its own.
+            all_have: given whether this one is written, whether those of all ranks are.
+        """
+        self._folder, self._rank, self._all_have = folder, rank, all_have
         self.kept = 0
         self.unsound = False
         self.cost = 0.0
@@ -69,7 +75,7 @@ class Snapshots:
 
     @property
     def _candidate(self) -> Path:
-        return self._folder / _CANDIDATE
+        return self._folder / (f"{_CANDIDATE}-{self._rank}" if self._rank else _CANDIDATE)
 
     @property
     def under_way(self) -> bool:
@@ -77,6 +83,8 @@ class Snapshots:
 
     def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking, hasty: bool = False) -> None:
         """After a step of this optimizer. Returns as soon as all is copied. `hasty`: see `hasten`."""
+        if self.under_way:
+            self._drop()  # as rank 0 did, whose part it was of
         self._optimizer, self._step, self._went_through = optimizer, header["step"], False
         self._left, self._others = (1, MOST_IN_HASTE) if hasty else (2, MOST_OTHERS)
         self._end_watch, self.cost = watch_graphs(heap, self._passed), 0.0
@@ -120,12 +128,28 @@ class Snapshots:
         self._end_watch()
         self._join()
         self._optimizer = None
+        if not self._all_have(self.failure is None) and self.failure is None:
+            self.failure = OSError(errno.EIO, "another rank has not written its part")
         if self.failure is None:
             try:
                 snapshot.keep(self._candidate, self._folder, self._step)
                 self.kept = self._step
             except OSError as error:
                 self.failure = error
+
+    def keep_part(self) -> bool:
+        """Of a rank above 0, which keeps its part where rank 0 is about to: whether it is there."""
+        if not self.under_way:
+            return False
+        self._end_watch()
+        self._join()
+        self._optimizer = None
+        if self.failure is None:
+            try:
+                snapshot.keep_part(self._candidate, self._folder, self._step, self._rank)
+            except OSError as error:
+                self.failure = error
+        return self.failure is None
 
     def _join(self) -> None:
         if self._writer:

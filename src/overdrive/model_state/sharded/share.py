@@ -99,6 +99,25 @@ def exchange(held: Sequence[tuple[torch.Tensor, Share]], group: Group, what: str
                 share.of(whole, rank).copy_(part)
 
 
+def whole_somewhere(
+    held: Sequence[tuple[torch.Tensor | None, torch.Tensor | None, Share]], group: Group
+) -> list[tuple[torch.Tensor, Share]]:
+    """Those that are whole on some rank, to be exchanged: who holds a parameter's memory may be another on each.
+
+    Args:
+        held: of each the whole, or where it is not here this rank's part.
+    """
+    told = group.of_all([int(whole is not None) for whole, _, _ in held], "which parameters are whole")
+    found = []
+    for (whole, part, share), anywhere in zip(held, map(any, zip(*told, strict=True)), strict=True):
+        if anywhere and whole is None and part is not None:
+            whole = share.blank(part)
+            share.of(whole).copy_(part)
+        if anywhere and whole is not None:
+            found.append((whole, share))
+    return found
+
+
 def _buckets(held: Sequence[tuple[torch.Tensor, Share]]) -> Iterator[list[tuple[torch.Tensor, Share]]]:
     bucket: list[tuple[torch.Tensor, Share]] = []
     size = 0

@@ -7,7 +7,8 @@ Between two steps who reads a parameter or the state finds it whole; the next st
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from overdrive.core.objective import size
 from overdrive.model_state.sharded.held import Held, set_data
 from overdrive.model_state.sharded.kept import Kept
-from overdrive.model_state.sharded.share import Share, exchange, is_dense
+from overdrive.model_state.sharded.share import Share, exchange, is_dense, whole_somewhere
 from overdrive.ranks.group import Group
 from overdrive.seams.parameters import looks_at_more, parameters_of
 from overdrive.seams.torch.internals import as_plain_tensors, version_of
@@ -50,6 +51,7 @@ class ShardedStates:
         self._divided: weakref.WeakKeyDictionary[Any, dict[int, set[str]]] = weakref.WeakKeyDictionary()
         self._told: set[str] = set()
         self._stepping: Any = None
+        self._aside = False
 
     @property
     def in_parts(self) -> bool:
@@ -57,7 +59,7 @@ class ShardedStates:
 
     def asked(self, optimizer: Any) -> None:
         """Somebody reads its state: it is made whole, if it is not its own step that reads."""
-        if optimizer is self._stepping or not self._divided.get(optimizer):
+        if self._aside or optimizer is self._stepping or not self._divided.get(optimizer):
             return
         if not self._group_of().mine():
             self._group_of().end(
@@ -70,6 +72,26 @@ class ShardedStates:
             for name in sorted(names) if share is not None else ():
                 if isinstance(state.get(name), torch.Tensor) and share is not None:
                     state[name] = share.whole(state[name], self._group_of(), "an optimizer's state")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Who reads a state within it finds this rank's part."""
+        before, self._aside = self._aside, True
+        try:
+            yield
+        finally:
+            self._aside = before
+
+    def told(self, optimizer: Any) -> list[Any]:
+        """What is in parts of its state: the place of each parameter, and names; as JSON."""
+        in_parts = self._divided.get(optimizer, {})
+        places = [(place, in_parts.get(id(each))) for place, each in enumerate(parameters_of(optimizer))]
+        return [[place, sorted(names)] for place, names in places if names]
+
+    def take_back(self, optimizer: Any, told: list[Any]) -> None:
+        """Its state is in such parts."""
+        trained = parameters_of(optimizer)
+        self._divided[optimizer] = {id(trained[place]): set(names) for place, names in told}
 
     def stepped(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._group_of().mine() or self._refused(optimizer):
@@ -169,21 +191,11 @@ class ShardedStates:
                     each.gradient.copy_(each.share.whole(each.part, self._group_of(), "a gradient after a step"))
 
     def _to_be_whole(self, narrowed: list[_Narrowed]) -> list[tuple[torch.Tensor, Share]]:
-        """Those that are whole on some rank: who holds a parameter's memory may be another on each."""
-        group = self._group_of()
-        mine = [each.whole is not None for each in narrowed]
-        if self._kept is not None and narrowed:
-            told = group.of_all([int(each) for each in mine], "which parameters are whole")
-            mine = [any(flags) for flags in zip(*told, strict=True)]
-        found = []
-        for each, wanted in zip(narrowed, mine, strict=True):
-            if wanted and each.whole is not None:
-                found.append((each.whole, each.share))
-            elif wanted and each.held is not None and each.held.part is not None:
-                passing = each.share.blank(each.held.part)
-                each.share.of(passing).copy_(each.held.part)
-                found.append((passing, each.share))
-        return found
+        if self._kept is None or not narrowed:
+            return [(each.whole, each.share) for each in narrowed if each.whole is not None]
+        parts = [each.held.part if each.held is not None else None for each in narrowed]
+        held = [(each.whole, part, each.share) for each, part in zip(narrowed, parts, strict=True)]
+        return whole_somewhere(held, self._group_of())
 
     def _note(self, optimizer: Any, narrowed: Sequence[_Narrowed]) -> None:
         """What is in parts of its state: by shapes, which right after a step tell it."""

@@ -37,14 +37,18 @@ class Sharding:
         def made(*args: Any, **kwargs: Any) -> Any:
             if not self._group_of().mine():  # a trial
                 return call(*args, **kwargs)
-            if model not in self._seen and model.training and torch.is_grad_enabled():
-                self._divide(model)
+            self.called(model)
             if not len(self.kept):
                 return call(*args, **kwargs)
             with self.kept.calling():
                 return call(*args, **kwargs)
 
         return made
+
+    def called(self, model: nn.Module) -> None:
+        """It is, or would be if this run were not made again."""
+        if model not in self._seen and model.training and torch.is_grad_enabled():
+            self._divide(model)
 
     def _divide(self, model: nn.Module) -> None:
         trained = {id(each) for optimizer in self._optimizers for each in parameters_of(optimizer)}

@@ -99,7 +99,8 @@ def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
     from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
     sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
-    share(seams, rank, lambda: rank.group, sharding.kept if sharding else None)
+    kept, divide = (sharding.kept, sharding.called) if sharding else (None, None)
+    share(seams, rank, lambda: rank.group, kept, divide)
     if sharding:
         rank.lockstep.differing.append(lambda parameter: sharding.kept.of(parameter) is not None)
         seams.optimizer_made.subscribe(sharding.made)

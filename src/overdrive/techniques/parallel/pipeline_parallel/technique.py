@@ -64,7 +64,8 @@ class PipelineParallel(Technique):
             from overdrive.techniques.parallel.pipeline_parallel.pipelining import Pipelines
 
             pipelines = Pipelines(rank, int(settings["replicas"]))
-            share(seams, rank, lambda: pipelines.row, pipelines.kept)
+            # A model whose first call is left out as a run is made again stays whole: that run begins from its start.
+            share(seams, rank, lambda: pipelines.row, pipelines.kept, divide=lambda model: None)
             seams.optimizer_made.subscribe(pipelines.made)
             seams.model_called.subscribe(pipelines.called)
             seams.random_drawn.subscribe(pipelines.drawn)

@@ -1,0 +1,54 @@
+"""Snapshots of which each rank has a file: which of them is gone on from, seen by each rank for itself.
+
+Rank 0's file is given its name last, when all others have theirs: where it is, all were there. Each rank reads its own
+file alone, since all together may be more than one machine reads in an hour. One that finds its file damaged deletes
+it, and all begin again: then all find the snapshot incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from overdrive.survive import snapshot
+from overdrive.survive.journal import Damaged, Journal
+from overdrive.survive.snapshot import Snapshot, part_path
+
+
+class Gone(Exception):
+    """This rank's file was damaged, and is deleted; the message says which, and how."""
+
+
+def newest_whole(folder: Path, rank: int, ranks: int, journal: Journal, say: Callable[[str], None]) -> Snapshot | None:
+    """The newest that can be gone on from, whose part of the journal was read; others are told of.
+
+    Raises:
+        Gone: this rank has had another file of it than was written.
+        OSError: and it cannot be deleted.
+    """
+    for step in snapshot.steps_of(folder):
+        missing = next((each for each in range(1, ranks) if not part_path(folder, step, each).exists()), None)
+        if missing is not None:
+            say(f"{part_path(folder, step, missing).name} is not there; an older snapshot is taken")
+            continue
+        own = part_path(folder, step, rank)
+        try:
+            found = _read(own, step, rank, ranks)
+            journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
+            return found
+        except (Damaged, LookupError, TypeError) as error:
+            own.unlink(missing_ok=True)
+            raise Gone(str(error) if isinstance(error, Damaged) else f"{own.name} is no snapshot") from None
+    return None
+
+
+def _read(path: Path, step: int, rank: int, ranks: int) -> Snapshot:
+    """
+    Raises:
+        Damaged: it is not what this rank of so many has written at this step.
+    """
+    found = snapshot.read(path)
+    then = [found.header.get(name) for name in ("step", "rank", "ranks")]
+    if then != [step, rank, ranks]:
+        raise Damaged(f"{path.name} is of step {then[0]} and of rank {then[1]} of {then[2]}")
+    return found
