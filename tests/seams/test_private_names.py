@@ -97,7 +97,7 @@ IN_SEAMS = (
 OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "module": (
         *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
-        *("_parameters", "_buffers", "_modules", "_apply", "_compiled_call_impl"),
+        *("_parameters", "_buffers", "_modules", "_apply", "_call_impl", "_compiled_call_impl"),
     ),
     "recurrent layer": ("_flat_weights", "_flat_weight_refs"),
     "compiled module": ("_orig_mod",),

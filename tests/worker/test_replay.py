@@ -45,6 +45,7 @@ class Trained:
         monkeypatch.setattr(state, "live_modules", lambda: [model])
         self.replay = make_replay("torch", role, STEPS, folder)
         self.model, self.told = model, dict[int, Any]()
+        self.call: Callable[[torch.Tensor], torch.Tensor] = model
 
     def run(self, before: Callable[[int, Any], None] = lambda step, optimizer: None) -> dict[str, Any]:
         torch.manual_seed(0)
@@ -56,7 +57,7 @@ class Trained:
                     name: float(each) for name, each in optimizer.param_groups[0].items() if name in ("lr", *KEPT)
                 }
                 optimizer.zero_grad()
-                self.model(torch.randn(5, 4)).square().mean().backward()
+                self.call(torch.randn(5, 4)).square().mean().backward()
                 optimizer.step()
         assert not session.seams.left_out, session.seams.left_out
         return self.replay.report()
@@ -112,6 +113,63 @@ def test_a_large_sparse_buffer_is_saved_and_compared_as_it_is(tmp_path: Path, mo
     assert told["states"] == list(STEPS)
     rows = [row for row in told["rows"] if row["tensor"] == "adjacency"]
     assert rows and all(row["error"] == 0 for row in rows)
+
+
+class Neighbours(nn.Module):
+    """Its graph is none of its buffers, as LightGCN's."""
+
+    def __init__(self, layout: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        graph = torch.rand(5, 5).round(decimals=1)
+        self.graph = graph.to_sparse() if layout == "coo" else graph.to_sparse_csr()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(torch.sparse.mm(self.graph, x))
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_a_step_over_a_sparse_matrix_is_taken_in_fp64(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trained("reference", tmp_path, Neighbours(layout), monkeypatch).run()
+    told = Trained("candidate", tmp_path, Neighbours(layout), monkeypatch).run()
+    assert told["states"] == list(STEPS)
+    gradients = [row for row in told["rows"] if row["kind"] == "gradient" and row["tensor"] == "layer.weight"]
+    assert all(0 < row["error"] < 1e-6 * row["size"] for row in gradients), "fp32 beside fp64"
+
+
+class ByMethod(nn.Module):
+    """Trained by a method that has used weights before it calls a part: LightGCN and many word vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last = nn.Linear(4, 4, bias=False), nn.Linear(4, 1)
+
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.cat([self.first.weight, self.last.weight]).mean(0) * x)  # type: ignore[no-any-return]
+
+    def whole(self, x: torch.Tensor) -> torch.Tensor:
+        return self(x)  # type: ignore[no-any-return]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.score(x)
+
+
+@pytest.mark.parametrize("method, first", [("score", 2), ("whole", 1)])
+def test_no_state_is_taken_in_the_midst_of_a_first_step(
+    method: str, first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    for role in ("reference", "candidate"):
+        run = Trained(role, tmp_path, ByMethod(), monkeypatch)
+        run.call = getattr(run.model, method)
+        told.append(run.run())
+    assert told[0]["states"] == told[1]["states"] == list(range(first, 7))
+    assert told[0]["out_of_reach"] == list(range(1, first))
+    assert all(row["error"] <= 1e-6 * max(row["size"], 1e-3) for row in told[1]["rows"] if row["kind"] == "gradient")
 
 
 def spread_out(layout: str) -> tuple[torch.Tensor, torch.Tensor]:

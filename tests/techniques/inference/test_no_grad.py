@@ -270,3 +270,27 @@ def test_it_is_for_programs_that_record_gradients() -> None:
     assert technique.applies(facts(True)) is None
     assert technique.applies(facts(False)) == "the program records no gradients"
     assert technique.is_for(True) and not technique.is_for(False)
+
+
+class Remembers(nn.Module):
+    """Its calls go on from what the one before has left in it, as a neural Turing machine's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.state = nn.Linear(3, 3), torch.zeros(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state = torch.tanh(self.fc(x + self.state))
+        return self.state
+
+
+def test_a_program_that_is_about_to_train_is_left_alone_from_its_first_step_on() -> None:
+    torch.manual_seed(0)
+    model, x = Remembers(), torch.randn(2, 3)
+    with Session(PLAN) as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(x)
+        model(x).sum().backward()
+        optimizer.step()
+    assert "no_grad" in session.seams.left_out

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch import fx
+from torch._C import _is_tracing
 
 from overdrive.core.progress import progress
 from overdrive.seams.points import reason_of
@@ -177,8 +178,14 @@ def guard_hooks(guarded: bool) -> bool:
 
 
 def compiled_call(module: torch.nn.Module) -> Any:
-    """What `Module.compile` has put in place of the module's call; None where it has not."""
-    return module._compiled_call_impl
+    """What `Module.compile` has put in place of the module's call, but where the program has it traced: PyTorch refuses
+    to trace what is compiled."""
+    compiled: Any = module._compiled_call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (module._call_impl if _is_tracing() else compiled)(*args, **kwargs)
+
+    return call
 
 
 def set_compiled_call(module: torch.nn.Module, call: Any) -> None:

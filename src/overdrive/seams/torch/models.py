@@ -10,7 +10,9 @@ Made again are calls that ended in one of Python's or PyTorch's usual errors. A 
 second call's effects, what the first has printed is not printed again, and what it set on modules is put back.
 
 What is called inside a backward pass is no call of the program's: there, activations are made again. Nor is a module
-without parameters that is called while samples are fetched: it is a transform (torchvision's are modules).
+without parameters that is called while samples are fetched: it is a transform (torchvision's are modules). And a model
+that the program has traced (`torch.jit.trace`, TensorBoard's `add_graph`) is to be what its author wrote: a trace of
+ours would hold our casts, and the second one, by which PyTorch checks the first, others.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
+from torch._C import _is_tracing
 from torch.compiler import is_compiling  # `torch` is slow to tell its names, and this is asked for each sample
 
 from overdrive.core.progress import log
@@ -85,7 +88,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or inside.model or _trains(type(self)):
+        if is_compiling() or inside.model or _is_tracing() or _trains(type(self)):
             return plain(self, *args, **kwargs)
         told = bool(begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told

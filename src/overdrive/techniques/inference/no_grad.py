@@ -31,8 +31,8 @@ class NoGrad(Technique):
     gradients, and those of a model that the program has put hooks on, are made as they are.
 
     What it watches: at each call, whether gradients are recorded, inputs require some, and modules have hooks; an
-    optimizer's step leaves it out. For a call that is made again random states, modes and a training model's buffers
-    are put back, and a parameter that was written to meanwhile is an error, as in PyTorch. What would escape:
+    optimizer that is made leaves it out. For a call that is made again random states, modes and a training model's
+    buffers are put back, and a parameter that was written to meanwhile is an error, as in PyTorch. What would escape:
     attributes or hooks that the program changes, or weights that it writes to through `.data`, between a call and its
     backward pass; a gradient with respect to what the model's own code keeps of a call (`self.features = x`).
 
@@ -98,12 +98,12 @@ class NoGrad(Technique):
 
             return without_graph(parts, again, again, requiring)
 
-        def stepped(optimizer: Any) -> None:
+        def made(optimizer: Any, models: Any) -> None:
             if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice
                 raise CannotInstall("the program trains, and asks for gradients")
 
         seams.model_called.subscribe(call_without)
-        seams.step_begins.subscribe(stepped)
+        seams.optimizer_made.subscribe(made)
         return seams.handle()
 
 

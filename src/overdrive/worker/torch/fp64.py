@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from overdrive.seams.points import reason_of
+from overdrive.seams.torch.layouts import is_sparse
 
 REDUCED = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -90,7 +91,9 @@ def computing_in_double(module: torch.nn.Module, others: Sequence[torch.Tensor] 
 
 def widen(thing: Any) -> Any:
     """A tensor of reduced precision as fp64, within the graph of its gradients; all else as it is."""
-    if isinstance(thing, torch.Tensor) and thing.dtype in REDUCED and thing.layout is torch.strided:
+    if not isinstance(thing, torch.Tensor) or thing.dtype not in REDUCED:
+        return thing
+    if thing.layout is torch.strided or is_sparse(thing):
         return thing.to(torch.float64)
     return thing
 

@@ -41,6 +41,7 @@ class TorchSteps:
         self._replay: Replay | None = None
         self._made: list[weakref.ref[Any]] = []
         self._iterations = Iterations()
+        self._begun = False  # its first step
         self._subject = _NOTHING
         self._groups = GroupValues()
         self._noted: Arrays = {}
@@ -98,11 +99,13 @@ class TorchSteps:
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         assert self._replay is not None
         first_step = self._iterations.clock.steps == 0 and 1 in self._replay.coming and torch.is_grad_enabled()
-        if first_step and len(self._optimizers()) == 1:
+        if first_step and not self._begun and len(self._optimizers()) == 1:
+            self._begun = True
             self.settle()
             floating = {name: each for name, each in self._subject.tensors.items() if each.is_floating_point()}
             self._replay.starts({name: kept(each) for name, each in floating.items()})
-            self._replay.stands(0)
+            if self._subject.begins_with(module):
+                self._replay.stands(0)
         if self._following and not self._inputs:  # the first call's first tensor: what follows may be the model's own
             first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
             with unseen_by_modes():  # the reference run's mode must not widen what is sketched

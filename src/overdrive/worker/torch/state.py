@@ -60,6 +60,13 @@ class Subject:
     def tensors(self) -> Tensors:
         return {**self.parameters, **self.buffers}
 
+    def begins_with(self, module: torch.nn.Module) -> bool:
+        """Whether nothing can have been computed with the trained parameters before this outermost call: one of a part
+        of a model may come from a method of the whole that has used other weights, or these, by then."""
+        if self.trained <= {id(each) for each in torch.nn.Module.parameters(module)}:
+            return True
+        return not any(each is module for other in live_modules() for each in _descendants(other))
+
     def bytes(self) -> int:
         """Size of a saved state."""
         return sum(map(bytes_of, [*self.tensors.values(), *self.optimizer_tensors()]))
