@@ -1,8 +1,10 @@
-"""Steps with the kernels of our own for a CPU, and without them: python benchmarks/cpu_kernels.py [--only ROW,...] [--sets 3]
+"""Steps with the kernels of our own for a CPU, and without them.
 
-Each row is a program as it is and the same under `fast_max_pool` and `fast_dropout`, without any other technique, stepped
-in turn in fresh processes, `--sets` times; the processes are the sample. A row takes two minutes or so. Where a program
-has nothing for a kernel to do, both sides are the same, and the ratio says how well that can be told. Writes
+python benchmarks/cpu_kernels.py [--only ROW,...] [--sets 3]
+
+Each row is a program as it is and the same under `fast_max_pool` and `fast_dropout`, without any other technique,
+stepped in turn in fresh processes, `--sets` times; the processes are the sample. A row takes two minutes or so. Where a
+program has nothing for a kernel to do, both sides are the same, and the ratio says how well that can be told. Writes
 benchmarks/results/cpu_kernels.json.
 """
 

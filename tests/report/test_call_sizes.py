@@ -39,4 +39,4 @@ def test_a_program_that_trains_and_an_older_file_say_nothing_of_it() -> None:
 
 def test_what_a_file_says_is_shown_and_not_believed() -> None:
     html = page(answers((HOSTILE, 3), ("4 × 4", 0), ("5", 10**40)))
-    assert "<script>alert" not in html and "onerror=\"alert" not in html
+    assert "<script>alert" not in html and 'onerror="alert' not in html

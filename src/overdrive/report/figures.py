@@ -28,7 +28,7 @@ def devices(result: TuneResult) -> list[tuple[str, ...]]:
     return rows if len(rows) > 1 else []
 
 
-def sizes(result: TuneResult, most: int) -> list[tuple[str, str, str]]:
+def sizes(result: TuneResult, most: int) -> list[tuple[str, ...]]:
     """What calls were given, how many, and their share; [] where all were given the same, or that is not known."""
     rows = first_of(result.call_sizes, most)
     total = sum(calls for _, calls in rows)

@@ -176,7 +176,8 @@ def _error(result: Requirements) -> str:
     if step.roofline_seconds and step.seconds:
         return (
             f"No GPU was here to compare it with. The same sum with this processor's measured limits gives "
-            f"{rate(step.roofline_seconds, 's')} for the {unit_of(result.inference)}, and {rate(step.seconds, 's')} was measured "
+            f"{rate(step.roofline_seconds, 's')} for the {unit_of(result.inference)}, and "
+            f"{rate(step.seconds, 's')} was measured "
             f"({step.seconds / step.roofline_seconds:.1f} times that)."
         )
     return "It was compared with no measurement here."

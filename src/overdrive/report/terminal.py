@@ -51,7 +51,9 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
     untried = techniques.untried(result)
     if untried and not everything:
         paper.say(f"{untried} --all lists them.")
-    for line in filter(None, (*techniques.sums(result), figures.items(result), figures.one_size(result), *words.sentences(result))):
+    for line in filter(
+        None, (*techniques.sums(result), figures.items(result), figures.one_size(result), *words.sentences(result))
+    ):
         paper.say(line)
     paper.say()
     _verdict(result, paper)
