@@ -30,6 +30,9 @@ PROGRAMS = {
     "gpt": ("benchmarks/models/gpt.py", "--layers", "2", "--batch-size", "8", "--context", "128"),
     "resnet18": ("benchmarks/models/resnet18.py", "--width", "16", "--batch-size", "128"),
     "vae": ("tests/programs/vae.py",),
+    # A call of these is a step.
+    "encoder, answering": ("benchmarks/inference/encoder.py", "--requests", "1000000"),
+    "resnet18, answering": ("benchmarks/inference/resnet18.py", "--pictures", "100000"),
 }
 
 

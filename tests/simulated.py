@@ -205,6 +205,7 @@ class _Trial:
         entry = StepRecord(**same, **dict.fromkeys(outcomes, result))
         return Trace(
             inference=program.inference,
+            call_sizes={"8 × 4": self.step} if program.inference else {},
             steps=self.step,
             losses=tuple(map(tuple, losses)),
             rates=(rate,) * self.step,

@@ -42,6 +42,8 @@ def test_a_tune_counts_its_calls(script: Write, warm_overdrive: Run) -> None:
     found = json.loads(result.read_text())
     assert found["inference"] and found["baseline"]["seconds_per_step"] > 0.002
     assert found["baseline"]["samples_per_s"] > 100
+    [sizes] = found["call_sizes"]
+    assert sizes["given"] == "4 × 8" and sizes["calls"] > 30 and "Each call is given 4 × 8." in done.stdout
     half, most = found["baseline"]["half"], found["baseline"]["most"]
     assert 0 < half["low"] <= half["estimate"] < found["baseline"]["seconds_per_step"], "what it waits for is no call"
     assert half["estimate"] <= most["estimate"] and "99 of 100 take at most (p99)" in " ".join(done.stdout.split())
@@ -58,6 +60,14 @@ def test_a_run_under_its_plan_prints_the_same_and_counts_calls(script: Write, wa
     record = json.loads((path.parent / "record.json").read_text())
     assert record["steps"] == 30 and record["samples"] == 120 and record["left_out"] == {}
     assert record["most"] is None, "30 calls tell nothing of the slowest of a hundred"
+    assert record["call_sizes"] == [{"given": "4 × 8", "calls": 30}] and "calls were given" not in done.stderr
+
+
+def test_a_run_says_what_its_calls_were_given(script: Write, warm_run: Run) -> None:
+    path = script(ANSWERS.replace("torch.randn(4, 8)", "torch.randn(1 + request % 4 // 3, 8)"))
+    (path.parent / "plan.toml").write_text(PLAN)
+    done = warm_run("--plan", "plan.toml", path.name, "30", cwd=path.parent)
+    assert "overdrive: calls were given 1 × 8 (23) and 2 × 8 (7)" in done.stderr
 
 
 def test_its_plan_is_verified_by_its_answers(script: Write, warm_overdrive: Run) -> None:

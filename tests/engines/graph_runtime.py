@@ -57,8 +57,9 @@ class Graphs:
 
         def answer(given: Sequence[Any]) -> list[Any]:
             self.asked += 1
+            args, kwargs = _arranged(model, [torch.from_numpy(each.copy()) for each in given])
             with torch.no_grad():
-                made = module.forward(*_arranged(model, [torch.from_numpy(each.copy()) for each in given]))
+                made = module.forward(*args, **kwargs)
             leaves = [each for each in torch.utils._pytree.tree_leaves(made) if isinstance(each, torch.Tensor)]
             return [self._spoilt(each.numpy().copy()) for each in leaves]
 
@@ -66,10 +67,8 @@ class Graphs:
 
 
 def _arranged(graph: Any, tensors: list[torch.Tensor]) -> Any:
-    """Positional arguments of the exported module; these tests give no others."""
+    """Arguments of the exported module: these tensors, and the plain values that the call had."""
     leaves = iter(tensors)
-    spec = graph.call_spec.in_spec
-    places = [next(leaves, None) for _ in range(spec.num_leaves)]
-    args, kwargs = torch.utils._pytree.tree_unflatten(places, spec)
-    assert not kwargs
-    return args
+    specs = [each for each in graph.graph_signature.input_specs if each.kind.name == "USER_INPUT"]
+    places = [each.arg.value if hasattr(each.arg, "value") else next(leaves) for each in specs]
+    return torch.utils._pytree.tree_unflatten(places, graph.call_spec.in_spec)

@@ -55,11 +55,11 @@ class Served:
             for _ in range(calls):
                 self.model(*args)
 
-    def own(self, *args: Any) -> torch.Tensor:
+    def own(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The model's own answer."""
         self._session.seams.switch("engine", False)
         try:
-            result: torch.Tensor = self.model(*args)
+            result: torch.Tensor = self.model(*args, **kwargs)
             return result
         finally:
             self._session.seams.switch("engine", True)
@@ -602,6 +602,22 @@ def test_one_engine_answers_for_many_sizes_each_of_which_is_proved() -> None:
     assert len(served.runtime.built) == 2
     # Each size is compared twice; then one answer now and then is, of all sizes together.
     assert sum(answered.values()) > 12 and served.answers.left["made by both and compared"] < 60
+
+
+class TakesMore(Sums):
+    """As models of transformers do, which pass on whatever else they are given."""
+
+    def forward(self, tokens: torch.Tensor, scale: float = 1.0, **more: Any) -> torch.Tensor:
+        return super().forward(tokens) * scale * more.get("twice", 1)
+
+
+def test_one_engine_answers_for_many_sizes_where_a_model_takes_arguments_of_any_name() -> None:
+    with Served(TakesMore().eval()) as served, torch.no_grad():
+        for _ in range(4):
+            for length in range(5, 25):
+                given = {"tokens": rows(length), "told": True, "twice": 2}
+                assert torch.allclose(served.model(**given), served.own(**given), rtol=1e-4, atol=1e-6)
+    assert served.answers.answered > 20 and "shapes of inputs" not in served.answers.told(), served.answers.told()
 
 
 def test_calls_are_counted_that_no_engine_answers_yet() -> None:

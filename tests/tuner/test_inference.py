@@ -52,6 +52,7 @@ def test_it_is_found_out_and_tuned_by_its_calls(offer: Offer, monkeypatch: pytes
     assert plan.inference and Plan.loads(plan.dumps(), catalogue()).inference
     assert from_json(TuneResult, to_json(result)).inference
     assert words.sentence(result).startswith("Answers ")
+    assert [each.given for each in result.call_sizes] == ["8 × 4"] and "Each call is given 8 × 4." in page(result)
     assert "time per call" in [name for name, _, _ in figures.before_after(result)]
     told = " ".join([words.sentence(result), *words.sentences(result)])
     assert "calls" in told and "train" not in told.lower() and " step" not in told

@@ -124,7 +124,7 @@ def judged(needs: Needs, limits: Limits | None, program: str) -> Requirements:
             measured_peak=needs.measured_peak,
             kept_peak=needs.kept_peak or None,
         ),
-        threads_seconds=_by_threads(needs, limits) if limits and needs.device == "cpu" and not needs.inference else (),
+        threads_seconds=_by_threads(needs, limits) if limits and needs.device == "cpu" else (),
         gpus=tuple(_on(needs, gpu, launch) for gpu in gpus()),
         launch_seconds=LaunchTime(launch, launch != LAUNCH),
         gpu_here=_on(needs, here, launch) if here else None,
@@ -141,8 +141,8 @@ def _on(needs: Needs, gpu: Gpu, launch: float) -> OnGpu:
         needed=needs.tensors * (1 + UNFILLED) + CONTEXT,
         fits=needs.tensors <= room,
         largest_batch=needs.largest_batch(room),
-        as_it_is=None if needs.inference else on_gpu(needs, gpu, launch=launch),
-        half=None if needs.inference else on_gpu(needs, gpu, half=True, launch=launch),
+        as_it_is=on_gpu(needs, gpu, launch=launch),
+        half=on_gpu(needs, gpu, half=True, launch=launch),
         source=gpu.source,
     )
 

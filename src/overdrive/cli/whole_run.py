@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from overdrive.cli.json_output import write_json
 from overdrive.cli.watching import Watching, WatchWish
 from overdrive.core import progress as samples
+from overdrive.core.call_sizes import call_sizes
+from overdrive.core.call_sizes import told as sizes_told
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
@@ -137,9 +139,9 @@ def _agreed(code: int, failure: BaseException | None, rank: Rank | None, survivo
 
 
 def _sum_up(recorder: Recorder, session: Session, plan_name: str | None, calls: CallTimes | None) -> None:
-    say(summary(recorder, session, plan_name, calls))
-    for told in answered(session):
-        say(told)
+    for told in (summary(recorder, session, plan_name, calls), sizes_told(recorder.call_sizes()), *answered(session)):
+        if told:
+            say(told)
 
 
 def _refused(failure: BaseException | None, recorder: Recorder) -> bool:
@@ -294,6 +296,7 @@ def _record_of(
         seconds_per_step=recorder.seconds_per_step(),
         half=half,
         most=most,
+        call_sizes=call_sizes(recorder.call_sizes()),
         losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
         loss_values=tuple(map(tuple, losses)),
         learning_rates=tuple(map(float, recorder.rates)),

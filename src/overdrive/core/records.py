@@ -97,6 +97,7 @@ class Trace:
     active: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     inference: bool = False  # its steps are calls of a model, in a program that trains nothing
+    call_sizes: Mapping[str, int] = field(default_factory=dict)  # of these the calls, by what they were given
 
     @property
     def unit(self) -> str:

@@ -34,7 +34,7 @@ class MemoryNeeds:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of a step. `least` is a bound; that it takes `usual` or less is usual, not certain."""
+    """Seconds of a step, or of a call. `least` is a bound; that it takes `usual` or less is usual, not certain."""
 
     least: float
     usual: float
@@ -43,16 +43,15 @@ class Prediction:
 
 @dataclass(frozen=True)
 class OnGpu:
-    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits. None: of the time of a call nothing is
-    said that was not measured."""
+    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits."""
 
     name: str
     memory: float
     needed: float
     fits: bool
     largest_batch: int
-    as_it_is: Prediction | None
-    half: Prediction | None
+    as_it_is: Prediction
+    half: Prediction
     source: str
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from overdrive.core.call_sizes import CallSize
 from overdrive.core.interval import Interval
 
 VERSION = 1  # of the form
@@ -23,6 +24,7 @@ class RunRecord:
     # Of a program that trains nothing, on a CPU: seconds that half of its calls take (p50), 99 of 100 at most (p99).
     half: Interval | None = None
     most: Interval | None = None
+    call_sizes: tuple[CallSize, ...] = ()  # what its calls were given
     losses: tuple[tuple[str, ...], ...] = ()  # by step, all that were sent backward
     loss_values: tuple[tuple[float, ...], ...] = ()  # None where one is not finite
     learning_rates: tuple[float, ...] = ()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from overdrive.core.bounds import positive, text
+from overdrive.core.call_sizes import CallSize
 from overdrive.core.interval import Interval
 from overdrive.core.proof_record import ProofRecord
 from overdrive.core.settings import Settings
@@ -212,6 +213,7 @@ class TuneResult:
     contract: str = text(40)  # what was asked for
     objective: str = text(60)
     inference: bool = False  # the program trains nothing: its model's calls are its steps
+    call_sizes: tuple[CallSize, ...] = ()  # what these were given, as far as the tune let it run
     verdict: str = text(20)
     speedup: Interval | None = None  # of the whole plan
     unconfirmed: str = text(200)  # what the speed-up rests on where there was no time to confirm it

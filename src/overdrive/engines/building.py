@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from overdrive.engines.exported import exported, share_memory
+from overdrive.engines.exported import exported, for_sizes_that_vary, share_memory
 from overdrive.engines.identity import identity
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, plain_of
@@ -77,8 +77,10 @@ class Builder:
             key = identity(call.model, call.given, self._runtime, examples, places)
             if key and (found := self._as_kept(key, call)):
                 return found
-            dynamic = as_exported(call.given, places, call.model, call.args, call.kwargs)
-            graph = exported(call.model, call.args, call.kwargs, state, dynamic)
+            subject = call.model, call.args, call.kwargs
+            if places:
+                subject = for_sizes_that_vary(*subject)
+            graph = exported(*subject, state, as_exported(call.given, places, *subject))
             if places and not vary(graph, places):
                 raise NoEngine("its sizes are constants of the exported graph")
             with said_nowhere():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.core.rng import States
 from overdrive.engines.runtime import NoEngine
@@ -51,6 +53,42 @@ def exported(
     if left := _left_undone(graph):
         raise NoEngine(left)
     return graph
+
+
+class ByTensors(torch.nn.Module):
+    """A model's call as a function of its tensors, in order; all else that it is given is part of it."""
+
+    def __init__(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training
+        leaves, self._spec = tree_flatten((args, kwargs))
+        self._constants = [_TENSOR if isinstance(each, torch.Tensor) else each for each in leaves]
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        following = iter(tensors)
+        leaves = [next(following) if each is _TENSOR else each for each in self._constants]
+        args, kwargs = tree_unflatten(leaves, self._spec)
+        return self.model(*args, **kwargs)
+
+
+_TENSOR = "a tensor of the call's"  # a text, which is itself in a copy
+
+
+def for_sizes_that_vary(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """What to export in place of this call: `torch.export` (2.13) loses count of sizes that vary where the model's own
+    `**kwargs` takes an argument, as in each call of transformers' `generate`."""
+    try:
+        signature = inspect.signature(model.forward)
+        bound = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return model, args, kwargs
+    if not any(each.kind is each.VAR_KEYWORD and name in bound for name, each in signature.parameters.items()):
+        return model, args, kwargs
+    given = tree_flatten((args, kwargs))[0]
+    return ByTensors(model, args, kwargs), tuple(each for each in given if isinstance(each, torch.Tensor)), {}
 
 
 def _shell(model: torch.nn.Module, state: State) -> torch.nn.Module:

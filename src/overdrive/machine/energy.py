@@ -32,9 +32,9 @@ Counted = Mapping[str, float]  # joules since some moment, by counter; the name 
 class EnergyMeter:
     """Reads all counters at once. GPUs are asked in a process that stays, since a broken driver may never answer."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = ROOT, with_gpus: bool = True) -> None:
         self._zones = [zone for zone in folders(root / _ZONES) if text(zone / "name").startswith("package-")]
-        self._child = _started() if gpus() else None
+        self._child = _started() if with_gpus and gpus() else None
         first = self.read()
         self.parts = tuple(part for part in (PACKAGES, GPUS) if any(name.startswith(part) for name in first))
 

@@ -104,6 +104,19 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
     return svg.drawing(width, y - 22, title, said, drawn)
 
 
+def counts(rows: Sequence[tuple[str, int]], title: str, width: int = svg.WIDE) -> str:
+    """A bar for each name, as long as its number."""
+    most, drawn, y = max(number for _, number in rows), [], 0.0
+    for name, number in rows:
+        label = f"{number:,}"
+        drawn.append(svg.text(0, y + 13, svg.fit(name, width - len(label) * svg.CHARACTER - 16), "name"))
+        drawn.append(svg.text(width, y + 13, label, "number", "end"))
+        drawn.append(svg.rect(0, y + 20, max(number / most * width, 1.0), 8, "part forward", title=f"{name}: {label}"))
+        y += 42
+    said = "; ".join(f"{name}: {number:,}" for name, number in rows)
+    return svg.drawing(width, y - 8, title, said, drawn)
+
+
 def losses(
     before: Sequence[float | None],
     after: Sequence[float | None],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from overdrive.core.call_sizes import first_of
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.tune_result import Figures, Loader, TuneResult
 from overdrive.core.units import count, duration
 
+SIZES_HEAD = ("calls are given", "calls", "of all")
 _LONGEST = 1e6  # seconds that an item may take: more is a broken clock
 _PERCENTILES = ("half of the calls take (p50)", "99 of 100 take at most (p99)")
 DEVICES_HEAD = ("the same script on", "samples per second", "time per step", "setup", "peak memory")
@@ -24,6 +26,18 @@ def devices(result: TuneResult) -> list[tuple[str, ...]]:
     """A row of cells for each device (see `DEVICES_HEAD`); [] where not both were measured."""
     rows = [(each.device, *(cell or "-" for cell in figures(each))) for each in result.devices if each.seconds_per_step]
     return rows if len(rows) > 1 else []
+
+
+def sizes(result: TuneResult, most: int) -> list[tuple[str, ...]]:
+    """What calls were given, how many, and their share; [] where all were given the same, or that is not known."""
+    rows = first_of(result.call_sizes, most)
+    total = sum(calls for _, calls in rows)
+    return [(given, f"{calls:,}", f"{calls / total:.1%}") for given, calls in rows] if len(rows) > 1 and total else []
+
+
+def one_size(result: TuneResult) -> str:
+    """A sentence where all calls are given the same; "" where not."""
+    return f"Each call is given {result.call_sizes[0].given}." if len(result.call_sizes) == 1 else ""
 
 
 def figure_names(step: str) -> tuple[str, ...]:

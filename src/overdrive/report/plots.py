@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from overdrive.core.call_sizes import first_of
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import DuelRecord, SideFigures, TuneResult
@@ -18,6 +19,7 @@ from overdrive.report.ratio import ratio
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 _MOST_LOADERS = 4  # that are drawn
+_MOST_SIZES = 16  # of inputs, that are drawn
 _TABLE_ROWS = 24  # of a loss curve: enough to read it off
 _FASTEST = 1e6  # a pair beyond this ratio is a broken clock, not a speed-up
 
@@ -153,6 +155,15 @@ def item_time(result: TuneResult) -> Plot | None:
     drawn = {part for _, parts in bars for part, _ in parts}
     key = [part for part in ITEM_PARTS if part in drawn]
     return plot(lambda width: charts.item_time(bars, width), head, table, notes, key)
+
+
+def call_sizes(result: TuneResult) -> Plot | None:
+    """What the calls of a program that trains nothing were given; None where all were given the same."""
+    table = figures.sizes(result, _MOST_SIZES)
+    if not table:
+        return None
+    rows = first_of(result.call_sizes, _MOST_SIZES)
+    return plot(lambda width: charts.counts(rows, "What calls are given", width), figures.SIZES_HEAD, table)
 
 
 def _curve(values: Sequence[float | None]) -> list[float | None]:

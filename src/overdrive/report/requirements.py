@@ -34,10 +34,7 @@ def requirements(result: Requirements, console: Console) -> None:
     if result.sizes:
         sizes(result.sizes, paper)
     _step(result, paper)
-    if result.inference:
-        _room_on_gpus(result.gpus, paper)
-    else:
-        _gpus(result, paper)
+    _gpus(result, paper)
     for note in result.notes:
         paper.say(note if note.endswith(".") else f"{note[:1].upper()}{note[1:]}.")
 
@@ -145,41 +142,31 @@ def _step(result: Requirements, paper: Paper) -> None:
     paper.say()
 
 
-_ROOM = ("GPU", "memory", "used", "largest batch")
-
-
-def _room(gpu: OnGpu) -> tuple[str, ...]:
+def _row(gpu: OnGpu) -> tuple[str, ...]:
     share = max(0.01, gpu.needed / gpu.memory)
     used = f"{share:.0%}" if gpu.fits else "too little"
-    return gpu.name, f"{gpu.memory / 1e9:.0f} GB", used, f"{gpu.largest_batch:,}" if gpu.largest_batch else "-"
-
-
-def _room_on_gpus(gpus: Sequence[OnGpu], paper: Paper) -> None:
-    paper.rows(_ROOM, [_room(each) for each in gpus], right=True)
-    paper.say("How long a call would take on these is not said: none of them measured it.")
+    times = (_span(gpu.as_it_is), _span(gpu.half), gpu.as_it_is.bound_by) if gpu.fits else ("-", "-", "-")
+    return gpu.name, f"{gpu.memory / 1e9:.0f} GB", used, f"{gpu.largest_batch:,}" if gpu.largest_batch else "-", *times
 
 
 def _gpus(result: Requirements, paper: Paper) -> None:
-    body = []
-    for each in result.gpus:
-        times = ("-", "-", "-")
-        if each.fits and each.as_it_is and each.half:
-            times = _span(each.as_it_is), _span(each.half), each.as_it_is.bound_by
-        body.append((*_room(each), *times))
-    paper.rows((*_ROOM, "step as it is", "in 16 bits", "bound by"), body, right=True)
+    unit = unit_of(result.inference)
+    header = ("GPU", "memory", "used", "largest batch", f"{unit} as it is", "in 16 bits", "bound by")
+    paper.rows(header, [_row(each) for each in result.gpus], right=True)
     launch = result.launch_seconds
     seen = "measured here" if launch.measured else "assumed"
+    less = " (calls with few samples reach less)" if result.inference else ""
     paper.say(
-        "Steps on GPUs are a roofline over data sheets (`--json` names them), operator by operator: with all at its "
-        "peak, to 40 % of that, which well-made training reaches. Giving out an operator is taken to cost "
-        f"{rate(launch.value, 's')} ({seen}), and Python's own time to be this machine's: torch.compile and CUDA "
-        f"graphs save much of both. {_error(result)}"
+        f"{unit.capitalize()}s on GPUs are a roofline over data sheets (`--json` names them), operator by operator: "
+        f"with all at its peak, to 40 % of that, which well-made training reaches{less}. Giving out an operator is "
+        f"taken to cost {rate(launch.value, 's')} ({seen}), and Python's own time to be this machine's: torch.compile "
+        f"and CUDA graphs save much of both. {_error(result)}"
     )
 
 
 def _error(result: Requirements) -> str:
     step, here = result.step, result.gpu_here
-    if here and here.as_it_is:
+    if here:
         least, usual = here.as_it_is.least, here.as_it_is.usual
         within = "within" if least <= step.seconds <= usual else "outside"
         return (
@@ -189,7 +176,8 @@ def _error(result: Requirements) -> str:
     if step.roofline_seconds and step.seconds:
         return (
             f"No GPU was here to compare it with. The same sum with this processor's measured limits gives "
-            f"{rate(step.roofline_seconds, 's')} for the step, and {rate(step.seconds, 's')} was measured "
+            f"{rate(step.roofline_seconds, 's')} for the {unit_of(result.inference)}, and "
+            f"{rate(step.seconds, 's')} was measured "
             f"({step.seconds / step.roofline_seconds:.1f} times that)."
         )
     return "It was compared with no measurement here."

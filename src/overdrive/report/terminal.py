@@ -12,6 +12,8 @@ from overdrive.report.proof import proof
 from overdrive.report.ratio import ratio
 from overdrive.report.reading import harmless
 
+_MOST_SIZES = 8  # of inputs
+
 
 def table(result: TuneResult, console: Console, everything: bool = False) -> None:
     """Print the numbers, what was adopted and what was not, the proof, the verdict, and how to run the plan.
@@ -34,6 +36,8 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
             paper.rows(("", "as it is"), [(name, a) for name, a, _ in numbers], right=True)
     if rows := figures.devices(result):
         paper.rows(figures.DEVICES_HEAD, rows, right=True)
+    if rows := figures.sizes(result, _MOST_SIZES):
+        paper.rows(figures.SIZES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
     _proof(result, paper)
     if formats := [row for row in precision(result) if row.measured]:
@@ -47,7 +51,9 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
     untried = techniques.untried(result)
     if untried and not everything:
         paper.say(f"{untried} --all lists them.")
-    for line in filter(None, (*techniques.sums(result), figures.items(result), *words.sentences(result))):
+    for line in filter(
+        None, (*techniques.sums(result), figures.items(result), figures.one_size(result), *words.sentences(result))
+    ):
         paper.say(line)
     paper.say()
     _verdict(result, paper)

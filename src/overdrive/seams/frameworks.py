@@ -41,6 +41,9 @@ class StepRecorder(Protocol):
     def trained(self) -> str:
         """How much is trained, as text."""
 
+    def call_sizes(self) -> dict[str, int]:
+        """Calls by the sizes of their inputs, as text; of a program that trains none."""
+
     def state_hash(self) -> str:
         """Of parameters, optimizer states and random states: equal only where the runs are equal."""
 

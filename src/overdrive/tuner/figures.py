@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from overdrive.core.call_sizes import CallSize, call_sizes
 from overdrive.core.tune_result import Figures
 from overdrive.evidence.latency import percentiles
 from overdrive.evidence.speed import seconds_per_step
@@ -31,3 +34,10 @@ def figures(duel: Duel, new: bool, start: float | None = None) -> Figures | None
     setup = side.setup_seconds if start is None else start + side.first_step_seconds
     end, memory = side.end_seconds or None, side.peak_memory or None
     return Figures(rate, seconds, setup, end, memory, half=half, most=most)
+
+
+def sizes_of_calls(duels: Iterable[Duel | None]) -> tuple[CallSize, ...]:
+    """What the program's own calls were given, by the longest of its runs in these duels."""
+    traces = [duel.old_trace for duel in duels if duel and duel.old_trace]
+    longest = max(traces, key=lambda trace: trace.steps, default=None)
+    return call_sizes(longest.call_sizes) if longest else ()

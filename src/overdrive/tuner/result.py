@@ -31,7 +31,7 @@ from overdrive.machine.inventory import summary, versions
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, new_names
 from overdrive.tuner.devices import devices_of
-from overdrive.tuner.figures import figures
+from overdrive.tuner.figures import figures, sizes_of_calls
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import precision_table
 from overdrive.tuner.next_step import next_step
@@ -51,6 +51,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         contract=str(_contract(found)),
         objective=str(found.objective),
         inference=found.inference,
+        call_sizes=sizes_of_calls((control, found.confirmation)),
         verdict=found.verdict.value,
         speedup=_total(found),
         unconfirmed=found.standing.basis if found.standing and found.chosen else "",

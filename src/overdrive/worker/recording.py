@@ -98,6 +98,10 @@ class Recorder:
         """How much is trained, as text: optimizers that stepped, their tensors and scalars with a gradient."""
         return self.step_recorder.trained() if self.step_recorder else ""
 
+    def call_sizes(self) -> dict[str, int]:
+        """Of a program that trains nothing: its calls, by the sizes of what they were given."""
+        return self.step_recorder.call_sizes() if self.step_recorder else {}
+
     def state_hash(self) -> str:
         """sha256 of parameters, optimizer states and random states: equal only where the runs are equal."""
         return self.step_recorder.state_hash() if self.step_recorder else ""

@@ -305,6 +305,7 @@ class Worker:
             active=tuple(self.session.active),
             left_out=dict(self.session.seams.left_out),
             inference=self.clock.inference,
+            call_sizes=self.recorder.call_sizes(),
         )
         # Last: it calls the model once more, which is no part of the run.
         return replace(trace, products=products.report(self.recorder.optimizers)) if products else trace

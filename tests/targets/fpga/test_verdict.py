@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overdrive.machine.energy import EnergyMeter
+from overdrive.targets.child import timing
+from overdrive.targets.fpga.page import readme
 from overdrive.targets.fpga.verdict import Designed, verdict
 from overdrive.targets.order import ANSWERS, DESIGN, TIMES
+from tests.machine.test_energy import zone
 
 
 def found(folder: Path, count: int, differ: int, classes: int = 3, off: float = 0.0) -> Designed | str:
@@ -46,3 +50,32 @@ def test_what_is_not_established_is_no_design(
 ) -> None:
     result = found(tmp_path, count, differ, classes, off)
     assert isinstance(result, str) and told in result
+
+
+def test_times_and_energy_of_the_programs_own_calls_stand_beside_the_design(tmp_path: Path) -> None:
+    found(tmp_path, 2000, 3)
+    told = json.loads((tmp_path / DESIGN).read_text())
+    rtl = {"inputs": 9, "latency": 8, "interval": 1, "clock": 2e8, "luts": 7, "registers": 5, "verilator": "5"}
+    (tmp_path / DESIGN).write_text(json.dumps({**told, "rtl": rtl}))
+    times = [{"rows": 1, "seconds": [[1e-3, 2e-3]]}, {"rows": 50, "seconds": [[1e-3, 2e-3]], "joules": 0.0105}]
+    (tmp_path / TIMES).write_text(json.dumps(times))
+    result = verdict(tmp_path, tmp_path, "Net", (), {"hls4ml": "1", "da4ml": "2"})
+    assert isinstance(result, Designed) and [each.joules for each in result.own] == [None, 0.0105]
+    one, many = [line for line in readme(result, "train.py").splitlines() if "the program on the machine" in line]
+    assert one.endswith("| not known |") and many.endswith("| 210 µJ, by the processor's packages |")
+
+
+def test_energy_is_counted_by_the_processor_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_COUNTED_SECONDS", 0.0)
+    with EnergyMeter(tmp_path, with_gpus=False) as meter:
+        assert timing.joules_of(lambda: None, meter) is None
+    monkeypatch.setattr(timing, "_COUNTED_SECONDS", 0.05)
+    counter, calls = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000), 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        counter.write_text(str(1_000_000 + 500 * calls))
+
+    with EnergyMeter(tmp_path, with_gpus=False) as meter:
+        assert timing.joules_of(call, meter) == pytest.approx(5e-4)

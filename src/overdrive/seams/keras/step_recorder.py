@@ -10,6 +10,7 @@ import numpy as np
 
 from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.batches import leading_size
+from overdrive.seams.call_sizes import CallSizes
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.step_log import ask_for_losses
@@ -80,6 +81,9 @@ class StepRecorder:
         counts = [[int(np.prod(each.shape)) for each in one._trainable_variables] for one in self._own()]
         return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
 
+    def call_sizes(self) -> dict[str, int]:
+        return {}
+
     def state_hash(self) -> str:
         self._step_log.settle()
         kept = [variable for optimizer in self.optimizers for variable in optimizer.variables]
@@ -96,10 +100,12 @@ class AnswerRecorder:
         self._with_losses = losses
         self._pending = 0
         self._calls = 0
+        self._sizes = CallSizes()
         self._answer: Any = None
         hub.answer_called.subscribe(self._called)
 
     def _called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._sizes.given(args, kwargs)
         result = call(*args, **kwargs)
         given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
         self._pending = given if given == made else 0  # else its first dimension is not that of samples
@@ -114,7 +120,11 @@ class AnswerRecorder:
         if ticked:
             self.samples += self._pending
             self._calls += 1
+            self._sizes.counted()
         return True
+
+    def call_sizes(self) -> dict[str, int]:
+        return self._sizes.by_size()
 
     def losses(self) -> list[list[float]]:
         return [[] for _ in range(self._calls)]

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from overdrive.core.rng import States
 from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.batches import leading_size
+from overdrive.seams.call_sizes import CallSizes
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.scaled_losses import ScaledLosses
@@ -83,6 +84,9 @@ class TrainingRecorder:
         counts = [[parameter.numel() for parameter in parameters_of(optimizer)] for optimizer in self.optimizers]
         return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
 
+    def call_sizes(self) -> dict[str, int]:
+        return {}
+
     def state_hash(self) -> str:
         digest = hashlib.sha256((self.parameters_hash() or "").encode())
         for optimizer in self.optimizers:
@@ -108,10 +112,12 @@ class AnswerRecorder(TrainingRecorder):
     def __init__(self, hub: Seams, losses: bool) -> None:
         super().__init__(hub, losses)
         self._calls = 0
+        self._sizes = CallSizes()
         self._answer: Any = None
         hub.model_called.subscribe(self._called)
 
     def _called(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        self._sizes.given(args, kwargs)
         result = call(*args, **kwargs)
         given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
         self._pending_samples = given if given == made else 0  # else its first dimension is not that of samples
@@ -126,7 +132,11 @@ class AnswerRecorder(TrainingRecorder):
         if ticked:
             self.samples += self._pending_samples
             self._calls += 1
+            self._sizes.counted()
         return True
+
+    def call_sizes(self) -> dict[str, int]:
+        return self._sizes.by_size()
 
     def losses(self) -> list[list[float]]:
         return [[] for _ in range(self._calls)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from overdrive.machine.energy import EnergyMeter
 from overdrive.targets.child.flat import FlatModel
 from overdrive.targets.child.formats import Names
 from overdrive.targets.child.runner import Answer
@@ -21,6 +22,7 @@ _SECONDS = 4.0  # for each shape
 _BLOCK_SECONDS = 0.05
 _FEWEST_BLOCKS, _MOST_CALLS = 8, 600  # of each side
 _WARM_UP = 3
+_COUNTED_SECONDS = 1.0  # of calls, while energy is counted: RAPL's counters are brought up to date each millisecond
 
 Tensors = list[torch.Tensor]
 
@@ -48,17 +50,32 @@ def write_times(flat: FlatModel, names: Names, answer: Answer, calls: list[tuple
 
 
 def write_own_times(model: torch.nn.Module, calls: Tensors, folder: Path) -> None:
-    """Seconds of the model's own calls: with one row, and with the largest batch of these."""
+    """Seconds of the model's own calls: with one row, and with the largest batch of these; and the joules of one, where
+    the processor counts them."""
     largest = max(calls, key=len)
     found = []
-    for count in sorted({1, len(largest)}):
+    with EnergyMeter(with_gpus=False) as meter:
+        for count in sorted({1, len(largest)}):
 
-        def own(rows: torch.Tensor = largest[:count]) -> Any:
-            with torch.no_grad():
-                return model(rows)
+            def own(rows: torch.Tensor = largest[:count]) -> Any:
+                with torch.no_grad():
+                    return model(rows)
 
-        found.append({"rows": count, "seconds": _in_turns({"own": own})["own"]})
+            seconds = _in_turns({"own": own})["own"]
+            found.append({"rows": count, "seconds": seconds, "joules": joules_of(own, meter)})
     (folder / TIMES).write_text(json.dumps(found))
+
+
+def joules_of(call: Callable[[], Any], meter: EnergyMeter) -> float | None:
+    """Of one call, by the processor's counters, with all else that runs meanwhile; None where it has none."""
+    if not meter.parts:
+        return None
+    before, until, calls = meter.read(), time.monotonic() + _COUNTED_SECONDS, 0
+    while time.monotonic() < until:
+        call()
+        calls += 1
+    used = meter.between(before, meter.read())
+    return used / calls if used is not None and calls else None
 
 
 def _in_turns(sides: dict[str, Callable[[], Any]]) -> dict[str, list[list[float]]]:

@@ -75,7 +75,7 @@ def _verilog(result: Designed) -> list[str]:
         f"da4ml counts {_size(cycles)}; it states no error of that count, and multiplies by additions alone, without a "
         "device's multipliers.",
         "",
-        "| | latency | inputs in a second | energy |",
+        "| | latency | inputs in a second | energy of an input |",
         "|---|---|---|---|",
         f"| this design at {cycles.clock / 1e6:.0f} MHz, ways in and out left aside | {cycles.seconds * 1e9:.0f} ns | "
         f"{cycles.rate:,.0f} | not known |",
@@ -86,7 +86,8 @@ def _verilog(result: Designed) -> list[str]:
 
 def _row(own: OwnTimes) -> str:
     rate = f"{own.rows / own.p50.estimate:,.0f}" if own.p50 else ""
-    return f"| the program on the machine of this export, {_called(own)} | {_times(own)} | {rate} | not known |"
+    energy = f"{own.joules / own.rows * 1e6:,.3g} µJ, by the processor's packages" if own.joules else "not known"
+    return f"| the program on the machine of this export, {_called(own)} | {_times(own)} | {rate} | {energy} |"
 
 
 def _times(own: OwnTimes) -> str:

@@ -52,12 +52,14 @@ class Cycles:
 
 @dataclass(frozen=True)
 class OwnTimes:
-    """Of the program's own calls, with so many rows, where the export ran. In seconds."""
+    """Of the program's own calls, with so many rows, where the export ran. In seconds, and joules of a call: of the
+    processor's packages, with all that ran on them; None where they have no counters that may be read."""
 
     rows: int
     calls: int
     p50: Interval | None
     p99: Interval | None
+    joules: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,5 +146,5 @@ def verdict(folder: Path, place: Path, model: str, notes: Sequence[str], version
     )
 
 
-def _own_times(rows: int, seconds: Sequence[Sequence[float]]) -> OwnTimes:
-    return OwnTimes(rows, sum(map(len, seconds)), *percentiles([(0, block) for block in seconds]))
+def _own_times(rows: int, seconds: Sequence[Sequence[float]], joules: float | None = None) -> OwnTimes:
+    return OwnTimes(rows, sum(map(len, seconds)), *percentiles([(0, block) for block in seconds]), joules)
