@@ -54,6 +54,8 @@ def page(result: SearchResult) -> str:
         runs=(_columns(result), _runs(result)),
         command=result.command if result.verdict in words.GAINED else "",
         edits=result.edits,
+        under_plan=words.under_plan(result),
+        run=result.run,
         tree="\n".join(_of_diff(line) for line in result.tree),
     )
 
