@@ -155,7 +155,7 @@ def test_a_program_with_a_wrong_dropout_fails_with_its_own_error() -> None:
     wrong = "import keras\nkeras.layers.Dropout(FAULT)\n"
     with pytest.raises(ValueError, match="rate"):
         watched(wrong.replace("FAULT", "1.5"))
-    with pytest.raises(TypeError, match="rates"):
+    with pytest.raises(TypeError, match="rate"):
         watched(wrong.replace("FAULT", "rates=0.2"))
 
 

@@ -62,8 +62,8 @@ PLAN = Plan(
     "other.py",
     Contract.OPEN,
     (
-        PlannedTechnique("threads", {"count": 3}, Contract.EXACT, speedup=Interval(1.1, 1.2, 1.3)),
-        PlannedTechnique("channels_last", {}, Contract.ROUNDING),
+        PlannedTechnique("fast_dropout", {}, Contract.EXACT, speedup=Interval(1.1, 1.2, 1.3)),
+        PlannedTechnique("threads", {"count": 3}, Contract.ROUNDING),
         PlannedTechnique("batch_size", {}, Contract.OPEN),
     ),
     verdict="faster",
@@ -93,21 +93,21 @@ def test_the_chosen_one_has_a_plan_file_where_the_proof_covers_it(tmp_path: Path
     assert command == f"overdrive run --plan {path} train.py --lr=0.1 --model=gru"
     written = Plan.read(path, catalogue())
     assert written.program == "train.py" and written.contract is Contract.ROUNDING
-    assert [each.name for each in written.techniques] == ["threads", "channels_last"]  # none that changes the training
-    assert written.techniques[0].settings["count"] == 3 and written.speedup is None  # of another whole
+    assert [each.name for each in written.techniques] == ["fast_dropout", "threads"]  # none that changes the training
+    assert written.techniques[1].settings["count"] == 3 and written.speedup is None  # of another whole
     assert path.read_text().startswith("# For lr 0.1, model gru, as `overdrive search` ran it.")
 
 
 def test_what_left_itself_out_in_the_search_is_not_in_the_plan_of_the_chosen_one(tmp_path: Path) -> None:
-    written = Plan.read(under(tmp_path, without=("channels_last",))[2], catalogue())
-    assert [each.name for each in written.techniques] == ["threads"] and written.contract is Contract.EXACT
-    assert [each.name for each in written.rejected] == ["channels_last"]
+    written = Plan.read(under(tmp_path, without=("threads",))[2], catalogue())
+    assert [each.name for each in written.techniques] == ["fast_dropout"] and written.contract is Contract.EXACT
+    assert [each.name for each in written.rejected] == ["threads"]
 
 
 def test_there_is_no_plan_file_for_one_that_the_proof_does_not_cover(tmp_path: Path) -> None:
     command, _, path = under(tmp_path, outside=("batch-size",))
     assert not command and not path.exists()
-    command, _, path = under(tmp_path, without=("threads", "channels_last"))
+    command, _, path = under(tmp_path, without=("threads", "fast_dropout"))
     assert not command and not path.exists()
 
 
