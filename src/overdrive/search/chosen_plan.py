@@ -21,7 +21,7 @@ def plan_of_run(plan: Plan, run: Tried, program: str) -> Plan | None:
     """As this run was made under it; None where its proof does not cover the run, or nothing of it is left."""
     if run.outside:
         return None
-    found = without(plan, {name: "it left itself out in the search" for name in run.without})
+    found = without(plan, dict.fromkeys(run.without, "it left itself out in the search"))
     return replace(found, program=program) if found.techniques else None
 
 
