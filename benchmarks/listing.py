@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import tomlkit
@@ -32,7 +33,7 @@ def naive() -> Iterator[Job]:
     from manifest import PROGRAMS
 
     for program in PROGRAMS:
-        if not program.needs:
+        if all(find_spec(each) for each in program.needs):
             yield program.name, NAIVE, program.command, {}
 
 

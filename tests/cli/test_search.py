@@ -227,6 +227,20 @@ def test_all_runs_are_made_under_the_plan(project: Make, warm_overdrive: Run) ->
     result = json.loads((folder / "result.json").read_text())
     runs = [result["defaults"], *result["trials"]]
     assert {run["metric"] for run in runs} == {3.0} and len(runs) >= 2 and result["plan"] == "plan.toml"
+    assert not result["run"] and not (folder / "train.search.overdrive.toml").exists()  # it is no better
+
+
+def test_what_was_chosen_runs_under_the_plan_of_the_search(project: Make, warm_overdrive: Run) -> None:
+    folder = project("import torch\nprint('Threads:', torch.get_num_threads())").parent
+    plan_of(folder, "threads", threads="count = 3")
+    done = search(warm_overdrive, folder, "--plan", "plan.toml", "--vary", VALUES, "--json", "result.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text())
+    assert result["verdict"] == "better" and not result["tune"]
+    assert result["run"] == "overdrive run --plan train.search.overdrive.toml train.py"  # and a constant to be edited
+    assert "whose proof covers it, after the edits" in " ".join(done.stdout.split())
+    again = warm_overdrive(*result["run"].split()[1:], cwd=folder)
+    assert again.returncode == 0 and "Threads: 3" in again.stdout, again.stderr
 
 
 @pytest.mark.long

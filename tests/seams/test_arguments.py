@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
@@ -89,6 +90,59 @@ def test_what_click_was_told(heard: Heard) -> None:
         "--amp": False,
     }
     assert heard["--amp"].off == "--no-amp"
+
+
+class Model(str, Enum):
+    GRU = "gru"
+    LSTM = "lstm"
+
+
+def test_what_typer_was_told(heard: Heard) -> None:
+    """Of releases that are built on click, and of those that have a click of their own."""
+    typer = pytest.importorskip("typer")
+    app = typer.Typer()
+
+    @app.command()
+    def train(
+        data: str = typer.Argument("x"),
+        lr: float = 0.1,
+        batch_size: int = 64,
+        model: Model = Model.GRU,
+        amp: bool = False,
+        out: str = "runs",
+    ) -> None: ...
+
+    app(["--lr", "0.5"], standalone_mode=False)
+    assert {name: place.value for name, place in heard.items()} == {
+        "--lr": 0.5,
+        "--batch-size": 64,
+        "--model": "gru",
+        "--amp": False,
+    }
+    assert heard["--model"].choices == ("gru", "lstm") and type(heard["--model"].value) is str
+    assert heard["--amp"].off == "--no-amp"
+
+
+@dataclass
+class Training:
+    lr: float = 0.1
+    batch_size: int = 64
+    model: Literal["gru", "lstm"] = "gru"
+    amp: bool = False
+    out: str = "runs"
+
+
+def test_what_the_parser_of_transformers_was_told(heard: Heard) -> None:
+    transformers = pytest.importorskip("transformers")
+    (made,) = transformers.HfArgumentParser(Training).parse_args_into_dataclasses()
+    assert made.lr == 0.5
+    assert {name: place.value for name, place in heard.items()} == {
+        "--lr": 0.5,
+        "--batch_size": 64,
+        "--model": "gru",
+        "--amp": False,
+    }
+    assert heard["--model"].choices == ("gru", "lstm")
 
 
 def test_flags_of_absl_that_the_program_defines(heard: Heard) -> None:

@@ -94,6 +94,22 @@ def test_a_search_that_has_found_nothing_looks_on_in_half_of_the_time_of_the_com
     assert late.verdict == "better" and late.comparison and len(late.comparison.seeds) >= 5 and late.spent <= 51.0
 
 
+class Sooner(Simulated):
+    """Larger rates come to the target sooner."""
+
+    def run(self, values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
+        took = 0.6 if float({**OWN, **values}["lr"]) > 0.011 else 1.0
+        return replace(super().run(values, seed, seconds, watch), seconds=took, reached=took)
+
+
+def test_what_a_comparison_of_a_sooner_one_needs_less_the_search_has(tmp_path: Path) -> None:
+    program = Sooner(lambda values, chance: 90.0, 0)
+    result = searched(program, tmp_path / "journal", budget=30.0, goal=Goal(True, 90.0))
+    assert result.comparison and len(result.comparison.seeds) == 6  # as many as ever
+    assert sum(run.seconds for run in result.trials) > 17.0  # 30 less 1 for the defaults, less 12 for the pairs: 17
+    assert result.spent <= 30.0
+
+
 def test_a_comparison_that_can_establish_nothing_is_not_gone_on_with(tmp_path: Path) -> None:
     result = searched(Slower(1.0, fails=True), tmp_path / "journal", budget=50.0)
     assert result.verdict == "not established" and result.comparison

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
 pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
 
-from overdrive.core.hyperparameters import Hyperparameters, Seen, ValuePlace
+from overdrive.core.hyperparameters import DROPOUT, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import from_json
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
@@ -123,6 +123,42 @@ def test_what_the_program_does_to_the_rate_goes_on_at_another_height(how: str) -
     assert losses_of(recorder) == pytest.approx(losses_of(watched(edited)[1]), rel=1e-4)
 
 
+DROPOUTS = """
+import keras, numpy as np
+keras.utils.set_random_seed(1)
+x = np.random.rand(64, 4, 6).astype("float32")
+y = (x.sum((1, 2)) > 12).astype("float32")
+inputs = keras.Input((4, 6))
+z = keras.layers.SpatialDropout1D(0.2)(inputs)
+z = keras.layers.MultiHeadAttention(2, 3, dropout=0.2)(z, z)
+z = keras.layers.MultiHeadAttention(2, 3)(z, z)
+z = keras.layers.LSTM(5, dropout=0.3)(z)
+z = keras.layers.Dense(1)(keras.layers.Dropout(0.3, name="last")(z))
+model = keras.Model(inputs, z)
+model.compile("sgd", "mse")
+model.fit(x, y, epochs=2, verbose=0, shuffle=False)
+"""
+
+
+def test_dropout_rates_are_found_and_set_as_layers_are_made() -> None:
+    """Those of one rate together, of attention and recurrent layers, too; layers that drop nothing have none."""
+    found = {each.value: each for each in watched(DROPOUTS)[0].places if each.kind == DROPOUT}
+    assert {value: each.of for value, each in found.items()} == {0.2: "2 layers", 0.3: "2 layers"}
+    _, recorder, made = watched(DROPOUTS, {found[0.2].key: 0.5, found[0.3].key: 0.1})
+    assert made["model"].get_layer("last").get_config()["rate"] == 0.1
+    edited = DROPOUTS.replace("0.3", "0.1").replace("0.2", "0.5")
+    assert losses_of(recorder) == pytest.approx(losses_of(watched(edited)[1]), rel=1e-4)
+    assert losses_of(recorder) != pytest.approx(losses_of(watched(DROPOUTS)[1]), rel=1e-4)
+
+
+def test_a_program_with_a_wrong_dropout_fails_with_its_own_error() -> None:
+    wrong = "import keras\nkeras.layers.Dropout(FAULT)\n"
+    with pytest.raises(ValueError, match="rate"):
+        watched(wrong.replace("FAULT", "1.5"))
+    with pytest.raises(TypeError, match="rate"):
+        watched(wrong.replace("FAULT", "rates=0.2"))
+
+
 def test_a_schedule_of_the_programs_own_is_told_by_the_first_rate_that_it_gives() -> None:
     warmup = """
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
@@ -151,7 +187,7 @@ def test_losses_are_told_as_they_come() -> None:
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_what_is_set_arrives_on_other_backends(backend: str) -> None:
     found = told_by("tests.search.keras_values_driver", backend)
-    assert found["set"] == 3 and len(found["varied"]) == 8
+    assert found["set"] == 4 and len(found["varied"]) == 8
     assert found["varied"] == pytest.approx(found["edited"], rel=1e-4)
     assert found["told"] == pytest.approx(sum(found["varied"]) / 8)
 

@@ -20,7 +20,7 @@ from overdrive.cli.line import (
 )
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, MetricName, WishText, stdin_option
-from overdrive.core.atomic_file import write_atomically
+from overdrive.core.atomic_file import is_stream, write_atomically
 from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
 from overdrive.core.plan import PlanError
@@ -205,7 +205,11 @@ def command(
             if judge and not direction and Goal.parse(goal, judge).maximize != aim.maximize:
                 way = "larger is better of one and smaller of the other"
                 fail(f"--metric and --judge-by go different ways, {way}: judge by a number that goes the metric's way.")
-            request = SearchRequest(program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model)
+            folder = program.plan_path() if is_stream(page_path) else page_path
+            chosen = folder.with_name(f"{program.stem}.search.overdrive.toml")
+            request = SearchRequest(
+                program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model, chosen
+            )
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))

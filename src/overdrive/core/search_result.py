@@ -16,6 +16,7 @@ VERSION = 1
 # What a metric may be set against.
 PARAMETERS, MEMORY, STEP, TIME = "parameters", "memory", "step", "time"
 COSTS = (PARAMETERS, MEMORY, STEP, TIME)
+GAINED = ("better", "cheaper")  # verdicts
 RUNNING = "running"  # the verdict of a search that is not over yet
 
 
@@ -103,6 +104,8 @@ class SearchResult:
         against: what the metric is set against, one of COSTS; nothing where it is not.
         tree: how the modules of the model differ with what was chosen, as lines of a diff.
         tune: the command that finds and proves a plan for what was chosen, where the plan was not proved for it.
+        run: the command that runs what was chosen under a plan file that was written for it, where the plan's proof
+            covers it.
         within: seconds of each run after which its metric counts; 0: at its end.
     """
 
@@ -127,6 +130,7 @@ class SearchResult:
     within: float = 0.0
     against: str = ""
     tune: str = ""
+    run: str = ""
     tree: tuple[str, ...] = ()
     version: int = VERSION
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from overdrive.core.batch_curve import BatchCurve
 from overdrive.core.search_result import (
+    GAINED,
     MEMORY,
     PARAMETERS,
     RUNNING,
@@ -24,7 +25,6 @@ from overdrive.core.units import clock, count, duration
 from overdrive.report.paper import Paper
 from overdrive.report.search_costs import cost, cost_in_words, front
 
-GAINED = ("better", "cheaper")  # verdicts
 _MOST_SHOWN = 10  # configurations, the best first
 
 
@@ -94,6 +94,10 @@ def search(result: SearchResult, console: Console) -> None:
         paper.command([result.command])
         for edit in result.edits:
             paper.say(f"and {edit}")
+        if result.run:
+            paper.say()
+            paper.say(f"{under_plan(result)}:", "dim")
+            paper.command([result.run])
         if result.tree:
             paper.say()
             paper.say("What that changes in the model:", "dim")
@@ -172,6 +176,12 @@ def _plan_in_words(result: SearchResult) -> list[str]:
         edited = " (after the edits)" if result.edits else ""
         said.append(f"The chosen one is among them: this proves a plan for it{edited}: {result.tune}")
     return said
+
+
+def under_plan(result: SearchResult) -> str:
+    """What stands before the command that runs the chosen one under its plan."""
+    edited = ", after the edits" if result.edits else ""
+    return f"As the search ran it, under a plan whose proof covers it{edited}"
 
 
 def of_plan(run: Tried) -> str:

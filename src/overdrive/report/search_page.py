@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overdrive.core.search_result import RUNNING, SearchResult, Tried
+from overdrive.core.search_result import GAINED, RUNNING, SearchResult, Tried
 from overdrive.core.units import duration
 from overdrive.report import search as words
 from overdrive.report import search_costs as costs
@@ -36,7 +36,7 @@ def page(result: SearchResult) -> str:
         title=f"{word(result.program, 2000)}: {claim.lower()}",
         claim=claim,
         rest=said.split(": ", 1)[-1],
-        tone="good" if result.verdict in words.GAINED else "",
+        tone="good" if result.verdict in GAINED else "",
         numbers=numbers,
         metric=word(result.metric),
         target=result.target,
@@ -52,8 +52,10 @@ def page(result: SearchResult) -> str:
         ],
         importances=_importances(result),
         runs=(_columns(result), _runs(result)),
-        command=result.command if result.verdict in words.GAINED else "",
+        command=result.command if result.verdict in GAINED else "",
         edits=result.edits,
+        under_plan=words.under_plan(result),
+        run=result.run,
         tree="\n".join(_of_diff(line) for line in result.tree),
     )
 

@@ -1,6 +1,6 @@
 """Seam of a script's command line: which options its parser has, heard when it parses, never read from its source.
 
-argparse (and what is built on it, such as `HfArgumentParser`), click (with typer), absl, fire and tyro. An option that
+argparse (and what is built on it, such as `HfArgumentParser`), click, typer, absl, fire and tyro. An option that
 the script does not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
 """
 
@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any, TypeVar
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
@@ -19,6 +20,7 @@ from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
 Found = TypeVar("Found")
+_TYPERS_OWN = "typer._click.core"  # what typer has of click's since it is no longer built on click itself
 
 
 def enter(heard: Heard) -> Callable[[], None]:
@@ -26,7 +28,8 @@ def enter(heard: Heard) -> Callable[[], None]:
     patches = Patches()
     arrivals = [
         Arrival("argparse", lambda: _watch_argparse(patches, heard)),
-        Arrival("click", lambda: _watch_click(patches, heard)),
+        Arrival("click", lambda: _watch_click(patches, heard, "click")),
+        Arrival(_TYPERS_OWN, lambda: _watch_click(patches, heard, _TYPERS_OWN)),
         Arrival("absl.flags", lambda: watch_absl(patches, heard)),
         Arrival("fire", lambda: watch_fire(patches, heard)),
         Arrival("tyro", lambda: watch_tyro(patches, heard)),
@@ -64,10 +67,10 @@ def _watch_argparse(patches: Patches, heard: Heard) -> None:
     patches.replace(ArgumentParser, "parse_known_args", parse_known_args)
 
 
-def _watch_click(patches: Patches, heard: Heard) -> None:
-    from click import Command
-
-    parse = Command.parse_args
+def _watch_click(patches: Patches, heard: Heard, module: str) -> None:
+    """`module`: click, or what has its classes."""
+    command = sys.modules[module].Command
+    parse = command.parse_args
 
     @functools.wraps(parse)
     def parse_args(self: Any, context: Any, args: Any) -> Any:
@@ -75,7 +78,7 @@ def _watch_click(patches: Patches, heard: Heard) -> None:
         heard(_before(list(getattr(self, "commands", ())), _guarded(_click_places, self, context)))
         return result
 
-    patches.replace(Command, "parse_args", parse_args)
+    patches.replace(command, "parse_args", parse_args)
 
 
 def _before(commands: Sequence[str], places: list[ValuePlace]) -> list[ValuePlace]:
@@ -132,8 +135,15 @@ def _click_places(command: Any, context: Any) -> list[ValuePlace]:
                 off = _longest(option.secondary_opts) if option.secondary_opts else ""
                 places.append(ValuePlace(OPTION, name, value, on=name, off=off))
         elif option.nargs == 1:
-            places += place_of(name, value, getattr(option.type, "choices", ()))
+            kind = getattr(option, "type_descriptor", None) or option.type  # of typer's own; click's
+            choices = [_plain(each) for each in getattr(kind, "choices", None) or ()]
+            places += place_of(name, _plain(value), choices)
     return places
+
+
+def _plain(value: Any) -> Any:
+    """As it is typed: typer's choices are members of an `Enum`."""
+    return value.value if isinstance(value, Enum) else value
 
 
 def _longest(words: Sequence[str]) -> str:

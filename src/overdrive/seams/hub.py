@@ -137,6 +137,7 @@ class Seams:
         self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
         self.optimizer_built = Event(self, always=True)  # (optimizer, rate, line) Keras's, before its first use
         self.rate_used = Transform(self)  # (optimizer, rate) -> the same: what a step of Keras is made with
+        self.dropout_made = Transform(self)  # rate -> rate, above 0: a layer of Keras's is about to be made with it
         self.dataset_batched = Around(self)  # (tf.data.Dataset) its batch(); call(*args, **kwargs)
         self.dataset_opened = Event(self)  # (tf.data.Dataset) the program iterates over it
         self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched

@@ -23,6 +23,7 @@ from overdrive.machine.inventory import fingerprint
 from overdrive.search import names, samplers
 from overdrive.search.batch_curve import NO_NOISE, batch_curve, tells_noise
 from overdrive.search.beside import beside
+from overdrive.search.chosen_plan import run_of_chosen
 from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
@@ -58,6 +59,7 @@ class SearchRequest:
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
     sampler: str = samplers.TPE  # who proposes configurations
     model: bool = False  # vary all of the model that can be
+    plan_of_chosen: Path | None = None  # where a plan for what was chosen is written
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -77,8 +79,8 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     """
     check_optuna()  # first: what comes now takes a run of the program
     samplers.check_installed(request.sampler)
-    of_plan = planned(request.plan)
-    techniques = chosen_of(of_plan)
+    plan = planned(request.plan)
+    techniques = chosen_of(plan)
     began = time.monotonic()
     models = request.model or _of_models(request.wishes)
     found = listing(pool, request.program, models, max(PATIENCE, request.budget))
@@ -89,7 +91,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
     usual = request.metric.is_loss and not (request.wishes or request.model)
     if usual and any(each.meaning == names.BATCH_SIZE for each in found.parameters):
         tell(f"the batch size is not varied: {_OTHER_LOSS}; --metric names another measure")
-    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(of_plan))
+    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(plan))
     journal = _journal(request, found, domains, techniques)
     engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
     try:
@@ -108,6 +110,9 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
             return found
 
         result = keep(_searched(order, runs, keep))
+        if plan and request.plan_of_chosen:
+            run = run_of_chosen(plan, result, request.program, parameters, request.plan_of_chosen, tell)
+            result = keep(replace(result, run=run))
     finally:
         engine.close()
     return result

@@ -7,11 +7,11 @@ noise of seeds was seen of the program's own values only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from overdrive.core.contract import Contract
-from overdrive.core.plan import Plan, PlannedTechnique
+from overdrive.core.plan import Plan, PlannedTechnique, PlanRejected
 from overdrive.core.settings import Chosen, Value
 from overdrive.search import names
 from overdrive.search.parameters import Parameter, Values
@@ -20,19 +20,50 @@ from overdrive.techniques.catalogue import catalogue
 _FACTORS = (names.LR, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2)
 
 
-def planned(plan: Path | None) -> list[PlannedTechnique]:
-    """Of the plan; what changes the training itself is the search's own."""
-    found = Plan.read(plan, catalogue()).techniques if plan else ()
-    return [each for each in found if each.contract is not Contract.OPEN]
+def planned(path: Path | None) -> Plan | None:
+    """What runs are made under; what changes the training itself is the search's own, and left out.
+
+    Raises:
+        PlanError: it cannot be read.
+    """
+    plan = Plan.read(path, catalogue()) if path else None
+    return plan and without(plan, {each.name: "" for each in plan.techniques if each.contract is Contract.OPEN})
 
 
-def chosen_of(planned: Sequence[PlannedTechnique]) -> tuple[Chosen, ...]:
-    return tuple((each.name, each.settings) for each in planned)
+def chosen_of(plan: Plan | None) -> tuple[Chosen, ...]:
+    return tuple((each.name, each.settings) for each in plan.techniques) if plan else ()
 
 
-def loosest_of(planned: Sequence[PlannedTechnique]) -> Contract | None:
-    """The contract that the plan keeps as a whole; None without a plan."""
-    return max((each.contract for each in planned), key=lambda each: each.rank, default=None)
+def loosest_of(plan: Plan | None) -> Contract | None:
+    """The contract that its techniques keep together; None without any."""
+    return _loosest(plan.techniques) if plan else None
+
+
+def without(plan: Plan, reasons: Mapping[str, str]) -> Plan:
+    """Less these techniques, the reasons of those that have one kept. What was measured of the whole is of another."""
+    kept = tuple(each for each in plan.techniques if each.name not in reasons)
+    if kept == plan.techniques:
+        return plan
+    rejected = (
+        PlanRejected(each.name, each.settings, reason)
+        for each in plan.techniques
+        if (reason := reasons.get(each.name, ""))
+    )
+    return Plan(
+        plan.program,
+        _loosest(kept) or Contract.EXACT,
+        kept,
+        rejected=(*plan.rejected, *rejected),
+        machine=plan.machine,
+        versions=plan.versions,
+        created=plan.created,
+        inference=plan.inference,
+        removed=plan.removed,
+    )
+
+
+def _loosest(techniques: Sequence[PlannedTechnique]) -> Contract | None:
+    return max((each.contract for each in techniques), key=lambda each: each.rank, default=None)
 
 
 def outside(parameters: Sequence[Parameter], values: Values, loosest: Contract | None) -> tuple[str, ...]:

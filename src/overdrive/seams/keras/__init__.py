@@ -45,11 +45,11 @@ def make_step_recorder(hub: Seams, losses: bool) -> object:
 
 def enter(hub: Seams) -> Callable[[], None]:
     """Patch Keras, which is there in full now; returns what takes every patch away again."""
-    from overdrive.seams.keras import models, optimizers, seeds
+    from overdrive.seams.keras import dropouts, models, optimizers, seeds
 
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    rooms: list[Any] = [seeds, models, optimizers]
+    rooms: list[Any] = [seeds, models, optimizers, dropouts]
     if backend() in BACKENDS:  # others (NumPy, OpenVINO) do not train
         rooms.append(importlib.import_module(f"overdrive.seams.keras.on_{backend()}"))
     for seam in rooms:

@@ -1,16 +1,25 @@
 """Sets and sees the hyperparameters of a Keras program inside a trial (see `worker.hyperparameter_watch`).
 
 Learning rate, weight decay, momentum and betas of an optimizer; the batch size that `fit` cuts arrays into, and that of
-a `tf.data.Dataset`. Nothing here imports Keras before it has arrived.
+a `tf.data.Dataset`; dropout rates. Nothing here imports Keras before it has arrived.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from overdrive.core.hyperparameters import FIRST_DIMENSION, INPUT, LOADER, OPTIMIZER, Hyperparameters, ValuePlace
+from overdrive.core.hyperparameters import (
+    DROPOUT,
+    FIRST_DIMENSION,
+    INPUT,
+    LOADER,
+    OPTIMIZER,
+    Hyperparameters,
+    ValuePlace,
+)
 from overdrive.core.settings import Value
 from overdrive.seams.hub import Seams
 from overdrive.seams.varied import line_of_program
@@ -40,6 +49,7 @@ class KerasValues:
         self._batched: WeakKeyDictionary[Any, ValuePlace] = WeakKeyDictionary()  # by data set
         self._stepped = False
         self._told = 0  # rows of the step log
+        self._dropouts: Counter[float] = Counter()  # by rate
 
     def __call__(self, seams: Seams) -> None:
         self._seams = seams
@@ -49,6 +59,8 @@ class KerasValues:
         if self._wanted.look or any(key.startswith(LOADER) for key in self._wanted.values):
             seams.fit_called.subscribe(self._fit)
             seams.dataset_batched.subscribe(self._batch)
+        if self._wanted.look or any(key.startswith(DROPOUT) for key in self._wanted.values):
+            seams.dropout_made.subscribe(self._dropout)
         if self._wanted.look:
             seams.dataset_opened.subscribe(self._opened)
             seams.step_ends.subscribe(self._step)
@@ -73,6 +85,14 @@ class KerasValues:
         self.optimizers += 1
         self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
         self._heard(values.of_optimizer(optimizer, rate, where, self._values, self._rates))
+
+    def _dropout(self, rate: float) -> float:
+        """Those of one rate are one place, as of PyTorch's modules."""
+        self._dropouts[rate] += 1
+        count = self._dropouts[rate]
+        place = ValuePlace(DROPOUT, "p", rate, of=f"{count} layer{'s' if count > 1 else ''}")
+        self._heard([place])
+        return float(self._values.get(place.key, rate))
 
     def _fit(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.seams.keras import values
