@@ -17,7 +17,10 @@ from overdrive.core.units import several
 from overdrive.survive.ours import is_library_file
 from overdrive.version import __version__
 
-_PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "accelerate", "datasets")
+_PACKAGES = (
+    "torch", "numpy", "torchvision", "transformers", "lightning", "accelerate", "datasets", "keras", "tensorflow",
+    "tensorflow-cpu",
+)  # fmt: skip
 _VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
 _GPUS = "CUDA_VISIBLE_DEVICES"  # a job that is queued again may be given others: only how many they are counts
 

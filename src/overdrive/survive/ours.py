@@ -26,6 +26,7 @@ _SEAMS = _places("seams/", "core/")
 _SANDBOX = _places("sandbox/")
 _BESIDE = _places("survive/", "core/", "ranks/")
 (_WATCHING,) = _places("worker/")
+_OF_BARS = os.path.join("keras", "src", "utils", "progbar.py")
 (_START,) = _places("worker/launch.py")
 
 
@@ -38,6 +39,12 @@ def _torch() -> str:
 
 def is_library_file(path: str) -> bool:
     return path.startswith(("<", OURS, _torch())) or is_library(path)
+
+
+def prints_times(file: str) -> bool:
+    """Whether this file of a library's prints what it reads of clocks on standard output, as often as these say: Keras's
+    bar."""
+    return file.endswith(_OF_BARS)
 
 
 def is_python_file(path: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +12,7 @@ from overdrive.changes.mappings import mapped_for_writing
 from overdrive.survive.files import open_for_writing
 from overdrive.survive.folder import COST, GONE_ON
 from overdrive.survive.identity import modules_of_program
+from overdrive.survive.refusals import CannotTake
 from overdrive.survive.taking import MOST_IN_HASTE, MOST_OTHERS, Snapshots
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ class Recording:
         self.wait()
 
     def _take_all(self, optimizer: Any) -> None:
-        from overdrive.survive import heap, state
-        from overdrive.survive.optimizer_states import CannotTake
+        from overdrive.survive import held
 
         began = self._clock()
         try:
@@ -174,30 +173,27 @@ class Recording:
                 raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
             if unkept := self._run.files.unkept():
                 raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
-            found = heap.Heap(sys._getframe())
-            taking = state.Taking(found, self._run.calls.states)
+            taken = held.taken(self._run.calls)
             if (written := self._written_journal()) is None:
                 return
-            fetching = self._run.calls.fetching
             header: dict[str, Any] = {
                 "format": 5,
                 "step": self._run.steps,
                 "journal": {"bytes": written[0], "sha256": written[1]},
-                "gradients there": self._run.calls.gradients.told(),
                 "printed": self._run.output.at,
                 "files": self._run.files.states(),
                 "techniques": self._run.plan.told(),
-                "fetching": fetching.told(self._run.folder.path) if fetching else [None, [], {}],
                 "positions": [[path, *at] for _, path, *at, _ in open_for_writing(self._known_path)],
+                **taken.besides(self._run.folder.path),
             }
             if self._run.folder.notes.get("modules") != (modules := modules_of_program(self._run.files.made)):
                 self._run.folder.note(modules=modules)
             self._run.inputs.keep(self._run.files.before)
             self._states[self._run.steps] = header["files"]
-            if not self._told_draws and state.some_keep_draws(self._run.calls.made.models):
+            if not self._told_draws and taken.keeps_draws():
                 self._told_draws = True
                 self._run.say(_OTHER_DRAWS)
-            self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
+            self.snapshots.take(taken.graphs, optimizer, header, taken.numbers, hasty=bool(self._asked_at))
             self.snapshots.cost += self._clock() - began
         except CannotTake as error:
             self._run.cannot_skip(str(error))

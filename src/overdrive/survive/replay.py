@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overdrive.survive.rehearsed_files import RehearsedFiles
-from overdrive.survive.taking import watch_graphs
 
 if TYPE_CHECKING:
     from overdrive.survive.calls import Calls
@@ -61,19 +59,14 @@ class Replay:
         Raises:
             Exception: the run holds other things than it held then, or they cannot be put back.
         """
-        from overdrive.survive import heap, state
+        from overdrive.survive import held
 
-        target, fetching = self._target, calls.fetching
-        if fetching:
-            fetching.compare(self._folder, target.header["fetching"], self._follows)
+        target = self._target
+        back = held.way_back(calls, target)
+        back.compare(self._folder, self._follows)
         with reading_alone():
-            state.make_states(heap.Heap(sys._getframe()), calls.states, target.header)
-            found = heap.Heap(sys._getframe())
-            state.put_back(found, target.header, target.block)
-            watch_graphs(found, calls.passed_through)
-            if fetching:
-                fetching.go_on(target.header["fetching"])
+            back.put_back()
         output.go_on_at(*target.header["printed"])
         self.files.leave(target.header["files"], target.header["positions"])
         plan.take_back(target.header["techniques"])
-        calls.gradients.go_on(target.header["gradients there"])
+        back.go_on()

@@ -17,13 +17,10 @@ from overdrive.changes.generators import set_state, state_of
 from overdrive.core.rng import States
 from overdrive.seams.torch.internals import storage_id
 from overdrive.survive.heap import Heap
-from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
+from overdrive.survive.optimizer_states import OptimizerStates
+from overdrive.survive.refusals import CannotTake, OtherState
 
 _PLAIN = (bool, int, float, str, type(None))
-
-
-class OtherState(Exception):
-    """The run that came here holds other things; the message names the first."""
 
 
 class Taking:

@@ -12,18 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overdrive.survive import snapshot
-from overdrive.survive.heap import Heap
-from overdrive.survive.state import Taking
+
+if TYPE_CHECKING:
+    from overdrive.survive.held import Graphs, Numbers
 
 _CANDIDATE = "candidate"
 # Steps of other optimizers that are waited for: a program may make a new one for each task, of which none steps again.
 MOST_OTHERS, MOST_IN_HASTE = 256, 16
 
 
-def watch_graphs(heap: Heap, passed: Callable[[], None]) -> Callable[[], None]:
+def watch_graphs(heap: Graphs, passed: Callable[[], None]) -> Callable[[], None]:
     """`passed` is called where a backward pass goes through what is computed by now. Returns what ends that."""
     handles = []
     for _, tensor in heap.tensors:
@@ -75,8 +76,8 @@ class Snapshots:
     def under_way(self) -> bool:
         return self._optimizer is not None
 
-    def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking, hasty: bool = False) -> None:
-        """After a step of this optimizer. Returns as soon as all is copied. `hasty`: see `hasten`."""
+    def take(self, heap: Graphs, optimizer: Any, header: dict[str, Any], taking: Numbers, hasty: bool = False) -> None:
+        """After a step of this optimizer (Keras's: of this model). Returns as soon as all is copied. `hasty`: see `hasten`."""
         self._optimizer, self._step, self._went_through = optimizer, header["step"], False
         self._left, self._others = (1, MOST_IN_HASTE) if hasty else (2, MOST_OTHERS)
         self._end_watch, self.cost = watch_graphs(heap, self._passed), 0.0

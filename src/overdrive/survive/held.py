@@ -1,0 +1,107 @@
+"""What a program holds, as its framework has it: taken for a snapshot, and put back into a run that came as far."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from overdrive.survive.calls import Calls
+    from overdrive.survive.snapshot import Snapshot
+
+
+class Graphs(Protocol):
+    """Tensors with the paths that led to them, of which some have the graph of their making."""
+
+    tensors: Sequence[tuple[str, Any]]
+
+
+class Numbers(Protocol):
+    """Of a snapshot: its header's own part, and its blocks of bytes."""
+
+    header: dict[str, Any]
+    blocks: list[Any]
+
+
+class Taken(Protocol):
+    graphs: Graphs
+    numbers: Numbers
+
+    def besides(self, folder: Path) -> dict[str, Any]:
+        """For the header, what is not in `numbers`. `folder`: the run's, whose files do not count."""
+
+    def keeps_draws(self) -> bool:
+        """Whether something draws random numbers whose state nobody can save."""
+
+
+class WayBack(Protocol):
+    """All may raise errors: the run holds other things than it held then, or they cannot be put back."""
+
+    def compare(self, folder: Path, follows: bool) -> None: ...
+
+    def put_back(self) -> None: ...
+
+    def go_on(self) -> None:
+        """The run is recorded from here on."""
+
+
+def taken(calls: Calls) -> Taken:
+    """
+    Raises:
+        CannotTake: there is something that cannot be put back.
+    """
+    return calls.in_keras.take() if calls.in_keras is not None and calls.in_keras.trains else _OfTorch(calls)
+
+
+def way_back(calls: Calls, target: Snapshot) -> WayBack:
+    if "keras" not in target.header:
+        return _TorchBack(calls, target)
+    assert calls.in_keras is not None, "Keras has not been imported"
+    return calls.in_keras.way_back(target)
+
+
+class _OfTorch:
+    def __init__(self, calls: Calls) -> None:
+        from overdrive.survive import heap, state
+
+        self._calls = calls
+        self.graphs = heap.Heap(sys._getframe())
+        self.numbers = state.Taking(self.graphs, calls.states)
+
+    def besides(self, folder: Path) -> dict[str, Any]:
+        fetching = self._calls.fetching
+        return {
+            "gradients there": self._calls.gradients.told(),
+            "fetching": fetching.told(folder) if fetching else [None, [], {}],
+        }
+
+    def keeps_draws(self) -> bool:
+        from overdrive.survive import state
+
+        return state.some_keep_draws(self._calls.made.models)
+
+
+class _TorchBack:
+    def __init__(self, calls: Calls, target: Snapshot) -> None:
+        self._calls, self._target = calls, target
+
+    def compare(self, folder: Path, follows: bool) -> None:
+        if self._calls.fetching:
+            self._calls.fetching.compare(folder, self._target.header["fetching"], follows)
+
+    def put_back(self) -> None:
+        from overdrive.survive import heap, state
+        from overdrive.survive.taking import watch_graphs
+
+        calls, target = self._calls, self._target
+        state.make_states(heap.Heap(sys._getframe()), calls.states, target.header)
+        found = heap.Heap(sys._getframe())
+        state.put_back(found, target.header, target.block)
+        watch_graphs(found, calls.passed_through)
+        if calls.fetching:
+            calls.fetching.go_on(target.header["fetching"])
+
+    def go_on(self) -> None:
+        self._calls.gradients.go_on(self._target.header["gradients there"])
