@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from overdrive.survive.calls import Calls
     from overdrive.survive.snapshot import Snapshot
-
-
-class Graphs(Protocol):
-    """Tensors with the paths that led to them, of which some have the graph of their making."""
-
-    tensors: Sequence[tuple[str, Any]]
-
-
-class Numbers(Protocol):
-    """Of a snapshot: its header's own part, and its blocks of bytes."""
-
-    header: dict[str, Any]
-    blocks: list[Any]
+    from overdrive.survive.taking import Graphs, Numbers
 
 
 class Taken(Protocol):
-    graphs: Graphs
-    numbers: Numbers
+    @property
+    def graphs(self) -> Graphs: ...
+
+    @property
+    def numbers(self) -> Numbers: ...
 
     def besides(self, folder: Path) -> dict[str, Any]:
         """For the header, what is not in `numbers`. `folder`: the run's, whose files do not count."""

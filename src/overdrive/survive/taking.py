@@ -10,18 +10,32 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from overdrive.survive import snapshot
-
-if TYPE_CHECKING:
-    from overdrive.survive.held import Graphs, Numbers
 
 _CANDIDATE = "candidate"
 # Steps of other optimizers that are waited for: a program may make a new one for each task, of which none steps again.
 MOST_OTHERS, MOST_IN_HASTE = 256, 16
+
+
+class Graphs(Protocol):
+    """Tensors with the paths that led to them, of which some have the graph of their making."""
+
+    @property
+    def tensors(self) -> Sequence[tuple[str, Any]]: ...
+
+
+class Numbers(Protocol):
+    """Of a snapshot: its header's own part, and its blocks of bytes."""
+
+    @property
+    def header(self) -> Mapping[str, Any]: ...
+
+    @property
+    def blocks(self) -> list[Any]: ...
 
 
 def watch_graphs(heap: Graphs, passed: Callable[[], None]) -> Callable[[], None]:
