@@ -51,7 +51,7 @@ def difference(then: list[str], now: list[str]) -> str:
 
 
 def _told(thing: Any) -> str:
-    """"" where it is to be looked into."""
+    """ "" where it is to be looked into."""
     if type(thing).__name__ == "EagerTensor" and hasattr(thing, "_numpy"):
         thing = np.asarray(thing._numpy()) if thing.dtype.is_numpy_compatible else np.zeros(0)
     if isinstance(thing, (np.ndarray, np.generic)) and not thing.dtype.hasobject:

@@ -42,8 +42,8 @@ def is_library_file(path: str) -> bool:
 
 
 def prints_times(file: str) -> bool:
-    """Whether this file of a library's prints what it reads of clocks on standard output, as often as these say: Keras's
-    bar."""
+    """Whether this file of a library's prints what it reads of clocks on standard output, as often as these say:
+    Keras's bar."""
     return file.endswith(_OF_BARS)
 
 

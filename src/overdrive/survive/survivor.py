@@ -145,7 +145,8 @@ class Survivor:
         seams.step_ends.subscribe(self.guarded(self._step_ends))
 
     def _keras_arrived(self, seams: Seams) -> None:
-        seed_tensorflow(self.folder.manifest["seed"])
+        if self._group is None:
+            seed_tensorflow(self.folder.manifest["seed"])
         Arrival("h5py", lambda: have_hdf5_follow(self._path_to_write, self._path_to_read)).watch()
         self.calls.in_keras = InKeras(self, self._step_ends, alone=self._group is None and not self.plan.settling)
         self.calls.in_keras.follow(seams)

@@ -91,7 +91,7 @@ class Snapshots:
         return self._optimizer is not None
 
     def take(self, heap: Graphs, optimizer: Any, header: dict[str, Any], taking: Numbers, hasty: bool = False) -> None:
-        """After a step of this optimizer (Keras's: of this model). Returns as soon as all is copied. `hasty`: see `hasten`."""
+        """After a step of this optimizer (or, in Keras, model). Returns when all is copied. `hasty`: see `hasten`."""
         self._optimizer, self._step, self._went_through = optimizer, header["step"], False
         self._left, self._others = (1, MOST_IN_HASTE) if hasty else (2, MOST_OTHERS)
         self._end_watch, self.cost = watch_graphs(heap, self._passed), 0.0

@@ -22,7 +22,7 @@ _OF_PYTHON = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
 
 def in_model(model: Any) -> str:
-    """"" where nothing is known against it."""
+    """ "" where nothing is known against it."""
     if model.run_eagerly:
         return "its model runs eagerly (run_eagerly=True)"
     if model.distribute_strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():

@@ -98,7 +98,7 @@ def _taken(array: Any, blocks: list[Any]) -> list[Any]:
 
 
 def _kept_weights(callback: Any, blocks: list[Any]) -> Any:
-    """"gone" where the callback is, None where it keeps none."""
+    """ "gone" where the callback is, None where it keeps none."""
     if callback is None:
         return "gone"
     weights = getattr(callback, "best_weights", None)

@@ -1,7 +1,8 @@
 """Seams of what TensorFlow computes for Keras as a whole, and of what Python takes out of its variables in between.
 
 *execution called*: a train, test or predict function, as `fit`, `train_on_batch`, `evaluate` and `predict` call it. One
-call may make several steps. *numbers read*: anything else that runs eagerly, looks at variables and tells of them. Within one of these, and within what only hands numbers on (a file of weights), nothing more is told.
+call may make several steps. *numbers read*: anything else that runs eagerly, looks at variables and tells of them.
+Within one of these, and within what only hands numbers on (a file of weights), nothing more is told.
 """
 
 from __future__ import annotations
