@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.survive.ours import belongs_to_library, belongs_to_us
+from overdrive.survive.ours import belongs_to_library, belongs_to_us, file_of
 
 _OF_AUTOGRAPH = "__autograph_generated_file"  # what TensorFlow makes of functions of the program's
 _NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
@@ -35,10 +35,10 @@ def roots(frame: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_programs(module: Any) -> bool:
-    name = getattr(module, "__name__", "")
-    if not isinstance(name, str) or name.startswith(_OF_AUTOGRAPH):
+    if not file_of(module):
         return False
-    return bool(getattr(module, "__file__", None)) and not belongs_to_library(name)
+    name = getattr(module, "__name__", "")
+    return isinstance(name, str) and not name.startswith(_OF_AUTOGRAPH) and not belongs_to_library(name)
 
 
 def of_frame(path: str, frame: types.FrameType) -> Iterator[tuple[str, Any, bool]]:

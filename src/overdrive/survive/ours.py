@@ -105,11 +105,16 @@ def _file_of(function: Any) -> str:
     return code.co_filename if code is not None else ""
 
 
+def file_of(module: Any) -> str | None:
+    """Where it comes from. It is not asked: one that is imported as it is used, as those of `six.moves`, would be."""
+    found = getattr(module, "__dict__", {}).get("__file__")
+    return found if isinstance(found, str) else None
+
+
 @cache
 def belongs_to_library(module: str) -> bool:
     """A module without a file belongs to Python."""
     if module == "__main__":
         return False
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
+    file = file_of(sys.modules.get(module))
     return file is None or not os.path.isabs(file) or is_library_file(file)  # PyTorch has modules that are no files
