@@ -21,6 +21,7 @@ from overdrive.survive.ours import belongs_to_library, is_redirected
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GeneratorType)
+_FUNCTIONS = (types.FunctionType, types.MethodType)
 _LISTS = (list, tuple, deque)
 _OF_KERAS = {"History": ("history", "epoch")}  # of Keras's own objects, what the program asks for
 
@@ -52,8 +53,10 @@ def difference(then: list[str], now: list[str]) -> str:
 
 def _told(thing: Any) -> str:
     """ "" where it is to be looked into."""
-    if type(thing).__name__ == "EagerTensor" and hasattr(thing, "_numpy"):
-        thing = np.asarray(thing._numpy()) if thing.dtype.is_numpy_compatible else np.zeros(0)
+    if type(thing).__name__ == "EagerTensor":
+        from overdrive.seams.keras.internals import array_of
+
+        thing = np.asarray(array_of(thing)) if thing.dtype.is_numpy_compatible else np.zeros(0)
     if isinstance(thing, (np.ndarray, np.generic)) and not thing.dtype.hasobject:
         return f"{thing.dtype} {thing.shape} {_digest(thing.tobytes())}"
     if isinstance(thing, random.Random):
@@ -70,7 +73,7 @@ def _told(thing: Any) -> str:
 
 def _within(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
     kind = type(thing)
-    if isinstance(thing, _OPAQUE) or is_redirected(thing):
+    if isinstance(thing, _OPAQUE) or (isinstance(thing, _FUNCTIONS) and is_redirected(thing)):
         return
     if isinstance(thing, types.FrameType):
         yield from ((name, value) for name, value, own in of_frame(path, thing) if own)
