@@ -150,3 +150,18 @@ def test_a_run_whose_data_was_exchanged_is_not_gone_on_with(tmp_path: Path) -> N
     data.write_text("one two")
     third = survive(tmp_path, "killed", text)
     assert third.returncode == 0 and "gone on after step" in third.stderr, third.stderr
+
+
+def test_a_module_that_is_imported_as_it_is_used_is_not_imported_to_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `six.moves` has them, which many libraries bring: one of another system cannot be."""
+    from overdrive.survive.names import roots
+
+    class Later(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ModuleNotFoundError("No module named '_gdbm'")
+
+    monkeypatch.setitem(sys.modules, "later", Later("later"))
+    assert "later" not in modules_of_program(lambda path: False)
+    assert not any(name.startswith("later.") for name, _ in roots(sys._getframe()))

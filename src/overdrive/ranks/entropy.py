@@ -74,6 +74,12 @@ def share(entropy: Entropy) -> None:
     reseed(entropy.number())
 
 
+def seed_tensorflow(seed: str) -> None:
+    """As TensorFlow arrives: a program that sets no seed would draw from the system, past Python."""
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.random.set_seed(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:3], "big"))
+
+
 def share_torch(entropy: Entropy) -> None:
     """As PyTorch arrives. NumPy, whenever it comes, seeds itself by what the system gives."""
     import torch

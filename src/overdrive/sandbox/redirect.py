@@ -79,6 +79,20 @@ def have_follow(library: str, path_to_write: Callable[[str], str], path_to_read:
         setattr(module, name, _on_path(getattr(module, name), position, keyword, convert))
 
 
+def have_hdf5_follow(path_to_write: Callable[[str], str], path_to_read: Callable[[str], str]) -> None:
+    """The same of h5py, which opens files in C, among them Keras's of weights."""
+    kind = sys.modules["h5py"].File
+    make = kind.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, name: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> None:
+        if isinstance(name, (str, os.PathLike)):
+            name = (path_to_read if mode == "r" else path_to_write)(os.fspath(name))
+        make(self, name, mode, *args, **kwargs)
+
+    kind.__init__ = __init__
+
+
 def _on_path(
     function: Callable[..., Any], position: int, keyword: str, convert: Callable[[str], str]
 ) -> Callable[..., Any]:

@@ -146,6 +146,13 @@ class Seams:
         self.answer_called = Around(self)  # ((model, kind)) an outermost call that answers; see seams.keras.answers
         self.predict_batched = Answer(self)  # (adapter) predict() asks for the batches of arrays, as tensors
         self.keras_used = Event(self, always=True)  # () a model or an optimizer of Keras is about to be made
+        # Of Keras on TensorFlow (see seams.keras.executions)
+        self.execution_called = Around(self)  # (Execution) a train, test or predict function; call(data)
+        self.numbers_read = Around(self)  # ((what, thing)) eager, of variables, in between; call(*args, **kwargs)
+        self.weights_kept = Event(self)  # (callback) an EarlyStopping looks at an epoch, and may keep all weights
+        self.variable_made = Event(self)  # (variable of TensorFlow)
+        self.optimizer_applied = Event(self)  # (optimizer) eagerly or while it is traced, in no function of Keras's
+        self.written_past = Event(self)  # () TensorFlow itself writes the program's state into files
         self.moments_taken = Answer(self)  # (call, inputs, axes) Keras's batch normalisation does, on PyTorch
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
 

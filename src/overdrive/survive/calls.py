@@ -15,12 +15,14 @@ from overdrive.survive.fetching import Fetching
 from overdrive.survive.journal import NOTHING, Diverged
 from overdrive.survive.optimizers import Optimizers
 from overdrive.survive.ours import asked_by_technique
+from overdrive.survive.refusals import CannotTake
 from overdrive.survive.times import Times
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.seams.points import Point
     from overdrive.survive.gradients import Gradients
+    from overdrive.survive.in_keras import InKeras
     from overdrive.survive.journaled_run import JournaledRun
     from overdrive.survive.optimizer_states import OptimizerStates
     from overdrive.survive.results import Results
@@ -48,6 +50,7 @@ class Calls:
         self._results: Results
         self._ways_back: WaysBack
         self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
+        self.in_keras: InKeras | None = None  # from its arrival on
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
         self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
 
@@ -151,8 +154,6 @@ class Calls:
 
     def _tell_state(self, kind: str, optimizer: Any, due: bool) -> None:
         """`due`: where it may be another one than was told last."""
-        from overdrive.survive.optimizer_states import CannotTake
-
         self._wake()
         kind = f"{kind} {self.made.number_of(optimizer)}"
         try:

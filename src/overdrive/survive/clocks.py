@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from overdrive.survive.ours import belongs_to_us, is_library_file
+from overdrive.survive.ours import belongs_to_us, is_library_file, prints_times
 
 MADE = "OVERDRIVE_SURVIVE_CLOCK"  # where this is set, each time that is noted is a millisecond after the one before
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
@@ -98,7 +98,7 @@ class _Made:
 
 @functools.cache
 def _is_library(file: str) -> bool:
-    return is_library_file(file)
+    return is_library_file(file) and not prints_times(file)
 
 
 def _by_program() -> bool:

@@ -140,7 +140,7 @@ class Deliveries:
         """
         from overdrive.seams.torch import passed_iterators
         from overdrive.survive import data_sets
-        from overdrive.survive.state import OtherState
+        from overdrive.survive.refusals import OtherState
 
         standing = [each for each in self._epochs if each.stands_in and each.iterator() is not None]
         for epoch in standing:

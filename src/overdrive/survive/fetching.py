@@ -46,7 +46,7 @@ class Fetching:
         Raises:
             OtherState: no.
         """
-        from overdrive.survive.state import OtherState
+        from overdrive.survive.refusals import OtherState
 
         if not self.batches.skipped:
             return

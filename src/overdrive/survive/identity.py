@@ -14,10 +14,13 @@ from typing import Any
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.core.units import several
-from overdrive.survive.ours import is_library_file
+from overdrive.survive.ours import file_of, is_library_file
 from overdrive.version import __version__
 
-_PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "accelerate", "datasets")
+_PACKAGES = (
+    "torch", "numpy", "torchvision", "transformers", "lightning", "accelerate", "datasets", "keras", "tensorflow",
+    "tensorflow-cpu",
+)  # fmt: skip
 _VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
 _GPUS = "CUDA_VISIBLE_DEVICES"  # a job that is queued again may be given others: only how many they are counts
 
@@ -67,7 +70,7 @@ def modules_of_program(made: Callable[[str], bool]) -> dict[str, str]:
         made: whether such a file is no part of the program, since the run has written it. PyTorch Geometric, say,
             writes and imports one for each layer, in the temporary folder: it may be gone when the run goes on.
     """
-    files = [getattr(each, "__file__", None) for name, each in list(sys.modules.items()) if name != "__main__"]
+    files = [file_of(each) for name, each in list(sys.modules.items()) if name != "__main__"]
     own = (file for file in files if file and os.path.isabs(file) and not is_library_file(file) and not made(file))
     return {file: _digest(Path(file)) for file in own}
 

@@ -12,8 +12,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.survive.ours import belongs_to_library, belongs_to_us
+from overdrive.survive.ours import belongs_to_library, belongs_to_us, file_of
 
+_OF_AUTOGRAPH = "__autograph_generated_file"  # what TensorFlow makes of functions of the program's
 _NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
 
 
@@ -34,8 +35,10 @@ def roots(frame: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_programs(module: Any) -> bool:
+    if not file_of(module):
+        return False
     name = getattr(module, "__name__", "")
-    return bool(getattr(module, "__file__", None)) and isinstance(name, str) and not belongs_to_library(name)
+    return isinstance(name, str) and not name.startswith(_OF_AUTOGRAPH) and not belongs_to_library(name)
 
 
 def of_frame(path: str, frame: types.FrameType) -> Iterator[tuple[str, Any, bool]]:

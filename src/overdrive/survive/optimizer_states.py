@@ -18,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import storage_id
+from overdrive.survive.refusals import CannotTake
 
 if TYPE_CHECKING:
     from overdrive.survive.journal import Journal
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 _PLAIN = (bool, int, float, str, type(None))
 Told = list[Any]
 Kept = tuple[Told, Told]  # its state, and its groups
-
-
-class CannotTake(Exception):
-    """The program holds what cannot be put back; the message says what."""
 
 
 @dataclass

@@ -26,6 +26,7 @@ _SEAMS = _places("seams/", "core/")
 _SANDBOX = _places("sandbox/")
 _BESIDE = _places("survive/", "core/", "ranks/")
 (_WATCHING,) = _places("worker/")
+_OF_BARS = os.path.join("keras", "src", "utils", "progbar.py")
 (_START,) = _places("worker/launch.py")
 
 
@@ -38,6 +39,12 @@ def _torch() -> str:
 
 def is_library_file(path: str) -> bool:
     return path.startswith(("<", OURS, _torch())) or is_library(path)
+
+
+def prints_times(file: str) -> bool:
+    """Whether this file of a library's prints what it reads of clocks on standard output, as often as these say:
+    Keras's bar."""
+    return file.endswith(_OF_BARS)
 
 
 def is_python_file(path: str) -> bool:
@@ -98,11 +105,16 @@ def _file_of(function: Any) -> str:
     return code.co_filename if code is not None else ""
 
 
+def file_of(module: Any) -> str | None:
+    """Where it comes from. It is not asked: one that is imported as it is used, as those of `six.moves`, would be."""
+    found = getattr(module, "__dict__", {}).get("__file__")
+    return found if isinstance(found, str) else None
+
+
 @cache
 def belongs_to_library(module: str) -> bool:
     """A module without a file belongs to Python."""
     if module == "__main__":
         return False
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
+    file = file_of(sys.modules.get(module))
     return file is None or not os.path.isabs(file) or is_library_file(file)  # PyTorch has modules that are no files

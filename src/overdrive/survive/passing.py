@@ -9,9 +9,11 @@ import tempfile
 _DRAWN = "[a-z0-9_]{8}"  # by `tempfile`
 # Of `tempfile`, with an ending or none, `wandb`'s ending among them.
 _OF_TEMPFILE = re.compile(rf"tmp{_DRAWN}([^a-z0-9_].*|wandb.*)?")
-# Of multiprocessing; PyTorch's sockets, compiled code, and logs of ranks; modules of PyTorch Geometric; ours.
+# Of multiprocessing; PyTorch's sockets, compiled code, and logs of ranks; modules of PyTorch Geometric; what TensorFlow
+# makes of functions; ours.
 _OF_OTHERS = re.compile(
-    rf"pymp-{_DRAWN}|torch-shm-[^.]*|torchinductor_[^.]*|torchelastic_.*|torch_.*\.py|wandb(-[^.]*)?|overdrive-.*"
+    rf"pymp-{_DRAWN}|torch-shm-[^.]*|torchinductor_[^.]*|torchelastic_.*|torch_.*\.py|wandb(-[^.]*)?|"
+    r"__autograph_generated_file.*|overdrive-.*"
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +12,7 @@ from overdrive.changes.mappings import mapped_for_writing
 from overdrive.survive.files import open_for_writing
 from overdrive.survive.folder import COST, GONE_ON
 from overdrive.survive.identity import modules_of_program
+from overdrive.survive.refusals import CannotTake
 from overdrive.survive.taking import MOST_IN_HASTE, MOST_OTHERS, Snapshots
 
 if TYPE_CHECKING:
@@ -185,8 +185,6 @@ class Recording:
 
     def _tried(self, act: Callable[[], Any]) -> Any:
         """What it gives; None where that cannot be had, which is told."""
-        from overdrive.survive.optimizer_states import CannotTake
-
         try:
             return act()
         except CannotTake as error:
@@ -201,23 +199,21 @@ class Recording:
         Raises:
             CannotTake: the program keeps what is in no snapshot.
         """
-        from overdrive.survive.optimizer_states import CannotTake
+        from overdrive.survive import held
 
         run = self._run
         if mapped := mapped_for_writing() & run.files.before.keys():
             raise CannotTake(f"it writes to {min(mapped)} through memory, as a memmap does")
         if unkept := run.files.unkept():
             raise CannotTake(f"it keeps {unkept}, in the system's temporary folder")
-        fetching = run.calls.fetching
         header: dict[str, Any] = {
             "format": 5,
             "step": run.steps,
-            "gradients there": run.calls.gradients.told(),
             "printed": run.output.at,
             "files": run.files.states(),
             "techniques": run.plan.told(),
-            "fetching": fetching.told(run.folder.path) if fetching else [None, [], {}],
             "positions": [[path, *at] for _, path, *at, _ in open_for_writing(self._known_path)],
+            **held.besides(run.calls, run.folder.path),
         }
         if run.folder.notes.get("modules") != (modules := modules_of_program(run.files.made)):
             run.folder.note(modules=modules)
@@ -231,21 +227,18 @@ class Recording:
         Raises:
             CannotTake: the program holds what is in no snapshot.
         """
-        from overdrive.survive import heap, state
+        from overdrive.survive import held
 
         run = self._run
         parts = self._in_parts.here() if self._in_parts is not None else None
-        if parts is not None:
-            parts.settle()
-        found = heap.Heap(sys._getframe(), parts)
-        taking = state.Taking(found, run.calls.states, parts)
+        taken = held.taken(run.calls, parts)
         if (written := self._written_journal()) is None:
             return False
         header = {**header, "journal": {"bytes": written[0], "sha256": written[1]}}
-        if not self._told_draws and state.some_keep_draws(run.calls.made.models):
+        if not self._told_draws and taken.keeps_draws():
             self._told_draws = True
             run.say(_OTHER_DRAWS)
-        self.snapshots.take(found, optimizer, header, taking, hasty=bool(self._asked_at))
+        self.snapshots.take(taken.graphs, optimizer, header, taken.numbers, hasty=bool(self._asked_at))
         return True
 
     def _written_journal(self) -> tuple[int, str] | None:

@@ -95,7 +95,7 @@ def _position(found: tuple[int, str, int, int, int], left: list[tuple[Any, ...]]
     left.remove(then)
     place, *blocks_then = then[1:]
     if place != now and blocks_then and blocks_then[0] != blocks:  # as large are Python's buffers
-        from overdrive.survive.state import OtherState
+        from overdrive.survive.refusals import OtherState
 
         told = f"{path} was written in blocks of {blocks_then[0]:,} bytes, and in the run's folder of {blocks:,}"
         raise OtherState(f"{told}: give --survive a folder on the same file system")

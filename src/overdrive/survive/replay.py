@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overdrive.survive.rehearsed_files import RehearsedFiles
-from overdrive.survive.taking import watch_graphs
 
 if TYPE_CHECKING:
     from overdrive.survive.calls import Calls
@@ -74,21 +72,14 @@ class Replay:
         Raises:
             Exception: the run holds other things than it held then, or they cannot be put back.
         """
-        from overdrive.survive import heap, state
+        from overdrive.survive import held
 
-        target, fetching = self._target, calls.fetching
-        if fetching:
-            fetching.compare(self._folder, target.header["fetching"], self._follows)
+        target = self._target
+        back = held.way_back(calls, target, parts)
+        back.compare(self._folder, self._follows)
         with reading_alone():
-            if parts is not None:
-                parts.settle()
-            state.make_states(heap.Heap(sys._getframe(), parts), calls.states, target.header)
-            found = heap.Heap(sys._getframe(), parts)
-            state.put_back(found, target.header, target.block, parts)
-            watch_graphs(found, calls.passed_through)
-            if fetching:
-                fetching.go_on(target.header["fetching"])
+            back.put_back()
         output.go_on_at(*target.header["printed"])
         self.files.leave(target.header["files"], target.header["positions"])
         plan.take_back(target.header["techniques"])
-        calls.gradients.go_on(target.header["gradients there"])
+        back.go_on()

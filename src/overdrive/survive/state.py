@@ -19,13 +19,10 @@ from overdrive.seams.torch.internals import storage_id
 from overdrive.survive import part_state
 from overdrive.survive.heap import Heap
 from overdrive.survive.in_parts import Parts
-from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
+from overdrive.survive.optimizer_states import OptimizerStates
+from overdrive.survive.refusals import CannotTake, OtherState
 
 _PLAIN = (bool, int, float, str, type(None))
-
-
-class OtherState(Exception):
-    """The run that came here holds other things; the message names the first."""
 
 
 class Taking:

@@ -17,14 +17,16 @@ from os import getpid
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from overdrive.sandbox.redirect import have_follow
+from overdrive.ranks.entropy import seed_tensorflow
+from overdrive.sandbox.redirect import have_follow, have_hdf5_follow
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.points import reason_of
-from overdrive.survive import clocks, in_keras
+from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
 from overdrive.survive.folder import DAMAGED, FETCHES, FROM_START, NO_MORE
+from overdrive.survive.in_keras import InKeras
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
 from overdrive.survive.left_behind import put_back
@@ -152,10 +154,17 @@ class Survivor:
     def _arrived(self, seams: Seams) -> None:
         """A framework; what divides calls over ranks has subscribed by now: we act outside of it, too."""
         if seams.frameworks[-1] != "torch":
-            return in_keras.follow(seams, self.cannot_skip)
+            return self._keras_arrived(seams)
         have_follow("torch", self._path_to_write, self._path_to_read)
         self.calls.follow(seams)
         seams.step_ends.subscribe(self.guarded(self._step_ends))
+
+    def _keras_arrived(self, seams: Seams) -> None:
+        if self._group is None:
+            seed_tensorflow(self.folder.manifest["seed"])
+        Arrival("h5py", lambda: have_hdf5_follow(self._path_to_write, self._path_to_read)).watch()
+        self.calls.in_keras = InKeras(self, self._step_ends, alone=self._group is None and not self.plan.settling)
+        self.calls.in_keras.follow(seams)
 
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
         """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer."""

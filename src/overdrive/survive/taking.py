@@ -11,20 +11,35 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from overdrive.survive import snapshot
-from overdrive.survive.heap import Heap
-from overdrive.survive.state import Taking
 
 _CANDIDATE = "candidate"
 # Steps of other optimizers that are waited for: a program may make a new one for each task, of which none steps again.
 MOST_OTHERS, MOST_IN_HASTE = 256, 16
 
 
-def watch_graphs(heap: Heap, passed: Callable[[], None]) -> Callable[[], None]:
+class Graphs(Protocol):
+    """Tensors with the paths that led to them, of which some have the graph of their making."""
+
+    @property
+    def tensors(self) -> Sequence[tuple[str, Any]]: ...
+
+
+class Numbers(Protocol):
+    """Of a snapshot: its header's own part, and its blocks of bytes."""
+
+    @property
+    def header(self) -> Mapping[str, Any]: ...
+
+    @property
+    def blocks(self) -> list[Any]: ...
+
+
+def watch_graphs(heap: Graphs, passed: Callable[[], None]) -> Callable[[], None]:
     """`passed` is called where a backward pass goes through what is computed by now. Returns what ends that."""
     handles = []
     for _, tensor in heap.tensors:
@@ -81,8 +96,8 @@ class Snapshots:
     def under_way(self) -> bool:
         return self._optimizer is not None
 
-    def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking, hasty: bool = False) -> None:
-        """After a step of this optimizer. Returns as soon as all is copied. `hasty`: see `hasten`."""
+    def take(self, heap: Graphs, optimizer: Any, header: dict[str, Any], taking: Numbers, hasty: bool = False) -> None:
+        """After a step of this optimizer (or, in Keras, model). Returns when all is copied. `hasty`: see `hasten`."""
         if self.under_way:
             self._drop()  # as rank 0 did, whose part it was of
         self._optimizer, self._step, self._went_through = optimizer, header["step"], False

@@ -13,10 +13,11 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "policy": ("_variable_dtype",),
     "JAX's trainer": ("_get_jax_state",),
     "JAX's tracer": ("_trace",),
-    "TensorFlow's context": ("_initialized",),
-    "function of TensorFlow": ("_clone",),
-    "tensor of TensorFlow": ("_numpy",),
-    "data set": ("_inputs",),
+    "TensorFlow's context": ("_initialized", "_rng"),
+    "function of TensorFlow": ("_clone", "_list_all_concrete_functions"),
+    "tensor of TensorFlow": ("_numpy", "_numpy_internal"),
+    "variables of TensorFlow": ("_UnreadVariable",),
+    "data set": ("_inputs", "_functions"),
 }
 # Those that techniques ask for themselves.
 OF_DATA: dict[str, tuple[str, ...]] = {

@@ -41,10 +41,13 @@ def thing_of(kind: str) -> Any:
         case "JAX's tracer":
             return pytest.importorskip("jax").core.Tracer
         case "TensorFlow's context":
-            pytest.importorskip("tensorflow")
+            pytest.importorskip("tensorflow").random.set_seed(1)  # from then on it has a generator
             return import_module("tensorflow.python.eager.context").context()
         case "function of TensorFlow":
             return pytest.importorskip("tensorflow").function(lambda: None)
+        case "variables of TensorFlow":
+            pytest.importorskip("tensorflow")
+            return import_module("tensorflow.python.ops.resource_variable_ops")
         case "tensor of TensorFlow":
             return pytest.importorskip("tensorflow").constant(1.0)
         case "iterator over epochs":

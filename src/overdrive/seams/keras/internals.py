@@ -145,3 +145,48 @@ def value_of(variable: Any) -> Any:
     A variable that was once written to in single rows is copied each time.
     """
     return sys.modules["tensorflow"].raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+
+
+def is_of_itself(variable: Any) -> bool:
+    """Whether a variable of TensorFlow that was just made holds memory: it is no view of another one's, after a write,
+    nor one of a graph that is not run eagerly."""
+    from tensorflow.python.ops import resource_variable_ops
+
+    if isinstance(variable, resource_variable_ops._UnreadVariable):
+        return False
+    return hasattr(variable.handle, "_numpy_internal")
+
+
+def graphs_of(function: Any) -> list[Any]:
+    """That TensorFlow has made of a `tf.function` so far."""
+    return [each.graph for each in function._list_all_concrete_functions()]
+
+
+def operators_in(graph: Any) -> dict[str, str]:
+    """By the name of each operator in it and in the functions that it calls, the name of one node."""
+    told = graph.as_graph_def()
+    inner = {each.signature.name for each in told.library.function}
+    nodes = [*told.node, *(node for each in told.library.function for node in each.node_def)]
+    return {node.op: node.name for node in nodes if node.op not in inner}
+
+
+def keeps_state(operator: str) -> bool:
+    """Whether an operator of TensorFlow does more than to compute with what it is given."""
+    from tensorflow.python.framework import op_def_registry
+
+    told = op_def_registry.get(operator)
+    return told is None or bool(told.is_stateful)
+
+
+def variables_in(dataset: Any) -> list[Any]:
+    """That the functions of a `tf.data.Dataset` use, and those of what it is made of."""
+    functions = [each for source in data_sets_behind(dataset) for each in source._functions()]
+    return [variable for each in functions for variable in each.function.graph.variables]
+
+
+def seeds_of_operators() -> Any:
+    """The state of the generator that gives eager operators their seeds; None where the program has set no seed."""
+    from tensorflow.python.eager import context
+
+    generator = getattr(context.context(), "_rng", None)
+    return None if generator is None else generator.getstate()

@@ -22,7 +22,7 @@ from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras import answers, datasets, parts, predicting
+from overdrive.seams.keras import answers, datasets, executions, parts, predicting
 from overdrive.seams.keras.functions import parts_of
 from overdrive.seams.keras.internals import copy_of_function, plain_eager
 from overdrive.seams.keras.marks import SCOPE, TRAINS, WRITES
@@ -41,6 +41,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers = datasets.enter(hub, patches)
     parts.enter(hub, patches, _parts())
     removers += predicting.enter(hub, patches)
+    removers += executions.enter(hub, patches)
     if wanted(hub):
         _GraphWatch(hub).enter(patches)
     removers += answers.enter(hub, patches, TensorFlowTrainer, plain_eager)  # after the watch: outermost

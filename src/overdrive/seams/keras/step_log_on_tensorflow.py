@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from overdrive.seams.keras.marks import SCOPE
 from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog
 
 _MOST_EAGER = 1024  # rows of eager steps that stay on their device
@@ -82,8 +83,9 @@ class GraphStepLog(StepLog):
     def _make(self) -> None:
         if self._variable is None:
             with tf.init_scope():  # out of the graph that is being traced
-                self._variable = tf.Variable(np.zeros((CAPACITY, self.width), np.int64), trainable=False)
-                self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+                rows = np.zeros((CAPACITY, self.width), np.int64)
+                self._variable = tf.Variable(rows, trainable=False, name=f"{SCOPE}_rows")
+                self._count = tf.Variable(0, dtype=tf.int64, trainable=False, name=f"{SCOPE}_count")
 
 
 def bits(number: Any) -> Any:
