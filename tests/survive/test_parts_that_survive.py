@@ -197,6 +197,7 @@ def test_a_run_whose_newest_part_is_damaged_goes_on_from_the_one_before(
     second = survive(tmp_path, "killed", WORDS, *SHARD, variables=MANY)
     assert second.returncode == 0 and second.stderr.count("an older snapshot is taken") == 1, second.stderr
     assert "gone on after step" in second.stderr and "from its start" not in second.stderr, second.stderr
+    assert ("a damaged part of a snapshot is left out" in second.stderr) == (how != "missing")
     assert first.stdout + second.stdout == undisturbed("many")[0]
 
 

@@ -37,7 +37,7 @@ def sentence_of(note: str, reason: str) -> str:
     if note == FETCHES:
         return f"made again with the samples of all steps fetched, since without that {reason}"
     if note == DAMAGED:
-        return f"{reason}; an older snapshot is taken"
+        return f"a damaged part of a snapshot is left out: {reason}"
     return f"the run begins from its start: {reason}"
 
 
