@@ -30,11 +30,15 @@ _OF_BARS = os.path.join("keras", "src", "utils", "progbar.py")
 (_START,) = _places("worker/launch.py")
 
 
-@cache
 def _torch() -> str:
     """The folder that holds PyTorch, which is no folder of libraries where it was built in place."""
-    torch = sys.modules.get("torch")
-    return str(Path(torch.__file__).parents[1]) + os.sep if torch is not None and torch.__file__ else OURS
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return _folder_around(file) if file else OURS  # it may still be imported
+
+
+@cache
+def _folder_around(file: str) -> str:
+    return str(Path(file).parents[1]) + os.sep
 
 
 def is_library_file(path: str) -> bool:
