@@ -31,8 +31,8 @@ PROGRAMS = {
     "resnet18": ("benchmarks/models/resnet18.py", "--width", "16", "--batch-size", "128"),
     "vae": ("tests/programs/vae.py",),
     # A call of these is a step.
-    "encoder, answering": ("benchmarks/inference/encoder.py", "--requests", "1000000"),
-    "resnet18, answering": ("benchmarks/inference/resnet18.py", "--pictures", "100000"),
+    "answering encoder": ("benchmarks/inference/encoder.py", "--requests", "1000000"),
+    "answering resnet18": ("benchmarks/inference/resnet18.py", "--pictures", "100000"),
 }
 
 
