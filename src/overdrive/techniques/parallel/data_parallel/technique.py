@@ -10,6 +10,8 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.parallel.data_parallel.sharding import Sharding
@@ -70,6 +72,8 @@ class DataParallel(Technique):
         if rank is None:
             raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
 
+        notes = _Notes()
+
         def arrived() -> None:
             from overdrive.model_state.division.results import watch
             from overdrive.techniques.parallel.data_parallel.calls import Divided
@@ -77,6 +81,7 @@ class DataParallel(Technique):
             sparing = settings["shards"] != "nothing"
             sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
             divided = Divided(lambda: rank.group, rank.say, rank.lockstep.aside, sharding, sparing)
+            notes.told = divided.told
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             divided.chance.others = partial(seams.random_drawn.ask_others, self.name)
@@ -90,7 +95,14 @@ class DataParallel(Technique):
 
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
         seams.framework_arrived.subscribe(arrived)
-        return seams.handle()
+        return seams.handle(notes=notes)
+
+
+class _Notes:
+    """What is said at the end of the run."""
+
+    def __init__(self) -> None:
+        self.told: Callable[[], str] = lambda: ""
 
 
 def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
