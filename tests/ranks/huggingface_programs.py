@@ -7,7 +7,14 @@ import sys
 import torch
 from tensor_programs import digest
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 
 WIDTH = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -24,26 +31,38 @@ def llama() -> nn.Module:
     )
 
 
+def mixtral() -> nn.Module:
+    sizes = {"intermediate_size": 64, "max_position_embeddings": 16, "num_key_value_heads": 2, "num_local_experts": 4}
+    return MixtralForCausalLM(MixtralConfig(**WIDTH, **sizes, output_router_logits=True))
+
+
+MODELS = {"bert": bert, "llama": llama, "mixtral": mixtral}
+
+
 def main(name: str) -> None:
     torch.manual_seed(1)
-    torch.set_default_dtype(torch.float64)
-    model = bert() if name == "bert" else llama()
+    if name != "mixtral":  # whose experts' product there is not in fp64
+        torch.set_default_dtype(torch.float64)
+    model = MODELS[name]()
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     batches = [torch.randint(50, (4, 8)) for _ in range(5)]
     for step, words in enumerate(batches):
         optimizer.zero_grad()
         labels = words[:, 0] % 3 if name == "bert" else words
-        loss = model(input_ids=words, attention_mask=torch.ones_like(words), labels=labels).loss
-        loss.backward()
+        made = model(input_ids=words, attention_mask=torch.ones_like(words), labels=labels)
+        made.loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
-        print(name, step, repr(loss.item()), repr(norm.item()))
+        print(name, step, repr(made.loss.item()), repr(norm.item()))
+    if name != "bert":  # the program may look at what few do
+        keys = made.past_key_values.layers[1].keys
+        print(name, "keys", made.past_key_values.get_seq_length(), tuple(keys.shape), repr(keys.detach().square().sum().item()))
     model.eval()
     with torch.no_grad():
         made = model(input_ids=batches[0], attention_mask=torch.ones_like(batches[0])).logits
         print(name, "made", repr(float(made.sum())), repr(float(made.square().sum())))
-        if name == "llama":
+        if name != "bert":
             print(name, "words", model.generate(batches[0][:1, :4], max_new_tokens=4, do_sample=False).tolist())
     print(name, "states", repr(digest(model.state_dict())), repr(digest(optimizer.state_dict()["state"])))
 

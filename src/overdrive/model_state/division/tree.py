@@ -33,7 +33,7 @@ def flatten(thing: Any, objects: bool = False) -> tuple[list[Any], Build]:
 
 def _flatten(thing: Any, seen: dict[int, Any] | None) -> tuple[list[Any], Build]:
     """`seen`: the objects that were looked into so far; None where none are."""
-    found, spec = tree_flatten(thing)
+    found, spec = tree_flatten(thing, None if seen is None else _is_shape)
     leaves: list[Any] = []
     builds: list[tuple[int, Build | None]] = []
     for each in found:
@@ -64,6 +64,11 @@ def _flatten(thing: Any, seen: dict[int, Any] | None) -> tuple[list[Any], Build]
 def _with_mask(leaves: Sequence[Any]) -> Any:
     tensor, mask = leaves
     return masked(tensor, mask)
+
+
+def _is_shape(thing: Any) -> bool:
+    """Of a part it is another one, as a whole: which number of it, its place alone tells."""
+    return isinstance(thing, torch.Size)
 
 
 def _is_object(thing: Any) -> bool:

@@ -181,9 +181,9 @@ class Divided:
             lambda: [*model.parameters(), *model.buffers()],
         )
         by_hand = ByHand(group, way.by_hand or ())
-        self.losses.whole = by_hand.total if way.by_hand is not None else None
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
         self._within = self.norms.active = self.losses.active = True
+        self.losses.whole = None if way.by_hand is None else by_hand.total
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
             with (
@@ -193,6 +193,7 @@ class Divided:
                 results, together = flatten(asked.made(own), objects=True)
         finally:
             self._within = self.norms.active = self.losses.active = False
+            self.losses.whole = None
             self.chance.end()
         by_hand.over()
         if kind.asks:
