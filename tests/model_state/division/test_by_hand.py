@@ -1,4 +1,4 @@
-"""Sums that a model's code takes over its batch by hand: which of them parts make up, as the trial of a call finds it."""
+"""Sums that a model's code takes over its batch by hand: which of them parts make up, as a trial finds it."""
 
 from __future__ import annotations
 

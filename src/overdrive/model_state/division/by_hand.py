@@ -1,4 +1,4 @@
-"""Sums that a model's code takes over its batch by hand inside of divided calls: `x - x.mean(0)`, `(a - b).square().mean()`.
+"""Sums that a model's code takes over its batch by hand inside of divided calls: `x.mean(0)`, `(a - b).var()`.
 
 They are over the samples of all ranks: each rank sums its own, and the total has the gradients of all (see `exchange`).
 """

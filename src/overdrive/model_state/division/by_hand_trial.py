@@ -1,4 +1,4 @@
-"""Which sums over its batch a model's code takes by hand, and whether parts have the whole's: in calls that nobody sees.
+"""Which sums over its batch a model's code takes by hand, and whether parts make them up: in calls that nobody sees.
 
 What is summed is found by its sizes, in the whole call and in a part. A part is then given the whole's totals, and what
 it adds to each is kept: together they must be these, and gradients that come to a total go to all that was added.

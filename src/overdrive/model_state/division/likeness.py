@@ -56,9 +56,7 @@ def joined(
     return dim, per_row
 
 
-def _joined_shapes(
-    parts: Sequence[Any], whole: torch.Size, sizes: Sequence[int], rows: int
-) -> tuple[int, int]:
+def _joined_shapes(parts: Sequence[Any], whole: torch.Size, sizes: Sequence[int], rows: int) -> tuple[int, int]:
     for dim, size in enumerate(whole):
         per_row, rest = divmod(size, rows)
         shapes = [torch.Size((*whole[:dim], per_row * each, *whole[dim + 1 :])) for each in sizes]

@@ -19,7 +19,21 @@ Build = Callable[[Sequence[Any]], Any]  # makes the whole of such leaves
 
 _HEAP = 1 << 9  # of a class's flags: it was made while Python ran
 _NO_SLOTS = {"__dict__", "__weakref__"}
-_NO_OBJECTS = (torch.Tensor, torch.nn.Module, type, dict, list, tuple, set, frozenset, str, bytes, int, float, enum.Enum)
+_NO_OBJECTS = (
+    torch.Tensor,
+    torch.nn.Module,
+    type,
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    str,
+    bytes,
+    int,
+    float,
+    enum.Enum,
+)
 
 
 def flatten(thing: Any, objects: bool = False) -> tuple[list[Any], Build]:

@@ -129,7 +129,8 @@ class Divided:
         way = self._way(known, asked)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
-            calls.whole += 1
+            refused = known.by_kind.get(kind_of(model, leaves))
+            calls.whole += refused is not None and not refused.ways  # and not only too few samples
             return self._whole(model, known, call, *args, **kwargs)
         kind, astray = known.by_kind[kind_of(model, leaves)], False
         self.group.may_undo, self.group.may_differ = True, kind.asks
