@@ -116,12 +116,6 @@ def a_total_with_a_local_gradient():
         yield
 
 
-@defect("experts_in_balance")
-def means_by_hand_over_the_count_of_the_part():
-    with patched(by_hand.ByHand, "counted", lambda self, own: own):
-        yield
-
-
 @defect("dropout", TRIED)
 def the_same_mask_for_other_samples():
     def drawn(*given):
