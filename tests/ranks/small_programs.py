@@ -1034,7 +1034,8 @@ def normalised_by_hand():
     model = NormalisedByHand()
     numbers = fit(model, data())
     model.eval()
-    return numbers, size(model), [model(x).square().mean().item() for x, _ in data()], (model.mean.sum() + model.spread.sum()).item()
+    kept = (model.mean.sum() + model.spread.sum()).item()
+    return numbers, size(model), [model(x).square().mean().item() for x, _ in data()], kept
 
 
 class Experts(nn.Module):
