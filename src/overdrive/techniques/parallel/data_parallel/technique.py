@@ -35,9 +35,10 @@ class DataParallel(Technique):
     models with many batch normalisations meet twice in each. Results that are large (a language model's logits) are
     gathered whole. What cannot be divided runs whole on every rank, and that is said: what a first call on parts does
     not do as the whole, compared in fp64; a model that carries hooks, keeps something of its batch or looks at its
-    values. What its code sums over its batch (`x.mean(0)`) is over all ranks, in exchanges of their own. What it asks of integers and truth values (`mask.all()`, `lengths.max()`) is asked of all ranks, if it has
-    few answers: each question is one more meeting, each new answer a call that is tried. Shares are gathered for each
-    use and after each step; optimizers that look at more than one element keep their state whole.
+    values. What its code sums over its batch (`x.mean(0)`) is over all ranks, in exchanges of their own. What it asks
+    of integers and truth values (`mask.all()`, `lengths.max()`) is asked of all ranks, if it has few answers: each
+    question is one more meeting, each new answer a call that is tried. Shares are gathered for each use and after each
+    step; optimizers that look at more than one element keep their state whole.
 
     What it watches: before each divided call, anything that the model's code looks at, its hooks among it; after a
     change it is tried anew. What would escape: a model that begins to look at its whole batch by its values alone, and
