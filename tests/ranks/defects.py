@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 from small_programs import PROGRAMS
 
-from overdrive.model_state.division import chance, exchange, norms
+from overdrive.model_state.division import by_hand, chance, exchange, norms
 from overdrive.ranks.group import Group
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.rank import current
@@ -101,6 +101,18 @@ def batch_norm_with_a_local_gradient():
         return found
 
     with patched(norms._Normalised, "backward", staticmethod(backward)):
+        yield
+
+
+@defect("looks_at_its_batch")
+def sums_by_hand_of_the_part():
+    with patched(by_hand.ByHand, "summed", lambda *given: given[-1]()), patched(by_hand.ByHand, "over", lambda _: None):
+        yield
+
+
+@defect("normalised_by_hand")
+def a_total_with_a_local_gradient():
+    with patched(exchange.Total, "backward", staticmethod(lambda ctx, gradient: (gradient, None))):
         yield
 
 

@@ -24,7 +24,8 @@ def llama() -> nn.Module:
     )
 
 
-def main(name: str) -> None:
+def main(name: str, cache: str = "") -> None:
+    """`cache`: with it the program looks at what its model has kept of the last batch."""
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     model = bert() if name == "bert" else llama()
@@ -34,11 +35,14 @@ def main(name: str) -> None:
     for step, words in enumerate(batches):
         optimizer.zero_grad()
         labels = words[:, 0] % 3 if name == "bert" else words
-        loss = model(input_ids=words, attention_mask=torch.ones_like(words), labels=labels).loss
-        loss.backward()
+        made = model(input_ids=words, attention_mask=torch.ones_like(words), labels=labels)
+        made.loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
-        print(name, step, repr(loss.item()), repr(norm.item()))
+        print(name, step, repr(made.loss.item()), repr(norm.item()))
+    if cache:
+        keys = made.past_key_values.layers[1].keys.detach()
+        print(name, "keys", made.past_key_values.get_seq_length(), tuple(keys.shape), repr(keys.square().sum().item()))
     model.eval()
     with torch.no_grad():
         made = model(input_ids=batches[0], attention_mask=torch.ones_like(batches[0])).logits
@@ -49,4 +53,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -560,6 +560,22 @@ def looks_at_its_batch():
     return fit(OfBatch(), data())
 
 
+class Blended(nn.Module):
+    """Each sample with the one before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x):
+        return self.body(x - x.roll(1, 0) * 0.01)
+
+
+@program
+def blends_its_samples():
+    return fit(Blended(), data())
+
+
 class Centred(nn.Module):
     """Its first results do not show what it takes of the batch: its head is zero then, as many initialise it."""
 
@@ -952,8 +968,8 @@ KINDS_OF_LOSSES = {
     "binary": lambda made, y, model: F.binary_cross_entropy_with_logits(made[:, 0], (y > 0).to(made.dtype)),
     "divergence": lambda made, y, model: F.kl_div(made.log_softmax(1), torch.eye(3)[y].to(made.dtype), reduction="sum"),
 }
-# Those that no sum of parts is, or of which it is not known: they are made whole.
-KINDS_MADE_WHOLE = {
+# Those that no sum of parts is: each part has the whole's, or they are made whole.
+KINDS_THAT_ARE_NO_SUMS = {
     "with a penalty": lambda made, y, model: F.cross_entropy(made, y) + 0.01 * size_within(model),
     "squared": lambda made, y, model: F.cross_entropy(made, y) ** 2,
     "by hand": lambda made, y, model: (made.logsumexp(1) - made.gather(1, y[:, None])[:, 0]).mean(),
@@ -984,17 +1000,107 @@ def labels_of_which_one_part_has_none():
     return fit(model, batches, lambda m, x, y: m(x, y)[1]), size(model)
 
 
-class WithLossMadeWhole(WithLoss):
+class WithLossThatIsNoSum(WithLoss):
     pass
 
 
 @program
 def losses_made_by_the_model_that_are_no_sums():
     numbers = []
-    for loss in KINDS_MADE_WHOLE.values():
-        model = WithLossMadeWhole(loss)
+    for loss in KINDS_THAT_ARE_NO_SUMS.values():
+        model = WithLossThatIsNoSum(loss)
         numbers += [fit(model, data(), lambda m, x, y: m(x, y)[1]), size(model)]
     return numbers
+
+
+class NormalisedByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 16), nn.Linear(16, 3)
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("spread", torch.ones(16))
+
+    def forward(self, x):
+        x = self.inner(x)
+        mean, spread = (x.mean(0), x.std(dim=0)) if self.training else (self.mean, self.spread)
+        if self.training:
+            self.mean.lerp_(mean.detach(), 0.1)
+            self.spread.mul_(0.9).add_(0.1 * spread.detach())
+        return self.head(torch.tanh((x - mean) / (spread + 1e-3)))
+
+
+@program
+def normalised_by_hand():
+    model = NormalisedByHand()
+    numbers = fit(model, data())
+    model.eval()
+    kept = (model.mean.sum() + model.spread.sum()).item()
+    return numbers, size(model), [model(x).square().mean().item() for x, _ in data()], kept
+
+
+class Experts(nn.Module):
+    """With a loss of its own, and one that keeps experts in balance, over the samples that are told to count."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(6, 4)
+        self.experts = nn.ModuleList(nn.Linear(6, 3) for _ in range(4))
+
+    def forward(self, x, y):
+        shares = self.router(x).softmax(-1)
+        chosen = F.one_hot(shares.argmax(-1), num_classes=4)
+        made = sum(shares[:, n : n + 1] * expert(x) for n, expert in enumerate(self.experts))
+        counts = (y != 1).to(x.dtype)[:, None]
+        balance = ((chosen * counts).sum(0) / counts.sum() * (shares * counts).sum(0) / counts.sum()).sum()
+        return made, F.cross_entropy(made, y, ignore_index=2) + 0.1 * balance + 0.01 * shares[y == 0].var()
+
+
+@program
+def experts_in_balance():
+    model = Experts()
+    return fit(model, data(), lambda m, x, y: m(x, y)[1] + m(x, y)[0].square().mean()), size(model)
+
+
+@program
+def a_gradient_penalty_through_statistics():
+    model = NormalisedByHand()
+
+    def loss_of(model, x, y):
+        x.requires_grad_()
+        made = model(x)
+        (slope,) = torch.autograd.grad(made.square().sum(), x, create_graph=True)
+        return F.cross_entropy(made, y) + slope.square().mean()
+
+    return fit(model, data(), loss_of), size(model)
+
+
+class Cache:
+    def __init__(self, keys):
+        self.layers, self.seen, self.kind = [keys, {"values": keys * 2}], 0, keys.dtype
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x):
+        made = self.body(x)
+        return torch.distributions.Categorical(logits=made), Cache(made.tanh())
+
+
+@program
+def returns_objects():
+    model = Policy()
+
+    def loss_of(model, x, y):
+        chances, cache = model(x)
+        drawn = chances.sample()
+        assert chances.batch_shape == cache.layers[0].shape[:1] == drawn.shape == y.shape and cache.seen == 0
+        more = cache.layers[1]["values"].square().mean() + chances.entropy().mean()
+        return -(chances.log_prob(drawn) * (drawn == y)).mean() + more + chances.log_prob(y).sum() * -0.1
+
+    return fit(model, data(), loss_of), size(model)
 
 
 def main(names):

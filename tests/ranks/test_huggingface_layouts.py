@@ -22,6 +22,16 @@ SAID = {
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("words", [("bert",), ("llama", "cache")])
+def test_models_that_return_what_they_keep_are_divided(words: tuple[str, ...], python: Run, overdrive: Run) -> None:
+    one = python("huggingface_programs.py", *words, cwd=HERE)
+    many = overdrive("run", "--ranks", "2", "huggingface_programs.py", *words, cwd=HERE)
+    assert one.returncode == many.returncode == 0, (one.stderr, many.stderr)
+    assert "called whole" not in many.stderr, many.stderr
+    assert not difference(one.stdout, many.stdout, 1e-5)  # Llama's loss is in fp32
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize(("name", "layout"), SAID)
 def test_models_of_hugging_face_print_the_numbers_of_one_process(
     name: str, layout: str, python: Run, overdrive: Run

@@ -193,8 +193,9 @@ def _on_device(recorder: Recorder) -> bool:
 
 
 def answered(session: Session) -> list[str]:
-    """What techniques that answer in the model's place have to say: how often they did, and how often not."""
-    return [told() for handle in session.handles.values() if (told := getattr(handle.notes, "told", None))]
+    """What techniques say at the end: how often they answered in the model's place, or why ranks saved nothing."""
+    tellers = [told for handle in session.handles.values() if (told := getattr(handle.notes, "told", None))]
+    return [said for told in tellers if (said := told())]
 
 
 def _audits(recorder: Recorder) -> Audits:

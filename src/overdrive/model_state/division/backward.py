@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,12 +22,27 @@ _AT_ONCE = 1 << 25  # bytes of gradients, and at least one
 Joined = Sequence["tuple[int, int] | None"]  # of a `Way`
 
 
-def gradients_alike(whole: Sequence[Any], parts: Sequence[Sequence[Any]], joined: Joined, given: Sequence[Any]) -> bool:
+@dataclass(frozen=True)
+class Added:
+    """What a part adds to a total over all parts, and the total as it was given to that part."""
+
+    own: torch.Tensor
+    total: torch.Tensor
+
+
+def gradients_alike(
+    whole: Sequence[Any],
+    parts: Sequence[Sequence[Any]],
+    joined: Joined,
+    given: Sequence[Any],
+    added: Sequence[Sequence[Added]] = (),
+) -> bool:
     """
     Args:
         whole: the results for all samples; their graph is used up.
         parts: of each rank, in their order; likewise.
         given: the tensors of which there are gradients: what is trained, and arguments.
+        added: of each part, in their order.
     """
     weights = [_weights(each) if _counts(each) else None for each in whole]
     of_whole = [*zip(whole, weights, strict=True)]
@@ -41,6 +57,7 @@ def gradients_alike(whole: Sequence[Any], parts: Sequence[Sequence[Any]], joined
             sizes = [each.shape[how[0]] for each in results]
             own = weight.split(sizes, how[0])  # type: ignore[no-untyped-call]
             of_parts += [(each, part * len(parts)) for each, part in zip(results, own, strict=True)]
+    of_parts += _of_totals(of_parts, added)
     largest = 0.0
     apart: dict[torch.dtype, float] = {}  # at most, by the kind of numbers
     for some, again in _groups(given):
@@ -54,6 +71,18 @@ def gradients_alike(whole: Sequence[Any], parts: Sequence[Sequence[Any]], joined
                 apart[one.dtype] = max(apart.get(one.dtype, 0.0), _apart(one, other / len(parts)))
     # What a sum would have cancelled out is as large as the others' last bits.
     return all(most <= tolerance(kind) * largest for kind, most in apart.items())
+
+
+def _of_totals(of_parts: Sequence[tuple[Any, Any]], added: Sequence[Sequence[Added]]) -> list[tuple[Any, Any]]:
+    """What is added to totals, with the gradients that come to these from all parts, the last one first: it may be made
+    of those before it."""
+    found: list[tuple[Any, Any]] = []
+    for of_each in [*zip(*added, strict=True)][::-1]:
+        totals = [each.total for each in of_each if each.total.requires_grad]
+        made = [each for each in _gradients([*of_parts, *found], totals, True) if each is not None]
+        if made:
+            found += [(each.own, torch.stack(made).sum(0)) for each in of_each]
+    return found
 
 
 def gradients_made(results: Sequence[Any], given: Sequence[Any]) -> None:

@@ -25,6 +25,8 @@ class CallToDivide:
         norms: takes statistics over all parts; noted here is what is normalised.
         losses: takes means over all parts, so that these may make up one number as its sum; None: they may not.
         values: whether its code may ask values of its batch, for which all parts are asked (see `values`).
+        by_hand: whether sums over its batch that its code takes may be those of all parts (see `by_hand`).
+        objects: whether objects that it returns may be put together of those of parts.
     """
 
     model: nn.Module
@@ -36,6 +38,8 @@ class CallToDivide:
     norms: Norms
     losses: Losses | None = None
     values: bool = False
+    objects: bool = False
+    by_hand: bool = False
 
     def made(self, leaves: Sequence[Any]) -> Any:
         """The result for these leaves.

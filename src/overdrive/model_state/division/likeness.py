@@ -11,6 +11,8 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value
 _LOOSEST = 2e-2  # of 16 bits
 
 
+_PLAIN = (int, float, str, bool, type(None), type, torch.dtype, torch.device, torch.layout, torch.Size)
+
 SUMMED = (-1, 0)  # in the place of a dimension: the parts' sum is the whole
 
 
@@ -29,8 +31,12 @@ def joined(
         Refused: they do not.
     """
     if not isinstance(whole, torch.Tensor):
-        if isinstance(whole, (int, float, str, bool, type(None))) and all(each == whole for each in parts):
+        if isinstance(whole, _PLAIN) and all(each == whole for each in parts):
             return None
+        if all(each is whole for each in parts):  # the model's own, say
+            return None
+        if isinstance(whole, torch.Size):
+            return _joined_shapes(parts, whole, sizes, rows)
         raise Refused(f"it returns a {type(whole).__name__}, which cannot be put together")
     if all(each.shape == whole.shape for each in parts):
         if all(alike(each, whole) for each in parts):
@@ -48,6 +54,15 @@ def joined(
     if together.shape != whole.shape or not alike(together, whole):
         raise Refused("what it makes of a sample depends on the rest of its batch")
     return dim, per_row
+
+
+def _joined_shapes(parts: Sequence[Any], whole: torch.Size, sizes: Sequence[int], rows: int) -> tuple[int, int]:
+    for dim, size in enumerate(whole):
+        per_row, rest = divmod(size, rows)
+        shapes = [torch.Size((*whole[:dim], per_row * each, *whole[dim + 1 :])) for each in sizes]
+        if not rest and shapes == [*parts]:
+            return dim, per_row
+    raise Refused(f"it returns a shape, {tuple(whole)}, that is not that of its parts")
 
 
 def _is_sum(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> bool:

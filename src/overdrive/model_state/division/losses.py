@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.by_hand import Sum, aside
 from overdrive.ranks.group import Group
 
 _BY_CLASS = ("cross_entropy", "nll_loss")
@@ -27,12 +28,15 @@ class Losses:
     """
     Attributes:
         totals: in trial calls, of each such mean in their order, how much it was taken over; else None.
+        whole: makes the whole's of a part's share, where the model adds what it has made by hand: the call's result is
+            the whole's then. None: shares are its result, and these are added.
         parts: in trial calls of a part, how much of these there was in all parts so far.
     """
 
     def __init__(self) -> None:
         self.group: Group | None = None
         self.active = False
+        self.whole: Sum | None = None
         self.totals: list[torch.Tensor] | None = None
         self.parts: list[torch.Tensor] = []
         self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
@@ -41,6 +45,10 @@ class Losses:
         """An answer to the seam *loss computed*."""
         if self.totals is None and not self.active:
             return None
+        with aside():
+            return self._answer(name, plain, args, kwargs)
+
+    def _answer(self, name: str, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             given = _signature(plain).bind(*args, **kwargs).arguments
             own = _taken_over(name, given)
@@ -53,7 +61,8 @@ class Losses:
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the program's own call tells it, if it is an error at all
         summed, kind = made
-        return (summed / self._total(own).to(summed.device)).to(kind)
+        share = summed / self._total(own).to(summed.device)
+        return (share if self.whole is None else self.whole(share, share)).to(kind)
 
     def _total(self, own: torch.Tensor) -> torch.Tensor:
         if self.totals is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.by_hand import aside
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.exchange import Total
 from overdrive.ranks.group import Group
@@ -32,6 +33,12 @@ class Norms:
         self, call: Callable[[], Any], inputs: torch.Tensor, axes: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Mean and variance of each channel, over all but the others of these axes."""
+        with aside():
+            return self._moments(call, inputs, axes)
+
+    def _moments(
+        self, call: Callable[[], Any], inputs: torch.Tensor, axes: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         if self.statistics is None:
             if not self.active:
                 return None
@@ -49,6 +56,10 @@ class Norms:
         given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
         if not given["training"] or (self.statistics is None and not self.active):
             return None
+        with aside():
+            return self._answered(given)
+
+    def _answered(self, given: dict[str, Any]) -> Any:
         x = given["input"]
         if self.statistics is None:
             assert self.group is not None

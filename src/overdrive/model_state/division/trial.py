@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from overdrive.core.out_of_memory import out_of_memory
-from overdrive.model_state.division.backward import gradients_alike, gradients_made
+from overdrive.model_state.division.backward import Added, gradients_alike, gradients_made
+from overdrive.model_state.division.by_hand_trial import ByHandTrial
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
 from overdrive.model_state.division.culprit import culprit
@@ -85,6 +86,7 @@ class _CallTrial:
         self._calls = UnseenCalls(asked, leaves)
         self._make, self._restore = self._calls.make, self._calls.restore
         self._values: ValueTrial | None = None
+        self._by_hand: ByHandTrial | None = None
         self._looks = ""  # at what, where its code looks at values of its batch
 
     def way(self) -> dict[str, Any]:
@@ -154,6 +156,37 @@ class _CallTrial:
     # -- the parts ------------------------------------------------------------------------------
 
     def _divided(self, split: tuple[int | None, ...], rows: int) -> Way:
+        self._by_hand = None
+        try:
+            return self._made_up(split, rows, self._whole)
+        except (Refused, Deviation):
+            if not (self._asked.by_hand and self._sums):
+                raise
+            self._restore()
+            if not self._sums_by_hand(split, rows):
+                raise
+        assert self._by_hand is not None
+        self._norms.replayed = self._losses.replayed = 0
+        whole = self._make(self._leaves, self._by_hand.of_whole())
+        self._restore()
+        return self._made_up(split, rows, whole)
+
+    def _sums_by_hand(self, split: tuple[int | None, ...], rows: int) -> bool:
+        """Whether there are sums over samples that its code takes: then parts are tried with those of the whole."""
+        sizes = shares(rows, self._asked.ranks)
+        by_hand = ByHandTrial(self._losses, self._values is not None)
+        for leaves in (self._leaves, self._part(split, 0, sizes)):
+            self._norms.replayed = self._losses.replayed = 0
+            try:
+                self._make(leaves, by_hand.noting())
+            except Exception:  # of a part that fails: it is told already
+                return False
+            finally:
+                self._restore()
+        self._by_hand = by_hand if by_hand.finds() else None
+        return self._by_hand is not None
+
+    def _made_up(self, split: tuple[int | None, ...], rows: int, whole: list[Any]) -> Way:
         sizes = shares(rows, self._asked.ranks)
         if self._values is not None:
             self._values.begin()
@@ -164,29 +197,31 @@ class _CallTrial:
         parts = []
         self._losses.parts = []
         for rank in range(len(sizes)):
-            parts.append(self._of_rank(split, rank, sizes, drawn))
+            parts.append(self._of_rank(split, rank, sizes, drawn, compared=True))
             self._calls.compare()
             self._restore()
-        if len({len(each) for each in (*parts, self._whole)}) > 1:
+        if len({len(each) for each in (*parts, whole)}) > 1:
             raise Refused("its result for a part of the batch has another structure")
         try:
             made_up = [
-                joined([each[n] for each in parts], self._whole[n], sizes, rows, self._sums)
-                for n in range(len(self._whole))
+                joined([each[n] for each in parts], whole[n], sizes, rows, self._sums) for n in range(len(whole))
             ]
             if SUMMED in made_up and not self._losses.complete():
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
-        self._compare_gradients(self._whole_as_parts(way), parts, way)
+        known, added = (None, []) if self._by_hand is None else (self._by_hand.known, self._by_hand.added())
+        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks, known)
+        self._compare_gradients(whole if self._by_hand else self._whole_as_parts(way), parts, way, added)
         return way
 
-    def _compare_gradients(self, whole: list[Any], parts: list[list[Any]], way: Way) -> None:
+    def _compare_gradients(
+        self, whole: list[Any], parts: list[list[Any]], way: Way, added: Sequence[Sequence[Added]]
+    ) -> None:
         given = [each for each in (*self._model.parameters(), *self._leaves) if _is_trained(each)]
         state = State(self._calls.roots)
         with without_gradient_hooks(given):  # of what is trained: they will be given what one process gives them
-            same = gradients_alike(whole, parts, way.joined, given)
+            same = gradients_alike(whole, parts, way.joined, given, added)
         if not same:
             raise Refused("a function of its own, or a hook in its call, makes other gradients of a part of its batch")
         if state.changed() and (what := state.change()):
@@ -223,11 +258,14 @@ class _CallTrial:
         sizes: Sequence[int],
         drawn: list[Drawn],
         within: AbstractContextManager[Any] | None = None,
+        compared: bool = False,
     ) -> list[Any]:
+        """`compared`: it is one of those that are."""
         self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, None
         self._chance.begin(drawn, sum(sizes[:rank]), sizes[rank], sum(sizes))
         try:
-            return self._make(self._part(split, rank, sizes), within or self._of_part())
+            with nullcontext() if self._by_hand is None else self._by_hand.of_part(compared):
+                return self._make(self._part(split, rank, sizes), within or self._of_part())
         finally:
             self._chance.end()
 

@@ -45,7 +45,7 @@ class UnseenCalls:
             stack.enter_context(within)
             stack.enter_context(self._circumstances.again())
             said = stack.enter_context(quiet(self._state.reach.loggers))
-            made = flatten(self._asked.made(leaves))[0]
+            made = flatten(self._asked.made(leaves), self._asked.objects)[0]
         self._said = list(said)
         return made
 

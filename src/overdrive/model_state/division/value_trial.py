@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import checkpoint
 
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.likeness import Refused, joined
+from overdrive.model_state.division.made_again import refuse_made_again
 from overdrive.model_state.division.values import LOOKS, READS, Asked, Reduction, Watching, shapes_of
 from overdrive.seams.torch.following import Chain, Following
-from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.internals import arguments_unchecked, storage_id
 
 _OF_ONE = {*READS, "aten._local_scalar_dense.default", "aten.is_nonzero.default"}
-_CHECKPOINTS = checkpoint.__file__
 
 
 def can_be_known(reads: Iterable[str]) -> bool:
@@ -53,7 +51,7 @@ class _Whole:
         self.answers: list[int] = []
 
     def reduced(self, name: str, x: torch.Tensor, call: Callable[[], torch.Tensor]) -> torch.Tensor:
-        _refuse_made_again()
+        refuse_made_again("values of its batch")
         made = call()
         if self._into is not None and any(self._marked[len(self.noted) :][:1]):
             self._into.mark(made)
@@ -69,7 +67,7 @@ class _Whole:
     def read(self, tensor: torch.Tensor, value: Any) -> None:
         if storage_id(tensor) in self._own:
             return
-        _refuse_made_again()
+        refuse_made_again("values of its batch")
         if not isinstance(value, int):  # no two batches have the same
             raise Deviation(f"{LOOKS} (a number with a fraction)")
         self.answers.append(value)
@@ -207,7 +205,7 @@ class ValueTrial:
                 if rank is None
                 else self.of_part(inputs, following)
             )
-            with around, following:
+            with around, following, arguments_unchecked():
                 yield
 
         make(rank, within())
@@ -245,16 +243,3 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
     return type(one) is type(other) and bool(one == other)
-
-
-def _refuse_made_again() -> None:
-    """Activations that are made again in the backward pass are so where nobody watches.
-
-    Raises:
-        Deviation: this is asked for where they are made.
-    """
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_filename == _CHECKPOINTS:
-            raise Deviation("its activations are made again in the backward pass, with values of its batch")
-        frame = frame.f_back

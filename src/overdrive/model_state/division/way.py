@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.by_hand import Known
 from overdrive.model_state.division.chance import Drawn
 from overdrive.model_state.division.values import NOTHING, Asked
 
@@ -22,6 +23,7 @@ class Way:
         norms: whether batches are normalised in it.
         effects: whether it changes attributes of the model, to the same on all ranks.
         asks: what its code asks of its batch.
+        by_hand: what its code sums; losses are whole then. None: nothing is summed over samples, and losses are shares.
     """
 
     split: tuple[int | None, ...]
@@ -30,6 +32,7 @@ class Way:
     norms: bool
     effects: bool
     asks: Asked = NOTHING
+    by_hand: tuple[Known, ...] | None = None
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,6 +49,7 @@ class Way:
             told["norms"],
             told["effects"],
             Asked.of_plain(told["asks"]),
+            None if told["by_hand"] is None else tuple(map(Known.of_plain, told["by_hand"])),
         )
 
     def divides(self) -> Any:
@@ -53,7 +57,7 @@ class Way:
         drawn = tuple(
             each if each.dim is None else replace(each, shape=(len(each.shape),)) for each in self.drawn
         )  # of what is divided no size is looked at
-        return self.split, drawn, self.norms
+        return self.split, drawn, self.norms, self.by_hand
 
     def alike(self, other: Way) -> bool:
         """Whether calls are divided in the same way, of whatever sizes."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.jit import _builtins
+from torch.overrides import TorchFunctionMode
 
 
 def scripted_alike(stand_in: Any, plain: Any) -> Callable[[], None]:
@@ -212,14 +213,25 @@ def capturable_as_it_is(optimizer: Any) -> Iterator[None]:
 
 @contextmanager
 def arguments_unchecked() -> Iterator[None]:
-    """Within it, distributions do not look whether their arguments are valid."""
+    """Within it, distributions and `one_hot` do not look whether their arguments are valid."""
     kind: Any = torch.distributions.Distribution
     before = kind._validate_args
     kind.set_default_validate_args(False)
     try:
-        yield
+        with _Unchecked():
+            yield
     finally:
         kind._validate_args = before
+
+
+class _Unchecked(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.one_hot:
+            x, classes = (*args, *kwargs.values(), -1)[:2]
+            if isinstance(x, torch.Tensor) and isinstance(classes, int) and classes > 0:
+                return x.new_zeros((*x.shape, classes)).scatter_(-1, x.unsqueeze(-1), 1)
+        return func(*args, **kwargs)
 
 
 _distributed: Any = torch.distributed

@@ -7,10 +7,13 @@ import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from overdrive.core.units import several
+from overdrive.model_state.division.by_hand import ByHand
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
 from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared, part_of, shares
@@ -34,6 +37,15 @@ from overdrive.techniques.parallel.data_parallel.leaves import behind
 from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
 _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more
+
+
+@dataclass
+class Calls:
+    """Of models of one name, how many were divided or made whole, and why last."""
+
+    divided: int = 0
+    whole: int = 0
+    reason: str = ""
 
 
 class Divided:
@@ -60,6 +72,7 @@ class Divided:
         self._gradients: Gradients | None = None
         self._models: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
         self._told: set[tuple[str, str]] = set()
+        self._calls: dict[str, Calls] = {}  # by the model's name
         self._within = False  # a call that is tried or divided
         self.divided = 0  # calls
 
@@ -83,6 +96,17 @@ class Divided:
         mean: Callable[[Any], Any] = lambda each: Mean.apply(each, self.group)  # type: ignore[no-untyped-call]  # noqa: E731
         return gradients_of(inputs, call, args, kwargs, mean)
 
+    def told(self) -> str:
+        """Of the model that was called whole the most, and for a reason; for the end of the run."""
+        whole = [(each.whole, name, each) for name, each in self._calls.items() if each.whole and each.reason]
+        if not whole:
+            return ""
+        count, name, calls = max(whole, key=lambda each: each[0])
+        return (
+            f"ranks saved nothing in {count:,} of the {several(count + calls.divided, 'call')} of {name}, which were "
+            f"made whole on each: {calls.reason}"
+        )
+
     def trained_by(self, model: Any) -> None:
         """Keras has made what it trains that model by."""
         if model.jit_compile:
@@ -95,10 +119,18 @@ class Divided:
             call = self._sharding.around(model, call)
         leaves, build = flatten((args, kwargs))
         known = self._models.setdefault(model, Known())
-        asked = CallToDivide(model, call, leaves, build, self.group.size, self.chance, self.norms, self.losses, True)
+        asked = CallToDivide(
+            *(model, call, leaves, build, self.group.size, self.chance, self.norms, self.losses),
+            values=True,
+            objects=True,
+            by_hand=True,
+        )
+        calls = self._calls.setdefault(type(model).__name__, Calls())
         way = self._way(known, asked)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
+            refused = known.by_kind.get(kind_of(model, leaves))
+            calls.whole += refused is not None and not refused.ways  # and not only too few samples
             return self._whole(model, known, call, *args, **kwargs)
         kind, astray = known.by_kind[kind_of(model, leaves)], False
         self.group.may_undo, self.group.may_differ = True, kind.asks
@@ -115,6 +147,7 @@ class Divided:
             astray = alike and isinstance(error, OtherAnswers)
         else:
             self.divided += 1
+            calls.divided += 1
             return result
         finally:
             self.group.may_undo = self.group.may_differ = False
@@ -148,15 +181,22 @@ class Divided:
             rows,
             lambda: [*model.parameters(), *model.buffers()],
         )
+        by_hand = ByHand(group, way.by_hand or ())
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
         self._within = self.norms.active = self.losses.active = True
+        self.losses.whole = None if way.by_hand is None else by_hand.total
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
-            with Watching(values) if kind.asks else nullcontext():
-                results, together = flatten(asked.made(own))
+            with (
+                by_hand.watched(kind.asks) if way.by_hand else nullcontext(),
+                Watching(values) if kind.asks else nullcontext(),
+            ):
+                results, together = flatten(asked.made(own), objects=True)
         finally:
             self._within = self.norms.active = self.losses.active = False
+            self.losses.whole = None
             self.chance.end()
+        by_hand.over()
         if kind.asks:
             asks = values.asked()
             way = next(each for each in ways if each.asks is asks)
@@ -164,7 +204,11 @@ class Divided:
             raise Deviation("its result has another structure than before")
         if torch.is_grad_enabled():
             self._watch(model, kind, way, results, own)
-        return together([self._outward(*each, sizes) for each in zip(results, way.joined, strict=True)])
+        made: dict[Any, Any] = {}  # what is there twice is there twice again
+        for leaf, joined in zip(results, way.joined, strict=True):
+            if (id(leaf), joined) not in made:
+                made[id(leaf), joined] = self._outward(leaf, joined, sizes)
+        return together([made[id(leaf), joined] for leaf, joined in zip(results, way.joined, strict=True)])
 
     def _watch(self, model: Any, kind: Kind, way: Way, results: Sequence[Any], own: Sequence[Any]) -> None:
         """Have the gradients averaged of all that is trained in this call."""
@@ -194,6 +238,8 @@ class Divided:
             return Summed.apply(leaf, self.group)  # type: ignore[no-untyped-call]
         dim, per_row = joined
         sizes = [each * per_row for each in sizes]
+        if isinstance(leaf, torch.Size):
+            return torch.Size((*leaf[:dim], sum(sizes), *leaf[dim + 1 :]))
         if leaf.dim() <= dim or leaf.shape[dim] != sizes[self.group.rank]:
             raise Deviation("its result has another shape than before")
         return Gathered.apply(leaf, self.group, dim, sizes, 1)  # type: ignore[no-untyped-call]
@@ -249,6 +295,7 @@ class Divided:
 
     def _tell(self, model: Any, reason: str) -> None:
         name = type(model).__name__
+        self._calls.setdefault(name, Calls()).reason = reason
         if (name, reason) not in self._told:
             self._told.add((name, reason))
             self._say(f"{name} is called whole on every rank: {reason}")

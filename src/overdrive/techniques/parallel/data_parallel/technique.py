@@ -10,6 +10,8 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overdrive.ranks.rank import Rank
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.parallel.data_parallel.sharding import Sharding
@@ -33,9 +35,10 @@ class DataParallel(Technique):
     models with many batch normalisations meet twice in each. Results that are large (a language model's logits) are
     gathered whole. What cannot be divided runs whole on every rank, and that is said: what a first call on parts does
     not do as the whole, compared in fp64; a model that carries hooks, keeps something of its batch or looks at its
-    values. What it asks of integers and truth values (`mask.all()`, `lengths.max()`) is asked of all ranks, if it has
-    few answers: each question is one more meeting, each new answer a call that is tried. Shares are gathered for each
-    use and after each step; optimizers that look at more than one element keep their state whole.
+    values. What its code sums over its batch (`x.mean(0)`) is over all ranks, in exchanges of their own. What it asks
+    of integers and truth values (`mask.all()`, `lengths.max()`) is asked of all ranks, if it has few answers: each
+    question is one more meeting, each new answer a call that is tried. Shares are gathered for each use and after each
+    step; optimizers that look at more than one element keep their state whole.
 
     What it watches: before each divided call, anything that the model's code looks at, its hooks among it; after a
     change it is tried anew. What would escape: a model that begins to look at its whole batch by its values alone, and
@@ -70,6 +73,8 @@ class DataParallel(Technique):
         if rank is None:
             raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
 
+        notes = _Notes()
+
         def arrived() -> None:
             from overdrive.model_state.division.results import watch
             from overdrive.techniques.parallel.data_parallel.calls import Divided
@@ -77,6 +82,7 @@ class DataParallel(Technique):
             sparing = settings["shards"] != "nothing"
             sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
             divided = Divided(lambda: rank.group, rank.say, rank.lockstep.aside, sharding, sparing)
+            notes.told = divided.told
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             divided.chance.others = partial(seams.random_drawn.ask_others, self.name)
@@ -90,7 +96,14 @@ class DataParallel(Technique):
 
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
         seams.framework_arrived.subscribe(arrived)
-        return seams.handle()
+        return seams.handle(notes=notes)
+
+
+class _Notes:
+    """What is said at the end of the run."""
+
+    def __init__(self) -> None:
+        self.told: Callable[[], str] = lambda: ""
 
 
 def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
