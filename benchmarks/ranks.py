@@ -4,8 +4,10 @@ python benchmarks/ranks.py [--only MODEL,...] [--rounds 2]     writes benchmarks
 (python -m pip install accelerate lightning)
 
 Six models at the same global batch, two processes of one thread each, the ways in turn; one process with all cores
-beside them. Told is a step's time in the median of the rounds, and how far the losses that are printed lie from those
-of one process: the largest difference in the first steps, and in the mean of all.
+beside them. The GPT is also divided: by `--layout shard=2` and `tensor=2`, and by hand with PyTorch's own parts
+(`fully_shard`, `parallelize_module`) as torchtitan has it, started by torchrun. Told is a step's time in the median of
+the rounds, and how far the losses that are printed lie from those of one process: the largest difference in the first
+steps, and in the mean of all.
 """
 
 from __future__ import annotations
@@ -34,19 +36,25 @@ MODELS = {  # arguments, and steps that take some ten seconds on two cores
     "lstm": (("lstm", "--hidden", "128", "--batch-size", "64"), 80),
     "gpt": (("gpt", "--layers", "4", "--width", "128", "--context", "64", "--batch-size", "32"), 60),
 }
+WAYS = ("one process", "overdrive", "accelerate", "lightning")
+PORTS = ("accelerate", "lightning", "fsdp2", "tensor")  # ways of on_ranks.py
+DIVIDED = ("overdrive shard=2", "fsdp2", "overdrive tensor=2", "tensor")
 _FIRST = 5  # steps of which losses are compared one by one
 
 
 def command(way: str, name: str, steps: int, words: tuple[str, ...]) -> list[str]:
-    ported = [PORTED, name, way if way in ("accelerate", "lightning") else "plain", str(steps), *words]
+    ported = [PORTED, name, way if way in PORTS else "plain", str(steps), *words]
     python = [sys.executable]
     if way == "accelerate":
         # With --cpu it starts one process, or several by mpirun alone; the ported script says that it is for CPUs.
         launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(RANKS)]
         launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
         return [*python, *launch, *ported]
-    if way == "overdrive":
-        return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *ported]
+    if way in ("fsdp2", "tensor"):
+        return [*python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), *ported]
+    if way.startswith("overdrive"):
+        divided = ["--layout", way.split()[1]] if way != "overdrive" else []
+        return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *divided, *ported]
     return [*python, *ported]
 
 
@@ -72,7 +80,7 @@ def off(losses: list[float], plain: list[float]) -> dict[str, float]:
 
 def measured(name: str, rounds: int) -> dict[str, object]:
     (model, *words), steps = MODELS[name]
-    ways = ("one process", "overdrive", "accelerate", "lightning")
+    ways = (*WAYS, *DIVIDED) if model == "gpt" else WAYS
     runs = {way: [] for way in ways}
     for number in range(rounds):
         for way in ways if number % 2 == 0 else ways[::-1]:
@@ -89,7 +97,7 @@ def measured(name: str, rounds: int) -> dict[str, object]:
     for way, each in found.items():
         lost = each["losses off"]
         print(
-            f"{name:12} {way:12} {each['seconds'] * 1e3:7.1f} ms a step, losses off by {lost['first']:.1e} at first, "
+            f"{name:12} {way:18} {each['seconds'] * 1e3:7.1f} ms a step, losses off by {lost['first']:.1e} at first, "
             f"{lost['mean']:.1e} in the mean",
             flush=True,
         )
