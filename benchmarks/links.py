@@ -198,7 +198,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rates", default="1,10", help="Gbit/s")
     parser.add_argument("--minutes", type=float, default=60.0, help="no model is begun after so many")
     parser.add_argument("--runs", type=int, default=2, help="of each layout")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of steps in a run, about")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of steps in a run, about")
     parser.add_argument("--anew", action="store_true", help="forget the cells before")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="print what is in the file, and measure nothing")
