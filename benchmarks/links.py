@@ -1,6 +1,6 @@
 """Every layout on two ranks over simulated links: which of them the planner names beforehand, and which is the fastest.
 
-python benchmarks/links.py [--only MODEL,...] [--rates 1,10] [--minutes 60] [--anew]     as root; 35 minutes
+python benchmarks/links.py [--only MODEL,...] [--rates 1,10] [--minutes 60] [--anew]     as root; half an hour
 python benchmarks/links.py --table                                                       what came, for the docs
 
 A cell is a model at a rate. First the pool is measured between the namespaces (`namespaces.py`), for each rate. Of each
@@ -157,16 +157,17 @@ def summary(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def in_words(row: Mapping[str, Any]) -> str:
+    return f"{row['foretold'] * 1e3:.3g}, {row['measured'] * 1e3:.3g} ms: {row['error']:+.0%}"
+
+
 def table(kept: Mapping[str, Any]) -> None:
     """For docs/measured-history.md."""
     print("| model | Gbit/s | named | fastest | " + " | ".join(f"`{each}=2`" for each in LAYOUTS) + f" | {ALONE} |")
     print("|---" * (5 + len(LAYOUTS)) + "|")
     for each in kept["cells"].values():
         times = f", {each['times the best']:.2f} of it" if each["named"] != each["best"] else ""
-        parts = [
-            f"{row['foretold'] * 1e3:.3g}, {row['measured'] * 1e3:.3g}: {row['error']:+.0%}" if "error" in row else "–"
-            for row in (each["layouts"][layout] for layout in LAYOUTS)
-        ]
+        parts = [in_words(row) if "error" in row else "–" for row in (each["layouts"][layout] for layout in LAYOUTS)]
         alone = f"{each[ALONE] * 1e3:.3g}" if ALONE in each else "–"
         named = f"{each['named']}{times}" if each["near"] else f"**{each['named']}**{times}"
         print(f"| {each['model']} | {each['gbit']:g} | {named} | {each['best']} | {' | '.join(parts)} | {alone} |")
@@ -234,8 +235,7 @@ def main() -> None:
             times = found["times the best"] or 0.0
             print(f"{name} {rate} Gbit/s: {found['named']} named, {found['best']} best: {times:.2f}", flush=True)
             for layout, row in found["layouts"].items():
-                said = row.get("why") or f"{row['foretold'] * 1e3:.1f}, {row['measured'] * 1e3:.1f}: {row['error']:+.0%}"
-                print(f"  {layout:8} {said}", flush=True)
+                print(f"  {layout:8} {row.get('why') or in_words(row)}", flush=True)
     if cells:
         print(json.dumps(summary(cells)))
     sys.stdout.flush()

@@ -4,11 +4,12 @@ python benchmarks/models/on_ranks.py MODEL WAY STEPS [ARGS of the model's script
 
 Ways: plain (one process; under `overdrive run --ranks N` the same file runs on ranks), accelerate (started by
 `accelerate launch`) and lightning (which starts its own processes). The GPT also fsdp2 and tensor, by torchrun, divided
-with PyTorch's own parts as torchtitan divides its models. The global batch is the same everywhere. What is printed of
-the loss is what the libraries' own examples print: `loss.item()` of the main process; under fsdp2 the mean over the
-ranks, which is taken when all steps are made.
+with PyTorch's own parts as torchtitan divides its models; and zero1 and zero3, which are DeepSpeed's. The global batch
+is the same everywhere. What is printed of the loss is what the libraries' own examples print: `loss.item()` of the main
+process; under fsdp2, zero1 and zero3 the mean over the ranks, which is taken when all steps are made.
 """
 
+import functools
 import importlib
 import itertools
 import json
@@ -135,6 +136,22 @@ def fsdp2(program, args, data, steps):
     meter = Meter()
     optimizer = program.make_optimizer(model)
     train(program, model, optimizer, shared(args, data), steps, lambda loss: loss.backward(), meter)
+    tell_mean(meter)
+
+
+def zero(stage, program, args, data, steps):
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    model = program.make_model(args)
+    config = {"train_batch_size": args.batch_size, "zero_optimization": {"stage": stage}}
+    engine, *_ = deepspeed.initialize(model=model, optimizer=program.make_optimizer(model), config=config)
+    meter = Meter()
+    train(program, engine, engine, shared(args, data), steps, engine.backward, meter)
+    tell_mean(meter)
+
+
+def tell_mean(meter):
     losses = torch.tensor(meter.losses, dtype=torch.float64)
     dist.all_reduce(losses)
     meter.losses = (losses / RANKS).tolist()
@@ -202,7 +219,15 @@ def tensor(program, args, data, steps):
     dist.destroy_process_group()
 
 
-WAYS = {"plain": plain, "accelerate": accelerate, "lightning": lightning, "fsdp2": fsdp2, "tensor": tensor}
+WAYS = {
+    "plain": plain,
+    "accelerate": accelerate,
+    "lightning": lightning,
+    "fsdp2": fsdp2,
+    "tensor": tensor,
+    "zero1": functools.partial(zero, 1),
+    "zero3": functools.partial(zero, 3),
+}
 
 
 def main():
