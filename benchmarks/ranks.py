@@ -1,11 +1,13 @@
 """Two ranks by `overdrive run --ranks 2` against `accelerate launch` and Lightning's DDP of hand-ported scripts.
 
 python benchmarks/ranks.py [--only MODEL,...] [--rounds 2]     writes benchmarks/results/ranks.json; 15 minutes
-(python -m pip install accelerate lightning)
+(python -m pip install accelerate lightning deepspeed)
 
 Six models at the same global batch, two processes of one thread each, the ways in turn; one process with all cores
-beside them. Told is a step's time in the median of the rounds, and how far the losses that are printed lie from those
-of one process: the largest difference in the first steps, and in the mean of all.
+beside them. The GPT is also divided: by `--layout zero1=2`, `shard=2` and `tensor=2`, by DeepSpeed's ZeRO 1 and 3, and
+by hand with PyTorch's own parts (`fully_shard`, `parallelize_module`) as torchtitan has it, started by torchrun. Told
+is a step's time in the median of the rounds, and how far the losses that are printed lie from those of one process: the
+largest difference in the first steps, and in the mean of all.
 """
 
 from __future__ import annotations
@@ -34,24 +36,33 @@ MODELS = {  # arguments, and steps that take some ten seconds on two cores
     "lstm": (("lstm", "--hidden", "128", "--batch-size", "64"), 80),
     "gpt": (("gpt", "--layers", "4", "--width", "128", "--context", "64", "--batch-size", "32"), 60),
 }
+WAYS = ("one process", "overdrive", "accelerate", "lightning")
+BY_TORCHRUN = ("fsdp2", "tensor", "zero1", "zero3")
+PORTS = ("accelerate", "lightning", *BY_TORCHRUN)  # ways of on_ranks.py
+DIVIDED = ("overdrive zero1=2", "zero1", "overdrive shard=2", "zero3", "fsdp2", "overdrive tensor=2", "tensor")
 _FIRST = 5  # steps of which losses are compared one by one
 
 
 def command(way: str, name: str, steps: int, words: tuple[str, ...]) -> list[str]:
-    ported = [PORTED, name, way if way in ("accelerate", "lightning") else "plain", str(steps), *words]
+    ported = [PORTED, name, way if way in PORTS else "plain", str(steps), *words]
     python = [sys.executable]
     if way == "accelerate":
         # With --cpu it starts one process, or several by mpirun alone; the ported script says that it is for CPUs.
         launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(RANKS)]
         launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
         return [*python, *launch, *ported]
-    if way == "overdrive":
-        return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *ported]
+    if way in BY_TORCHRUN:
+        return [*python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), *ported]
+    if way.startswith("overdrive"):
+        divided = ["--layout", way.split()[1]] if way != "overdrive" else []
+        return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *divided, *ported]
     return [*python, *ported]
 
 
 def ran(way: str, name: str, steps: int, words: tuple[str, ...]) -> dict[str, object]:
-    environment = dict(os.environ)
+    # DeepSpeed builds an operator at its first start, with the ninja that came with it.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "PATH": path}
     if way != "one process":
         environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // RANKS))
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
@@ -72,7 +83,7 @@ def off(losses: list[float], plain: list[float]) -> dict[str, float]:
 
 def measured(name: str, rounds: int) -> dict[str, object]:
     (model, *words), steps = MODELS[name]
-    ways = ("one process", "overdrive", "accelerate", "lightning")
+    ways = (*WAYS, *DIVIDED) if model == "gpt" else WAYS
     runs = {way: [] for way in ways}
     for number in range(rounds):
         for way in ways if number % 2 == 0 else ways[::-1]:
@@ -89,7 +100,7 @@ def measured(name: str, rounds: int) -> dict[str, object]:
     for way, each in found.items():
         lost = each["losses off"]
         print(
-            f"{name:12} {way:12} {each['seconds'] * 1e3:7.1f} ms a step, losses off by {lost['first']:.1e} at first, "
+            f"{name:12} {way:18} {each['seconds'] * 1e3:7.1f} ms a step, losses off by {lost['first']:.1e} at first, "
             f"{lost['mean']:.1e} in the mean",
             flush=True,
         )
@@ -100,14 +111,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(MODELS))
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
+    kept = json.loads(options.out.read_text()) if options.out.exists() else {"rows": {}}
     for name in options.only.split(","):
         row = measured(name, options.rounds)
         kept["rows"][name] = {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0], **row}
         here = {"machine": machine(), "versions": versions()}
         del here["machine"]["available_bytes"]
-        RESULTS.write_text(json.dumps({**kept, **here}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**kept, **here}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,15 @@ from overdrive.core.rank_notes import STEP, Note  # noqa: E402
 from overdrive.core.requirements_result import RankLayout  # noqa: E402
 from overdrive.insight.requirements import ranks as planner  # noqa: E402
 from overdrive.insight.requirements.needs import Needs  # noqa: E402
-from overdrive.insight.requirements.ranks import CannotForetell, Ranks, foretold, may_be_measured, ranks_of, with_steps  # noqa: E402
+from overdrive.insight.requirements.ranks import (  # noqa: E402
+    CannotForetell,
+    Ranks,
+    foretold,
+    may_be_measured,
+    ranks_of,
+    reckoned,
+    with_steps,
+)
 from overdrive.insight.requirements.unlike import step_of  # noqa: E402
 from overdrive.trials import pool  # noqa: E402
 
@@ -104,6 +112,14 @@ def test_a_batch_over_32_ranks_of_which_one_is_there(script: Callable[..., Path]
     assert step.seconds * step.communication == pytest.approx(apart.network + apart.slowest) and apart.slowest >= 0
     # Of 64 samples it has two, in two layers.
     assert 2 * 2 * 2e-3 < step.seconds * (1 - step.communication) < 0.5 * 64 * 2 * 2e-3, "a part of one process's"
+
+
+def test_what_was_noted_once_is_reckoned_over_any_network() -> None:
+    steps = [Note(3.0, "all_reduce", 0, 8, "row", (0, 1)), Note(0.0, "", 0), Note(0.0, STEP)]
+    over_links = [reckoned({0: steps}, ("said",), over(link, 2)) for link in (0.0, 2.0)]
+    assert [each.seconds for each in over_links] == pytest.approx([3.0, 5.0])
+    assert [each.communication for each in over_links] == pytest.approx([0.0, 2 / 5])
+    assert over_links[0].said == ("said",)
 
 
 def test_stages_are_measured_one_after_the_other(script: Callable[..., Path], noted: dict[int, list[Note]]) -> None:

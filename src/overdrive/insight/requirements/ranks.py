@@ -147,6 +147,15 @@ def foretold(program: Program, technique: Chosen, ranks: Ranks, stages: int = 1)
         CannotForetell: a rank's trial failed, or made too few steps.
     """
     notes, said = noted(program, technique, ranks, stages)
+    return reckoned(notes, said, ranks)
+
+
+def reckoned(notes: Mapping[int, Sequence[Note]], said: tuple[str, ...], ranks: Ranks) -> Foretold:
+    """What was noted of some ranks, played over the network of these.
+
+    Raises:
+        CannotForetell: they made too few steps.
+    """
     try:
         seconds, computing = _together(notes, ranks.network) if ranks.together else _apart(notes, ranks)
     except ValueError as error:
