@@ -124,8 +124,7 @@ def test_the_rest_of_fetching_is_decode_and_a_loader_that_opens_files_is_no_tran
 def test_reading_is_found_by_reading_again(tmp_path: Path) -> None:
     for index in range(40):
         (tmp_path / f"{index}.bin").write_bytes(os.urandom(4 << 20))
-    assert share(costs_of(Naps(folder=tmp_path)), "read") > 0.2
-    assert costs_of(Naps())["read"] < 1e-4
+    assert costs_of(Naps(folder=tmp_path))["read"] > 10 * costs_of(Naps())["read"]
 
 
 def test_collating_is_taken_apart_from_fetching() -> None:
