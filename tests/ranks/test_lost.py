@@ -11,6 +11,7 @@ import pytest
 
 from overdrive.machine.pool.shared_memory import ProcessEnded
 from overdrive.ranks.lost import words_of
+from overdrive.ranks.monitor import Monitor
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,23 @@ def test_a_rank_whose_process_is_over_is_not_waited_for(
     assert told.startswith("another rank is gone, without a word") and str(error) in told
     assert now[0] == pytest.approx(seconds, abs=0.2)
     assert words_of(error, 0, [1], store, lambda rank: {"failed": True}) == ""  # it has said why
+
+
+@pytest.mark.parametrize("beats_on", [True, False])
+def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_on: bool) -> None:
+    """What one that was stopped had told last may have come to it since."""
+    told: dict[str, str] = {}
+    said: list[str] = []
+    store: Any = SimpleNamespace(
+        set=told.__setitem__, check=lambda keys: keys[0] in told, get=lambda key: told[key].encode()
+    )
+    monitor = Monitor(store, 0, 2, said.append)
+    monitor.stop()
+    monitor._waits = 7, "a model's result", time.monotonic() - 6.0
+    beat = {"host": "", "process": 1, "step": 0, "waits": [2, "how a model's call is divided", 6.0]}
+    told["beat/1"] = json.dumps({**beat, "count": 0})
+    monitor._seen[1] = told["beat/1"], time.monotonic() - 3.0
+    if beats_on:
+        told["beat/1"] = json.dumps({**beat, "count": 1})
+    monitor._look()
+    assert bool(said) is beats_on

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _EVERY = 0.5  # seconds
+_FRESH = 2.0  # seconds for which a beat tells what its rank waits for
 _SILENT = 30.0  # seconds without a beat, of a rank that is killed, stopped or cut off
 _STALLED = 5.0  # seconds without a look of our own: this process stood still, and knows nothing of the others
 _APART = 5.0  # seconds for which two ranks wait for different things
@@ -122,10 +123,12 @@ class Monitor:
                 beat = self._store.get(f"beat/{other}").decode()
                 if self._seen.get(other, ("",))[0] != beat:
                     self._seen[other] = beat, now
-                beats[other] = json.loads(beat)
-                if now - self._seen[other][1] > _SILENT and (state := _state(beats[other])) not in _BUSY:
+                told, silent = json.loads(beat), now - self._seen[other][1]
+                if silent < _FRESH:  # else it may have gone on since
+                    beats[other] = told
+                if silent > _SILENT and (state := _state(told)) not in _BUSY:
                     if state == "T":  # it would not hear the launcher, which waits for half a minute
-                        os.kill(beats[other]["process"], signal.SIGKILL)
+                        os.kill(told["process"], signal.SIGKILL)
                     self._end(f"rank {other} does not answer: it was killed, stopped or cut off")
         if waits is not None:
             self._compare(waits, now - waits[2], beats)
