@@ -142,14 +142,19 @@ def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, warm_overd
     assert "not finite in step" in done.stderr
 
 
-def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> None:
-    path = script(SLEEPY.replace("EPOCHS", "1000"))
-    command = [sys.executable, "-m", "overdrive", "tune", path.name]
+def tune_until(told: str, path: Path, *options: str) -> subprocess.Popen[str]:
+    """A tune of this script that is under way, and has printed a line with this."""
+    command = [sys.executable, "-m", "overdrive", "tune", *options, path.name]
     tune = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert tune.stdout is not None
     for line in tune.stdout:
-        if "control" in line:
+        if told in line:
             break
+    return tune
+
+
+def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> None:
+    tune = tune_until("control", script(SLEEPY.replace("EPOCHS", "1000")))
     time.sleep(3)
     tune.send_signal(signal.SIGINT)
     _, errors = tune.communicate(timeout=120)
@@ -161,12 +166,7 @@ def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> N
 def test_ctrl_c_leaves_the_plan_that_is_proved_by_then(script: Write, overdrive: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
     options = ("--contract", "exact", "--budget", "400s", "--techniques", "sample_cache")
-    command = [sys.executable, "-m", "overdrive", "tune", *options, path.name]
-    tune = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert tune.stdout is not None
-    for line in tune.stdout:
-        if "adopted" in line:
-            break
+    tune = tune_until("adopted", path, *options)
     time.sleep(1)
     started = psutil.Process(tune.pid).children(recursive=True)
     for _ in range(3):  # as people press it

@@ -132,10 +132,8 @@ class Training:
     out: str = "runs"
 
 
-def test_what_the_parser_of_transformers_was_told(heard: Heard) -> None:
-    transformers = pytest.importorskip("transformers")
-    (made,) = transformers.HfArgumentParser(Training).parse_args_into_dataclasses()
-    assert made.lr == 0.5
+def assert_the_options_are(heard: Heard) -> None:
+    """Those that are typed as `--lr 0.5`."""
     assert {name: place.value for name, place in heard.items()} == {
         "--lr": 0.5,
         "--batch_size": 64,
@@ -143,6 +141,13 @@ def test_what_the_parser_of_transformers_was_told(heard: Heard) -> None:
         "--amp": False,
     }
     assert heard["--model"].choices == ("gru", "lstm")
+
+
+def test_what_the_parser_of_transformers_was_told(heard: Heard) -> None:
+    transformers = pytest.importorskip("transformers")
+    (made,) = transformers.HfArgumentParser(Training).parse_args_into_dataclasses()
+    assert made.lr == 0.5
+    assert_the_options_are(heard)
 
 
 def test_flags_of_absl_that_the_program_defines(heard: Heard) -> None:
@@ -156,13 +161,7 @@ def test_flags_of_absl_that_the_program_defines(heard: Heard) -> None:
     flags.DEFINE_list("widths", ["1"], "", flag_values=own, module_name="train.py")
     flags.DEFINE_integer("verbosity", 1, "", flag_values=own, module_name="absl.flags")
     own(["train.py", "--lr", "0.5"])
-    assert {name: place.value for name, place in heard.items()} == {
-        "--lr": 0.5,
-        "--batch_size": 64,
-        "--model": "gru",
-        "--amp": False,
-    }
-    assert heard["--model"].choices == ("gru", "lstm")
+    assert_the_options_are(heard)
     assert (heard["--amp"].on, heard["--amp"].off) == ("--amp", "--noamp")
     heard.clear()
     own(["train.py", "--lr", "0.7"])  # not the process's own words

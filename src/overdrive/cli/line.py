@@ -136,12 +136,16 @@ class _Interrupt:
     nor what is written of what was established."""
 
     def __init__(self) -> None:
-        self._answered = -_SAME
+        self._last = -_SAME
+
+    @property
+    def answered(self) -> bool:
+        return self._last >= 0
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now - self._answered >= _SAME:
-            self._answered = now
+        if now - self._last >= _SAME:
+            self._last = now
             raise KeyboardInterrupt
 
 
@@ -151,11 +155,12 @@ def _interrupted_once() -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    signal.signal(signal.SIGINT, _Interrupt())
+    answer = _Interrupt()
+    signal.signal(signal.SIGINT, answer)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    finally:  # once it was answered the command ends, which another one is not to break off either
+        signal.signal(signal.SIGINT, signal.SIG_IGN if answer.answered else signal.default_int_handler)
 
 
 def _fault(error: OSError) -> str:
