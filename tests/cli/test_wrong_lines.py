@@ -154,7 +154,18 @@ def test_another_ctrl_c_at_once_breaks_off_nothing(monkeypatch: pytest.MonkeyPat
                 cleaned.append(2)
     finally:
         signal.signal(signal.SIGTERM, before)
+        afterwards = signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130 and cleaned == [1]
+    assert afterwards is signal.SIG_IGN, "nor as the command ends, which Python's own answer would have end by the signal"
+
+
+def test_a_command_that_was_not_interrupted_leaves_ctrl_c_as_it_was() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with faults_as_sentences():
+            assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

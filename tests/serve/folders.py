@@ -18,14 +18,17 @@ from overdrive.targets import runners
 from tests.conftest import ROOT
 
 RUN = """
+import pathlib
 import time
 import checks
 import numpy as np
 
+called = pathlib.Path(__file__).with_name("called")
 weights = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 def answer(inputs):
     (x,) = checks.checked(inputs)
+    called.touch()
     time.sleep(SLOW)
     if (x < -1e5).any():
         raise RuntimeError("no such place in the table")
@@ -45,7 +48,7 @@ SIGNATURE = {
 
 
 def exported(place: Path, slow: float = 0.0) -> Path:
-    """`slow`: seconds of a call."""
+    """`slow`: seconds of a call. Each leaves a file `called` there."""
     place.mkdir()
     shutil.copy(Path(runners.__file__).with_name("checks.py"), place)
     (place / "run.py").write_text(RUN.replace("SLOW", str(slow)))

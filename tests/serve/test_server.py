@@ -120,9 +120,14 @@ def test_more_requests_than_may_wait_are_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("grace", "codes"), [(30, [200] * 4), (0, [200, 503, 503, 503])])
 def test_stopping_loses_no_answer(grace: int, codes: list[int], tmp_path: Path) -> None:
-    folder = exported(tmp_path / "folder", slow=0.5)
+    folder = exported(tmp_path / "folder", slow=2.0)
     with serving(folder, "--grace", str(grace)) as server, ThreadPoolExecutor(8) as pool:
-        taken = [pool.submit(server.ask, request(ROW)) for _ in range(4)]
+        taken = [pool.submit(server.ask, request(ROW))]
+        until = time.monotonic() + 30
+        while not (folder / "called").exists():  # three that wait before the model has its first are refused, too
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        taken += [pool.submit(server.ask, request(ROW)) for _ in range(3)]
         waits(server, 3)
         server.process.send_signal(signal.SIGTERM)
         assert sorted(each.result()[0] for each in taken) == codes
