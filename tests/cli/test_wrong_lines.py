@@ -156,7 +156,7 @@ def test_another_ctrl_c_at_once_breaks_off_nothing(monkeypatch: pytest.MonkeyPat
         signal.signal(signal.SIGTERM, before)
         afterwards = signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130 and cleaned == [1]
-    assert afterwards is signal.SIG_IGN, "nor as the command ends, which Python's own answer would have end by the signal"
+    assert afterwards is signal.SIG_IGN, "or another one as the command ends kills it"
 
 
 def test_a_command_that_was_not_interrupted_leaves_ctrl_c_as_it_was() -> None:
