@@ -206,11 +206,11 @@ def test_nothing_is_written_or_removed_through_a_link(run: Run, tmp_path: Path) 
     assert not made.is_symlink() and not list(made.iterdir()) and (other / "new").read_text() == "of the user"
 
 
-LINES = [
-    ["/a/b", ["absent"]],
-    ["/a/c", ["file", "0" * 64, 0o644]],
-    ["/a/\udc80", ["link", "b"]],
-    ["/a", ["folder", 0o700]],
+LINES: list[tuple[str, State]] = [
+    ("/a/b", ["absent"]),
+    ("/a/c", ["file", "0" * 64, 0o644]),
+    ("/a/\udc80", ["link", "b"]),
+    ("/a", ["folder", 0o700]),
 ]
 
 
@@ -236,7 +236,7 @@ def _written(folder: Path) -> Path:
 )
 def test_a_list_of_files_that_is_another_one_is_refused(change: Any, tmp_path: Path) -> None:
     path = _written(tmp_path)
-    assert Before(tmp_path).read() == {name: state for name, state in LINES}
+    assert Before(tmp_path).read() == dict(LINES)
     path.write_bytes(b"".join(line + b"\n" for line in change(path.read_bytes().splitlines())))
     with pytest.raises(Unusable, match="before is not what was written; --fresh begins the run anew"):
         Files(tmp_path)
@@ -252,17 +252,24 @@ def test_no_run_has_written_there(place: str, tmp_path: Path) -> None:
         Before(tmp_path).read()
 
 
-@pytest.mark.parametrize(
-    "state",
-    [3, None, {}, [], ["absent", 1], ["folder"], ["folder", "7"], ["folder", True], ["link", 3], ["link", "a\0"]]
-    + [
-        ["file", "0" * 63, 0],
-        ["file", "0" * 64, -1],
-        ["file", "0" * 64, 0o10000],
-        ["file", "../" + "0" * 61, 0],
-        ["x"],
-    ],
-)
+_DIGEST = "0" * 64
+NO_STATES: list[Any] = [
+    3,
+    None,
+    {},
+    [],
+    ["x"],
+    ["absent", 1],
+    ["folder"],
+    ["folder", "7"],
+    ["folder", True],
+    ["link", 3],
+]
+NO_STATES += [["link", "a\0"], ["file", _DIGEST[1:], 0], ["file", _DIGEST, -1], ["file", _DIGEST, 0o10000]]
+NO_STATES += [["file", f"../{_DIGEST[3:]}", 0]]
+
+
+@pytest.mark.parametrize("state", NO_STATES)
 def test_what_is_no_state(state: Any) -> None:
     assert not is_state(state) and all(is_state(each) for _, each in LINES)
 
@@ -276,7 +283,7 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path, monkeypa
         path.write_bytes(whole[:-cut])
         again = Before(tmp_path)
         found = again.read()
-        assert list(found.items()) == [(name, state) for name, state in LINES][: len(found)] and len(found) < len(LINES)
+        assert list(found.items()) == LINES[: len(found)] and len(found) < len(LINES)
         again.add("/a/new", ["absent"])
         assert Before(tmp_path).read() == {**found, "/a/new": ["absent"]}
     with monkeypatch.context() as patched:
