@@ -1,4 +1,4 @@
-"""The folder of a run that survives, with 10,000 random changes to each of its files: what is put back is the run's own."""
+"""A surviving run's folder, with 10,000 random changes to each of its files: what is put back is the run's own."""
 
 from __future__ import annotations
 
