@@ -17,6 +17,7 @@ from overdrive.worker.watching.hangs import HangWatch
 from overdrive.worker.watching.stacks import Stacks
 from tests.conftest import Run
 from tests.ranks.test_ranks import acting, left_in
+from tests.worker.test_watching import stacks  # noqa: F401
 
 Write = Callable[[str], Path]
 WATCHED = ("run", "--ranks", "2", "--on-hang", "stop", "--hang-after", "3s")
@@ -43,16 +44,16 @@ def test_a_rank_answers_each_question_for_its_stacks_once(monkeypatch: pytest.Mo
 
 
 @pytest.mark.fault("hang")
-def test_stacks_that_were_just_written_are_not_written_again(tmp_path: Path) -> None:
+def test_stacks_that_were_just_written_are_not_written_again(stacks: Stacks) -> None:  # noqa: F811
     """Two ranks that stand by themselves ask each other."""
     said: list[str] = []
-    watch = HangWatch("stacks", 60.0, lambda: 5, Stacks(tmp_path / "stacks.txt"), said.append)
+    watch = HangWatch("stacks", 60.0, lambda: 5, stacks, said.append)
     asked: list[int] = []
     watch.ask_others = lambda: asked.append(len(said))
     assert watch.write_stacks("rank 1 stands") and watch.write_stacks("rank 1 stands")
-    text = (tmp_path / "stacks.txt").read_text()
+    text = stacks.path.read_text()
     assert text.count(": rank 1 stands\n") == 1 and "test_stacks.py" in text
-    assert said == [f"where this rank stands meanwhile is in {tmp_path}/stacks.txt"]
+    assert said == [f"where this rank stands meanwhile is in {stacks.path}"]
     watch._tell(70.0)
     assert asked == [2]  # it has said by then where its own are
     assert not HangWatch("go-on", 60.0, lambda: 5, None, said.append).write_stacks("rank 1 stands")
@@ -78,17 +79,32 @@ def test_where_one_rank_stands_all_write_their_stacks(rank: int, script: Write, 
     assert not left_in(path.parent)
 
 
-@pytest.mark.cluster
 @pytest.mark.fault("hang", 17)
-def test_where_ranks_wait_for_different_things_all_write_their_stacks(script: Write, overdrive: Run) -> None:
-    """Each of them only waits: none stands by itself."""
-    path = script(acting("if rank == 1: torch.manual_seed(1)"))
-    told = overdrive(*WATCHED, "train.py", cwd=path.parent)
-    assert told.returncode not in (0, 75) and "does not do the same on all ranks" in told.stderr, told.stderr
-    found = stacks_in(told.stderr)
-    assert found.keys() == {"0", "1"}, told.stderr
-    assert " in act" in found["1"] and " in act" not in found["0"]
-    assert not left_in(path.parent)
+@pytest.mark.parametrize("theirs", [[7, "a model's result", 50.0], [6, "a seed", 50.0]])
+@pytest.mark.parametrize("wished", [True, False])
+def test_where_all_wait_all_write_their_stacks_before_the_end(
+    theirs: list[Any], wished: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the same thing or for different ones: none stands by itself."""
+    told: dict[str, str] = {}
+    happened: list[str] = []
+    store: Any = SimpleNamespace(
+        set=told.__setitem__, check=lambda keys: keys[0] in told, get=lambda key: told[key].encode()
+    )
+
+    def end(sentence: str) -> None:
+        happened.append("ended")
+        raise SystemExit
+
+    monitor = Monitor(store, 0, 2, end)
+    monitor.stop()
+    monkeypatch.setattr(time, "sleep", lambda seconds: happened.append(f"asked {json.loads(told['beat/0'])['asks']}"))
+    monitor.write_stacks = lambda why: bool(happened.append("written")) or wished
+    monitor._waits = 7, "a model's result", time.monotonic() - 50.0
+    told["beat/1"] = json.dumps({"host": "", "process": 1, "step": 0, "count": 1, "waits": theirs})
+    with pytest.raises(SystemExit):
+        monitor._look()
+    assert happened == (["written", "asked 1", "ended"] if wished else ["written", "ended"])
 
 
 @pytest.mark.cluster
