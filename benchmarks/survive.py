@@ -2,12 +2,13 @@
 
 python benchmarks/survive.py [--only cost,replay,signal,ranks] [--programs vae,...] [--seconds 100] [--from FOLDER]
 
-After `public/prepare.py`, in the Python that has what these programs need. Writes benchmarks/results/survive.json after
-each part, beside what is there.
+After `public/prepare.py`, in the Python that has what these programs need. After each part it adds to
+benchmarks/results/survive.json: of each program, or number of ranks, a list, the oldest first.
 
 `cost`: a step recorded and not, in turn within a run (survive_blocks.py), and what one snapshot takes. `replay`:
 what a skipped step takes, by `verify --resume`, and whether the end is the same. `signal`: from SIGTERM until the
-process is gone. `ranks`: ranks of a program that waits instead of computing (models/waiting.py), killed at random.
+snapshot is on disk, beside two steps and what that snapshot took; and until the process is gone. `ranks`: ranks of a
+program that waits instead of computing (models/waiting.py), killed at random.
 
 On a quiet machine `--only cost` takes about six minutes: three programs, 100 s each, and a run with snapshots.
 """
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from scale import WAITING, rank_of
 from overdrive.core.json_data import to_json
 from overdrive.evidence.speed import Pair, speedup
 from overdrive.machine.inventory import machine, versions
-from overdrive.survive.folder import COST
+from overdrive.survive.folder import COST, RunFolder
 
 BLOCKS = str(ROOT / "benchmarks" / "survive_blocks.py")
 RESULTS = ROOT / "benchmarks" / "results" / "survive.json"
@@ -47,6 +49,7 @@ _EVERY = 600.0  # seconds between snapshots, for which the cost is told
 _PRINTED = ("step ", "loss ")  # by the program of `ranks`
 _NEVER = "--every=1000000s"
 _KILLS_OF_A_RUN = 5  # of ranks
+_LOOKS_EVERY = 0.001  # seconds
 Result = dict[str, Any]
 
 
@@ -103,7 +106,7 @@ def cost(place: Place, seconds: float) -> Result:
         passing.append(found["passed"] * found["pass"] / statistics.median(off for _, off in found["pairs"]))
     kept = place.command(f"--survive={place.run}", "--every=2s", "--fresh")
     subprocess.run(kept, cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
-    snapshot = json.loads((place.run / "notes.json").read_text()).get(COST, math.nan)
+    snapshot = RunFolder.notes_in(place.run).get(COST, math.nan)
     recording, passed = speedup(pairs), statistics.median(passing)  # how many times as long a step takes if recorded
     share = recording.estimate - 1 + passed + snapshot / _EVERY
     print(f"  {recording.low - 1:+.2%} to {recording.high - 1:+.2%} to record, {len(pairs)} pairs of blocks")
@@ -127,7 +130,7 @@ def skipped(place: Place) -> Result:
 
 
 def signalled(place: Place, times: int, chance: random.Random) -> list[Result]:
-    """SIGTERM at a random moment; until the process is gone, its snapshot being on disk."""
+    """SIGTERM at a random moment; until its snapshot is on disk, and until the process is gone."""
     began = time.monotonic()
     subprocess.run(place.surviving("--fresh"), cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
     whole = time.monotonic() - began
@@ -136,23 +139,32 @@ def signalled(place: Place, times: int, chance: random.Random) -> list[Result]:
     while len(rows) < times:
         wait = chance.uniform(0.4, 0.8) * whole
         process = subprocess.Popen(
-            place.surviving("--fresh"), cwd=place.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            place.surviving("--fresh"), cwd=place.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         time.sleep(wait)
         if process.poll() is not None:  # it was faster than the first time
-            process.communicate()
             whole *= 0.9
             continue
         process.send_signal(signal.SIGTERM)
         sent = time.monotonic()
-        told = process.communicate()[1]
+        on_disk = _until(lambda: any(place.run.glob("step-*.snapshot")), process)
+        process.wait()
         seconds = time.monotonic() - sent
-        kept = "the same command goes on after step" in told
-        notes = json.loads((place.run / "notes.json").read_text())
-        row = {"after": wait, "seconds": seconds, "step": step, "snapshot": notes.get(COST), "kept": kept}
-        rows.append(row)
-        print(f"  after {wait:.1f} s: {seconds:.2f} s, steps of {step:.3f} s, kept: {kept}", flush=True)
+        took = RunFolder.notes_in(place.run).get(COST)
+        bound = None if took is None else 2 * step + took
+        told = {"on_disk": on_disk and on_disk - sent, "bound": bound, "seconds": seconds}
+        rows.append({"after": wait, "step": step, "snapshot": took, **told})
+        print(f"  after {wait:.1f} s: {told}", flush=True)
     return rows
+
+
+def _until(there: Callable[[], bool], process: subprocess.Popen[bytes]) -> float | None:
+    """When it was so; None where the process has ended without it."""
+    while not there():
+        if process.poll() is not None:
+            return time.monotonic() if there() else None
+        time.sleep(_LOOKS_EVERY)
+    return time.monotonic()
 
 
 def ranks_killed(ranks: int, kills: int, chance: random.Random) -> Result:
@@ -218,7 +230,7 @@ def main() -> None:
 
     def keep(part: str, name: str, result: Any) -> None:
         row = {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0], "found": result}
-        found.setdefault(part, {})[name] = row
+        found.setdefault(part, {}).setdefault(name, []).append(row)
         RESULTS.write_text(json.dumps({**found, **about}, indent=1) + "\n")
 
     wanted = options.only.split(",")

@@ -221,6 +221,7 @@ def written(folder: Path, step: int, journal: Journal, ranks: int = 2) -> None:
     length, digest = journal.flush()
     for rank in reversed(range(ranks)):
         header = {"step": step, "rank": rank, "ranks": ranks, "journal": {"bytes": length, "sha256": digest}}
+        header |= {"files": {}, "positions": [], "printed": [0, 0], "fetching": [None, [], {}]}
         snapshot.write(folder / "candidate", header, [])
         if rank:
             snapshot.keep_part(folder / "candidate", folder, step, rank)

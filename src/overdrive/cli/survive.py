@@ -124,8 +124,8 @@ def survivor_of(
     share(Entropy(folder.manifest["seed"]))
     ending = Ending(wish.requeue_code)
     output = SavedOutput(folder.output)
-    survivor = Survivor(folder, output, interval_of(wish), ending, say, anew, under(techniques))
     try:
+        survivor = Survivor(folder, output, interval_of(wish), ending, say, anew, under(techniques))
         survivor.begin()
     except Unusable as error:
         fail(str(error))

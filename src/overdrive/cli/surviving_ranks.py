@@ -161,7 +161,7 @@ def survivor_in_group(
 
     try:
         folder = RunFolder.joined(path)
-    except OSError:
+    except (OSError, Unusable):
         rank.leave()
         fail(f"{path} is not what rank 0 has there: name a folder that all machines share with --survive=FOLDER.")
 
@@ -189,8 +189,8 @@ def survivor_in_group(
     in_parts = parts if any(_keeps_parts(*each) for each in techniques) else None
     group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None, in_parts)
     ending = Ending(wish.requeue_code)
-    survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
     try:
+        survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)
         survivor.begin()
     except Unusable as error:
         rank.leave()

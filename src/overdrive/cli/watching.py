@@ -92,6 +92,7 @@ class Watching:
             hangs = HangWatch(wish.on_hang, least, steps, stacks, _say_at_once if rank is None else _by_name(rank))
             if rank:
                 hangs.waits_for_others = lambda: rank.waits_for_others
+                hangs.ask_others, rank.write_stacks = rank.ask_for_stacks, hangs.write_stacks
             self.observers.append(hangs)
 
     def code(self, code: int) -> int:
@@ -103,7 +104,7 @@ def _stacks(program: Program, rank: Rank | None, survivor: Survivor | None) -> S
     from overdrive.worker.watching.stacks import Stacks
 
     if survivor:
-        path = survivor.folder.path / "stacks.txt"
+        path = survivor.folder.path / (f"stacks-{rank.rank}.txt" if rank and rank.rank else "stacks.txt")
     elif rank and rank.output.log:
         path = rank.output.log.with_suffix(".stacks.log")
     else:

@@ -1,7 +1,8 @@
 """Watches, in a thread of each rank, whether the others live and are where they should be. Nothing hangs for a minute.
 
 Every rank tells once a second, in the store that all share, that it lives and what it waits for. One that is gone, has
-failed, does not answer, or waits for something else ends the others, with a sentence.
+failed, does not answer, or waits for something else ends the others, with a sentence. One that stands may ask all
+others to write down where they stand.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _TOGETHER = 45.0  # seconds for which all wait for the same thing
 _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
 _FOR_ONE = -1  # no number
 _LAST = 5.0  # seconds for its last words
+_HEARD = 2.0  # seconds for the others to hear what they are asked, and to do it
 TOLD = "told"  # in the store: some rank has said why all end
 _LOST = 5  # failures to reach the store
 _BUSY = frozenset("RSD")  # states of a process that runs, and lets none of its threads speak: within a long call of C
@@ -36,6 +38,7 @@ class Monitor:
     Attributes:
         step: steps that this rank has made.
         number: of what it waits for, or waited for last; all ranks count.
+        write_stacks: writes down where this rank stands, given why; whether that was wished for.
 
     Args:
         store: a connection of its own: another thread may be blocked in another.
@@ -49,6 +52,9 @@ class Monitor:
         self.number = 0
         self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
         self._failed_at = 0.0
+        self.write_stacks: Callable[[str], bool] = lambda why: False
+        self._asks = 0  # times that this rank has asked all others for their stacks
+        self._heard: dict[int, int] = {}  # of each other rank, how many of its
         self._over = threading.Event()
         self._beat(0)  # one that is stopped in its first half second must have been seen
         self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
@@ -70,6 +76,11 @@ class Monitor:
 
     def goes_on(self) -> None:
         self._waits = None
+
+    def ask_for_stacks(self) -> None:
+        """Of all other ranks. Returns when they have had time to write them. From another thread than this one's."""
+        self._asks += 1
+        time.sleep(_HEARD)
 
     def stop(self) -> None:
         """Before the interpreter ends, which would take the thread away from within C++, and abort."""
@@ -108,6 +119,7 @@ class Monitor:
             "count": count,
             "step": self.step,
             "waits": waits and [*waits[:2], time.monotonic() - waits[2]],
+            "asks": self._asks,
         }
         self._store.set(f"beat/{self._rank}", json.dumps(told))
 
@@ -126,12 +138,26 @@ class Monitor:
                 told, silent = json.loads(beat), now - self._seen[other][1]
                 if silent < _FRESH:  # else it may have gone on since
                     beats[other] = told
+                    self._answer(other, told.get("asks", 0))
                 if silent > _SILENT and (state := _state(told)) not in _BUSY:
                     if state == "T":  # it would not hear the launcher, which waits for half a minute
                         os.kill(told["process"], signal.SIGKILL)
                     self._end(f"rank {other} does not answer: it was killed, stopped or cut off")
         if waits is not None:
             self._compare(waits, now - waits[2], beats)
+
+    def _answer(self, other: int, asks: int) -> None:
+        if asks > self._heard.get(other, 0):
+            self._heard[other] = asks
+            self.write_stacks(f"rank {other} stands")
+
+    def _end_apart(self, sentence: str) -> None:
+        """All ranks stand, which each finds out by itself: the first to do so has the others write where."""
+        if self.write_stacks(sentence):
+            self._asks += 1
+            self._beat(0)
+            time.sleep(_HEARD)
+        self._end(sentence)
 
     def _is_over(self, other: int, note: Any, waits: Any, now: float) -> None:
         waited = now - waits[2] if waits else 0.0
@@ -152,12 +178,12 @@ class Monitor:
             if theirs and _FOR_ONE in (waits[0], theirs[0]):
                 continue
             if theirs and theirs[:2] != list(waits[:2]) and min(waited, theirs[2]) > _APART:
-                self._end(
+                self._end_apart(
                     f"rank {self._rank} waits for {waits[1]} in step {self.step + 1}, and rank {other} for {theirs[1]} "
                     f"in step {beat['step'] + 1}: {DIFFERS}"
                 )
         if all_wait and min(waited, *(each["waits"][2] for each in beats.values())) > _TOGETHER:
-            self._end(f"all ranks wait for {waits[1]}: the connection between them stands still")
+            self._end_apart(f"all ranks wait for {waits[1]}: the connection between them stands still")
 
 
 def _state(beat: Any) -> str:

@@ -54,6 +54,7 @@ class Rank:
         technique: that divides them.
         batches_alone: whether it divides batches, and nothing else.
         parts: what this rank alone has of parameters, once it has some (see `survive.in_parts.Parts`).
+        write_stacks: see `Monitor`.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Rank:
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique, self.batches_alone = "data_parallel", True
         self.parts: Any = None
+        self.write_stacks: Callable[[str], bool] = lambda why: False
         _current.append(self)
 
     @property
@@ -99,6 +101,11 @@ class Rank:
     @property
     def waits_for_others(self) -> bool:
         return "group" in self.__dict__ and self.group.monitor.waiting
+
+    def ask_for_stacks(self) -> None:
+        """Of all other ranks."""
+        if "group" in self.__dict__:
+            self.group.monitor.ask_for_stacks()
 
     @property
     def name(self) -> str:
@@ -112,11 +119,13 @@ class Rank:
 
         kind = ImaginedGroup if IMAGINED in os.environ else Group
         try:
-            return kind(self._membership, lambda sentence: self._ended(sentence))
+            made = kind(self._membership, lambda sentence: self._ended(sentence))
         except CannotMeet as error:
             self.output.say(str(error))
             flush()
             os._exit(1)
+        made.monitor.write_stacks = lambda why: self.write_stacks(why)
+        return made
 
     def observe(self, seams: Seams) -> None:
         """An observer for `Session`."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import posix
-import shutil
 import stat
 import sys
 import threading
@@ -24,7 +22,9 @@ from typing import Any
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
+from overdrive.survive.before import Before
 from overdrive.survive.changed_paths import changed_paths, place_of
+from overdrive.survive.contents import CONTENTS, Contents
 from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 from overdrive.survive.passing import Temporary
 
@@ -45,11 +45,16 @@ class Files:
     """Made once in a process: what listens to writes cannot be taken away."""
 
     def __init__(self, folder: Path) -> None:
+        """
+        Raises:
+            Unusable: the list of a run that is gone on with is not what was written.
+        """
         self._not_of_run = (f"{folder}/", f"{samples_folder()}/", "/dev/", "/proc/", "/sys/", *_CACHES)
-        self._contents = folder / "contents"
-        self._list = folder / "before"
+        self._contents = folder / CONTENTS
         self._contents.mkdir(mode=0o700, exist_ok=True)
-        self.before: dict[str, State] = {}  # of each path, in the order in which they were changed first
+        self.kept = Contents(self._contents)
+        self._list = Before(folder)
+        self.before: dict[str, State] = self._list.read()
         self._known: dict[str, tuple[Any, State]] = {}  # by path: the file's stamp, and its state then
         self._process = os.getpid()
         self._own = _Thread()
@@ -60,13 +65,6 @@ class Files:
         self.on_lost: Callable[[OSError], object] = lambda error: None  # what a file was could not be kept
         self._temporary = Temporary()
         self._unkept: dict[str, None] = {}  # the program's, in a temporary folder that a library has made
-        if self._list.exists():
-            for line in self._list.read_text(errors="surrogateescape").splitlines():
-                try:
-                    path, state = json.loads(line)
-                except ValueError:  # the process was killed as it wrote the last one: nothing was changed yet
-                    continue
-                self.before[path] = state
 
     def listen(self) -> None:
         self.noting = True
@@ -147,8 +145,7 @@ class Files:
 
     def _remember(self, place: str, state: State) -> None:
         self.before[place] = state
-        with open(self._list, "a", errors="surrogateescape") as file:
-            file.write(json.dumps([place, state]) + "\n")
+        self._list.add(place, state)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         if event not in _HEARD or not self.noting:  # some thirty times a step it is another: each `id` of a thing
@@ -179,22 +176,40 @@ class Files:
         self._own.busy = True
         try:
             with self._lock:
+                self._list.sync()
                 return {path: self._state(path) or ["absent"] for path in self.before}
         finally:
             self._own.busy = False
 
     def put_back(self, states: dict[str, State]) -> None:
-        """Make them so again; those that are not named, as they were before the run."""
+        """Make them so again; those that are not named, as they were before the run.
+
+        Raises:
+            Damaged: a content that is needed is not what was kept; nothing was changed.
+        """
+        self.check(states)
         self._own.busy = True
         try:
             wanted = {**self.before, **states}
+            links = _links_to_be(wanted)
             for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
-                if wanted[path][0] != _kind(path):
+                if place_of(path) == path if path.startswith(links) else wanted[path][0] != _kind(path):
                     remove(path)
             for path in sorted(wanted):
-                self._make(path, wanted[path])
+                if not path.startswith(links):
+                    self._make(path, wanted[path])
         finally:
             self._own.busy = False
+
+    def check(self, states: dict[str, State]) -> None:
+        """Whether they can be put back.
+
+        Raises:
+            Damaged: a content that is needed is not what was kept.
+        """
+        for path, state in {**self.before, **states}.items():
+            if state[0] == "file" and not self.is_still(path, state):
+                self.kept.check(state[1], path)
 
     def is_still(self, path: str, before: State) -> bool:
         """Whether the file there has the content of this state."""
@@ -261,8 +276,7 @@ class Files:
         if os.path.exists(path) and not os.access(path, os.W_OK):  # the program has left it so
             os.chmod(path, 0o600)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-            with open(self.content(digest), "rb") as source:
-                shutil.copyfileobj(source, target, 1 << 20)
+            self.kept.copy(digest, path, target)
             target.truncate()
 
     def _is(self, path: str, digest: str) -> bool:
@@ -306,6 +320,15 @@ def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, s
         except OSError:
             continue
     return found
+
+
+def _links_to_be(wanted: dict[str, State]) -> tuple[str, ...]:
+    """Folders that are to be links: what lies below is another folder's, and where it is the run's it has a path of its
+    own. Links that are to be something else are removed, before anything is done through them."""
+    for path, state in wanted.items():
+        if state[0] != "link" and os.path.islink(path):
+            remove(path)
+    return tuple(f"{path}/" for path, state in wanted.items() if state[0] == "link")
 
 
 def _kind(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -16,7 +17,7 @@ from typing import Any
 from overdrive.core.atomic_file import write_atomically
 from overdrive.survive.identity import RANKS
 
-FORMAT = 1
+FORMAT = 2
 # Notes why a run that is made again begins from its start, or fetches the samples of all steps.
 FROM_START, FETCHES = "from the start", "fetches are made"
 DAMAGED = "a damaged snapshot"  # notes a rank's part of one that was deleted
@@ -25,6 +26,9 @@ COST, GONE_ON = "a snapshot took", "gone on"  # notes: seconds; after which step
 _MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
 _PROCESS = "process"
 LEFT = "left-"  # and a number: a folder of what a run had written that was begun from its start again
+_SUM = "sha256"  # of all else in such a file
+_SEED, _MODULES = "seed", "modules"
+_KINDS = {_SEED: str, RANKS: int, FROM_START: str, FETCHES: str, DAMAGED: str, NO_MORE: str, _MODULES: dict}
 _PATIENCE = 30.0  # seconds for what a killed run had started: a loader's workers look every five
 
 
@@ -76,7 +80,7 @@ class RunFolder:
         folder = cls.__new__(cls)
         folder.path = path
         folder.is_new = not folder.output.exists()
-        folder.manifest = folder._read(_MANIFEST)
+        folder.manifest = _read(path / _MANIFEST, needed=_SEED)
         folder.notes = folder.read_notes()
         return folder
 
@@ -89,8 +93,8 @@ class RunFolder:
     def notes_in(path: Path) -> dict[str, Any]:
         """Of a run that somebody else has open, if there is one."""
         try:
-            return dict(json.loads((path / _NOTES).read_text()))
-        except (OSError, ValueError):  # who opens it tells of that
+            return _read(path / _NOTES)
+        except (OSError, Unusable):  # who opens it tells of that
             return {}
 
     def _open(self, identity: Mapping[str, Any], fresh: bool, seed: str) -> None:
@@ -99,15 +103,15 @@ class RunFolder:
             self._empty()
         self.is_new = not (path / _MANIFEST).exists()
         if self.is_new:
-            self.manifest = {"format": FORMAT, "seed": seed or secrets.token_hex(16), **identity}
-            write_atomically(path / _MANIFEST, json.dumps(self.manifest, indent=1) + "\n")
+            self.manifest = {"format": FORMAT, _SEED: seed or secrets.token_hex(16), **identity}
+            _write(path / _MANIFEST, self.manifest)
         else:
-            self.manifest = self._read(_MANIFEST)
+            self.manifest = _read(path / _MANIFEST, needed=_SEED)
             self._compare(identity)
         self.notes = self.read_notes()
 
     def read_notes(self) -> dict[str, Any]:
-        return self._read(_NOTES) if (self.path / _NOTES).exists() else {}
+        return _read(self.path / _NOTES) if (self.path / _NOTES).exists() else {}
 
     @property
     def output(self) -> Path:
@@ -124,7 +128,7 @@ class RunFolder:
 
     def note(self, **notes: Any) -> None:
         self.notes.update(notes)
-        write_atomically(self.path / _NOTES, json.dumps(self.notes, indent=1) + "\n")
+        _write(self.path / _NOTES, self.notes)
 
     @staticmethod
     def _check_whose(path: Path) -> None:
@@ -161,22 +165,38 @@ class RunFolder:
                 with contextlib.suppress(FileNotFoundError):
                     entry.unlink()
 
-    def _read(self, name: str) -> dict[str, Any]:
-        try:
-            found = json.loads((self.path / name).read_text())
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise Unusable(f"{self.path / name} is not what was written; --fresh begins the run anew")
-        return found
-
     def _compare(self, identity: Mapping[str, Any]) -> None:
-        if self.manifest.get("format") != FORMAT:
-            raise Unusable(f"{self.path} is of another version of Overdrive; --fresh begins the run anew")
         for name, value in identity.items():
             then = self.manifest.get(name)
-            if then != value and name != RANKS:
+            if then is None or (then != value and name != RANKS):
                 raise Unusable(f"{_other(name, then, value)}: --fresh begins the run anew")
+
+
+def _write(path: Path, told: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps({**told, _SUM: _sum_of(told)}, indent=1) + "\n")
+
+
+def _read(path: Path, needed: str = _SUM) -> dict[str, Any]:
+    """
+    Raises:
+        Unusable: it is not what was written, or of another version.
+        OSError: it cannot be read.
+    """
+    try:
+        found = json.loads(path.read_text())
+        if found.get("format", FORMAT) != FORMAT:
+            raise Unusable(f"{path.parent} is of another version of Overdrive; --fresh begins the run anew")
+        sound = needed in found and found.pop(_SUM) == _sum_of(found)
+        sound = sound and all(type(found[name]) is kind for name, kind in _KINDS.items() if name in found)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        sound = False
+    if not sound:
+        raise Unusable(f"{path} is not what was written; --fresh begins the run anew")
+    return dict(found)
+
+
+def _sum_of(told: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def _stays(entry: Path) -> bool:

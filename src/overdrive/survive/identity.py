@@ -83,5 +83,5 @@ def changed_module(modules: dict[str, str]) -> str:
 def _digest(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
+    except (OSError, ValueError):  # no such path can be
         return ""

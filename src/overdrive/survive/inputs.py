@@ -74,7 +74,7 @@ def noted_in(folder: Path) -> dict[str, Noted]:
     try:
         found = json.loads((folder / _NAME).read_text())
         return {str(path): [int(size), int(at), str(digest)] for path, (size, at, digest) in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 
@@ -92,13 +92,13 @@ def is_same(path: str, then: Noted) -> bool:
 
 
 def _noted(path: str, with_content: bool) -> Noted | None:
-    """None for what is no file."""
+    """None for what is no file, or no path."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             return None
         return [found.st_size, found.st_mtime_ns, _digest(path, found.st_size) if with_content else ""]
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 

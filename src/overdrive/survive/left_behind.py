@@ -14,6 +14,7 @@ from pathlib import Path
 from overdrive.seams.points import reason_of
 from overdrive.survive.files import Files, State
 from overdrive.survive.folder import LEFT, Unusable
+from overdrive.survive.journal import Damaged
 
 
 def put_back(files: Files, folder: Path, say: Callable[[str], None] | None) -> None:
@@ -26,9 +27,13 @@ def put_back(files: Files, folder: Path, say: Callable[[str], None] | None) -> N
         Unusable: they cannot be made so; nothing was lost.
     """
     try:
+        files.check({})  # before anything is moved
         if say and (told := set_aside(files, folder)):
             say(told)
         files.put_back({})
+    except Damaged as error:
+        told = f"the files cannot be made what they were before this run, as {error}"
+        raise Unusable(f"{told}: --fresh begins it anew, with the files as they are") from None
     except OSError as error:
         told = f"the files cannot be made what they were before this run ({reason_of(error)})"
         raise Unusable(f"{told}: make room, or begin it anew with --fresh, with the files as they are") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from overdrive.survive import snapshot
+from overdrive.survive import restorable, snapshot
 from overdrive.survive.journal import Damaged, Journal
 from overdrive.survive.snapshot import Snapshot, part_path
 
@@ -34,11 +34,11 @@ def newest_whole(folder: Path, rank: int, ranks: int, journal: Journal, say: Cal
         own = part_path(folder, step, rank)
         try:
             found = _read(own, step, rank, ranks)
-            journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
+            restorable.check(found, own, journal)
             return found
-        except (Damaged, LookupError, TypeError) as error:
+        except Damaged as error:
             own.unlink(missing_ok=True)
-            raise Gone(str(error) if isinstance(error, Damaged) else f"{own.name} is no snapshot") from None
+            raise Gone(str(error)) from None
     return None
 
 

@@ -15,6 +15,8 @@ from typing import Any
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
 from overdrive.survive.files import Files, State, link, open_for_writing, remove
+from overdrive.survive.folder import Unusable
+from overdrive.survive.journal import Damaged
 
 
 class _Mirror(Mirror):
@@ -38,14 +40,23 @@ class RehearsedFiles:
         self.path_to_write, self.path_to_read = self._redirection.path_to_write, self._redirection.path_to_read
 
     def enter(self) -> None:
-        """From here on the program sees what it saw at its beginning."""
+        """From here on the program sees what it saw at its beginning.
+
+        Raises:
+            Unusable: what a file was then is lost.
+        """
         self._redirection.enter()
         before = self._files.before
         for path in sorted(before, reverse=True):
             if before[path][0] == "absent" and os.path.lexists(path):
                 remove(path)
-        for path in sorted(before):
-            self._make(path, before[path])
+        try:
+            for path in sorted(before):
+                self._make(path, before[path])
+        except Damaged as error:
+            self._redirection.exit()
+            told = f"this run cannot be made again, as {error}"
+            raise Unusable(f"{told}: --fresh begins it anew, with the files as they are") from None
 
     def leave(self, states: dict[str, State], positions: list[list[Any]]) -> None:
         """The snapshot's step has come.
@@ -55,6 +66,7 @@ class RehearsedFiles:
 
         Raises:
             OSError: files cannot be made what they were.
+            Damaged: the content of one is not what was kept.
             OtherState: Python keeps back another part of an open one.
         """
         mirror = self._redirection.mirror
@@ -81,8 +93,8 @@ class RehearsedFiles:
             link(path, state[1])
         elif state[0] == "file":
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as target, open(self._files.content(state[1]), "rb") as source:
-                shutil.copyfileobj(source, target)
+            with open(path, "wb") as target:
+                self._files.kept.copy(state[1], path, target)
             os.chmod(path, state[2])
 
 

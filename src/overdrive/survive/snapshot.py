@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.core.atomic_file import sync_folder
+from overdrive.survive import restorable
 from overdrive.survive.journal import Damaged, Journal
 
 MAGIC = b"ODSNAP1\n"
@@ -140,9 +141,8 @@ def newest_whole(folder: Path, journal: Journal, say: Callable[[str], None]) -> 
     for path in found(folder):
         try:
             snapshot = read(path)
-            journal.read(snapshot.header["journal"]["bytes"], snapshot.header["journal"]["sha256"])
+            restorable.check(snapshot, path, journal)
             return snapshot
-        except (Damaged, LookupError, TypeError) as error:
-            told = str(error) if isinstance(error, Damaged) else f"{path.name} is no snapshot"
-            say(f"{told}; an older snapshot is taken")
+        except Damaged as error:
+            say(f"{error}; an older snapshot is taken")
     return None

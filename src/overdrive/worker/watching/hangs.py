@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ HUNG = 75  # exit code of a run that is ended because it stands, as EX_TEMPFAIL 
 _LOOKS = 60  # within the least time that is called a hang, but every 5 s at most
 _OFTEN, _SELDOM = 0.1, 5.0
 _LATE = 1.0  # seconds by which a look may be late; else the process was stopped, or C held Python's lock
+_LATELY = 10.0  # seconds for which stacks that were written are those of now
 _FLUSHES = 2.0  # seconds for the program's last lines: another thread may hold the stream
 
 
@@ -28,6 +30,7 @@ class HangWatch:
 
     Attributes:
         waits_for_others: whether this process only waits for other ranks, so that it is not the one that stands.
+        ask_others: has all other ranks write their stacks, where there are some.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class HangWatch:
         self._process = os.getpid()
         self._clock = time.monotonic  # as it is before a program's clock is noted
         self.waits_for_others: Callable[[], bool] = lambda: False
+        self.ask_others: Callable[[], None] = lambda: None
+        self._writing, self._written_at = threading.Lock(), -math.inf
 
     def __call__(self, seams: Seams) -> None:
         with seams.owned_by(f"{OBSERVER} of hangs"):
@@ -101,11 +106,24 @@ class HangWatch:
         if self._stacks:
             self._stacks.write_in(0)
         told = f"no step and no batch for {pause:,.0f} s, since step {self._steps():,}"
-        written = self._stacks and self._stacks.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}: {told}")
-        where = f"; the stacks of all threads are in {self._stacks.path}" if self._stacks and written else ""
+        where = f"; the stacks of all threads are in {self._stacks.path}" if self._stacks and self._write(told) else ""
         self._say(f"{told}{where}" + (": the run ends here (--on-hang stop)" if self._action == "stop" else ""))
+        if self._stacks:
+            self.ask_others()
         if self._action == "stop":
             self._stop()
+
+    def write_stacks(self, why: str) -> bool:
+        """As another rank asks for it, from another thread. Whether they are wished for."""
+        if self._stacks and not self._over.is_set() and self._clock() - self._written_at > _LATELY and self._write(why):
+            self._say(f"where this rank stands meanwhile is in {self._stacks.path}")
+        return self._stacks is not None
+
+    def _write(self, why: str) -> bool:
+        assert self._stacks is not None
+        with self._writing:
+            self._written_at = self._clock()
+            return self._stacks.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}: {why}")
 
     def _stop(self) -> NoReturn:
         """From a thread beside the one that stands, which nothing can be raised in."""
