@@ -13,12 +13,11 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from overdrive.survive.folder import Unusable
 
-if TYPE_CHECKING:
-    from overdrive.survive.files import State
+State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
 _NAME = "before"
 _DIGITS = 16  # of each sum

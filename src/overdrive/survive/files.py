@@ -22,13 +22,11 @@ from typing import Any
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
-from overdrive.survive.before import Before
+from overdrive.survive.before import Before, State
 from overdrive.survive.changed_paths import changed_paths, place_of
 from overdrive.survive.contents import CONTENTS, Contents
 from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 from overdrive.survive.passing import Temporary
-
-State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
 _OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves would be applied to the database put back

@@ -34,7 +34,7 @@ def newest_whole(folder: Path, rank: int, ranks: int, journal: Journal, say: Cal
         own = part_path(folder, step, rank)
         try:
             found = _read(own, step, rank, ranks)
-            restorable.check(found, own, journal)
+            restorable.check(found.header, own, journal)
             return found
         except Damaged as error:
             own.unlink(missing_ok=True)

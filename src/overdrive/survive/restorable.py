@@ -7,26 +7,23 @@ as it was kept.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from overdrive.survive.before import Before, is_state
 from overdrive.survive.contents import CONTENTS, Contents
 from overdrive.survive.journal import Damaged, Journal
 
-if TYPE_CHECKING:
-    from overdrive.survive.snapshot import Snapshot
 
-
-def check(found: Snapshot, path: Path, journal: Journal) -> None:
+def check(header: dict[str, Any], path: Path, journal: Journal) -> None:
     """Reads its part of the journal as well.
 
     Args:
+        header: the snapshot's.
         path: where it was read, in the run's folder.
 
     Raises:
         Damaged: it cannot be; the message says why.
     """
-    header = found.header
     try:
         journal.read(header["journal"]["bytes"], header["journal"]["sha256"])
         _numbers(header["printed"])

@@ -141,7 +141,7 @@ def newest_whole(folder: Path, journal: Journal, say: Callable[[str], None]) -> 
     for path in found(folder):
         try:
             snapshot = read(path)
-            restorable.check(snapshot, path, journal)
+            restorable.check(snapshot.header, path, journal)
             return snapshot
         except Damaged as error:
             say(f"{error}; an older snapshot is taken")
