@@ -42,8 +42,8 @@ def files(temporary: Path) -> Iterator[Files]:
 def made_again(files: Files) -> RehearsedFiles:
     """The process was killed, and another one goes on with its run."""
     files.noting = False
-    again = Files(files.content("").parent)
-    return RehearsedFiles(files.content("").parent / "replay", again)
+    again = Files(files.kept.path("").parent)
+    return RehearsedFiles(files.kept.path("").parent / "replay", again)
 
 
 def library(text: str) -> CodeType:
@@ -144,7 +144,7 @@ def test_a_folder_that_is_renamed_has_its_files_there(move: Any, temporary: Path
         again.leave(then, [])
     assert Path("step-5/parts/model.pt").read_text() == "5"
     shutil.rmtree("step-5")  # the oldest of them
-    Files(files.content("").parent).put_back({})
+    Files(files.kept.path("").parent).put_back({})
     assert os.listdir() == []
 
 

@@ -213,9 +213,6 @@ class Files:
         """Whether the file there has the content of this state."""
         return before[0] == "file" and self._is(path, before[1])
 
-    def content(self, digest: str) -> Path:
-        return self._contents / digest
-
     def keep_only(self, states: list[dict[str, State]]) -> None:
         """Drop contents that neither these snapshots nor the beginning need."""
         needed = {state[1] for group in (self.before, *states) for state in group.values() if state[0] == "file"}
@@ -240,7 +237,7 @@ class Files:
             return None
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
         known = self._known.get(path)
-        if known is None or known[0] != stamp or not self.content(known[1][1]).exists():
+        if known is None or known[0] != stamp or not self.kept.path(known[1][1]).exists():
             known = self._known[path] = (stamp, ["file", self._keep(path), mode])
         return known[1]
 
