@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
-from overdrive.survive.facts import difference, facts
+from overdrive.survive.facts import facts
 from overdrive.survive.refusals import CannotTake, OtherState
+from overdrive.survive.walk import difference
 
 if TYPE_CHECKING:
     from pathlib import Path
