@@ -12,10 +12,10 @@ import shutil
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.sandbox.mirror import Mirror, exists, fail
 from overdrive.sandbox.patches import Patches
 
@@ -23,7 +23,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 # Set while the real `open` runs with an opener: it tells audit hooks of the path as the script
 # knows it, before the opener turns it into another.
-within_open = threading.local()
+within_open = FlagOfThread()
 
 
 class Redirection:
@@ -118,11 +118,8 @@ class Redirection:
                 return real(file, *args, **kwargs)
             if len(args) <= 6 and kwargs.get("opener") is None:
                 kwargs["opener"] = opener
-            within_open.value = True
-            try:
+            with within_open:
                 return real(file, *args, **kwargs)
-            finally:
-                within_open.value = False
 
         return open_file
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
@@ -37,10 +38,6 @@ _HEARD = frozenset(("open", "sqlite3.connect", *WRITES, *_STARTS))
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 
 
-class _Thread(threading.local):
-    busy = False  # what it opens now is ours
-
-
 class Files:
     """Made once in a process: what listens to writes cannot be taken away."""
 
@@ -52,7 +49,7 @@ class Files:
         self.before: dict[str, State] = {}  # of each path, in the order in which they were changed first
         self._known: dict[str, tuple[Any, State]] = {}  # by path: the file's stamp, and its state then
         self._process = os.getpid()
-        self._own = _Thread()
+        self._busy = FlagOfThread()  # what it opens now is ours
         self._lock = threading.Lock()
         self.noting = False
         self.on_started: Callable[[str], object] = lambda what: None  # what the program does to have others work
@@ -101,21 +98,19 @@ class Files:
             asked: by a function of a library whose work that is, as `torch.save`.
             new: which fails where there is something.
         """
-        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._own.busy:
+        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._busy:
             return
-        self._own.busy = True
-        try:
-            with self._lock:
-                place = place_of(os.fsdecode(path))
-                if self._passes(place):
-                    self._take_in(place, asked, new)
-                self._note(place)
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            self.on_lost(error)
-        finally:
-            self._own.busy = False
+        with self._busy:
+            try:
+                with self._lock:
+                    place = place_of(os.fsdecode(path))
+                    if self._passes(place):
+                        self._take_in(place, asked, new)
+                    self._note(place)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                self.on_lost(error)
 
     def noted(self, path: str) -> str:
         """`path`, of which note was taken."""
@@ -176,25 +171,18 @@ class Files:
         What Python keeps back of an open one stays there: the program may ask for a file's size, and a run that is made
         again keeps back the same.
         """
-        self._own.busy = True
-        try:
-            with self._lock:
-                return {path: self._state(path) or ["absent"] for path in self.before}
-        finally:
-            self._own.busy = False
+        with self._busy, self._lock:
+            return {path: self._state(path) or ["absent"] for path in self.before}
 
     def put_back(self, states: dict[str, State]) -> None:
         """Make them so again; those that are not named, as they were before the run."""
-        self._own.busy = True
-        try:
+        with self._busy:
             wanted = {**self.before, **states}
             for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
                 if wanted[path][0] != _kind(path):
                     remove(path)
             for path in sorted(wanted):
                 self._make(path, wanted[path])
-        finally:
-            self._own.busy = False
 
     def is_still(self, path: str, before: State) -> bool:
         """Whether the file there has the content of this state."""
