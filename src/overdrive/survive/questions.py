@@ -11,12 +11,13 @@ from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
+    from overdrive.survive.batches import Batches
     from overdrive.survive.fetched import FetchQuestions
     from overdrive.survive.journaled_run import JournaledRun
 
 
 class Questions:
-    def __init__(self, run: JournaledRun, fetched: FetchQuestions) -> None:
+    def __init__(self, run: JournaledRun, fetched: Batches | FetchQuestions) -> None:
         """`fetched`: has what fetches of samples ask, which the journal has with their batches."""
         self._run, self._fetched = run, fetched
         self._told = answers.Told()

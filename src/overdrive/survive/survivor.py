@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from overdrive.ranks.entropy import seed_tensorflow
 from overdrive.seams.points import reason_of
 from overdrive.survive import clocks
-from overdrive.survive.as_rank import AsRank
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
@@ -30,6 +29,7 @@ from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
 from overdrive.survive.left_behind import put_back
 from overdrive.survive.library_files import LibraryFiles
+from overdrive.survive.rank_of_run import RankOfRun
 from overdrive.survive.recording import Recording
 from overdrive.survive.replay import Replay
 
@@ -67,10 +67,10 @@ class Survivor:
         self._start_again = start_again
         self.ending = ending
         self.plan = plan
-        self._as_rank = AsRank(group)
-        self._passive = self._as_rank.passive
+        self._rank = RankOfRun(group)
+        self._passive = self._rank.passive
         self.keeps_samples = plan.keeps_samples
-        self.journal = Journal(self._as_rank.journal_in(folder.journal_of))
+        self.journal = Journal(self._rank.journal_in(folder.journal_of))
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
@@ -84,7 +84,7 @@ class Survivor:
         self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
         self.calls = Calls(self)
-        self._recording = Recording(self, interval, self._as_rank.in_parts)
+        self._recording = Recording(self, interval, self._rank.in_parts)
 
     @property
     def replaying(self) -> bool:
@@ -106,7 +106,7 @@ class Survivor:
             Unusable: there is none, and the files cannot be made what they were.
         """
         clocks.tell(self.calls.times.time, self.calls.times.in_library)
-        self.ending.pass_over() if self._as_rank.follows else self.ending.listen()
+        self.ending.pass_over() if self._rank.follows else self.ending.listen()
         self._library_files.listen()
         self._find()
         if not self._passive:
@@ -117,11 +117,11 @@ class Survivor:
             if not self.folder.is_new:
                 reason = self.why_not or self.folder.notes.get(NO_MORE) or "there is no snapshot yet"
                 self.say(f"begun from its start again: {reason}")
-                put_back(self.files, self.folder.path, None if self._as_rank.follows else self.say)
+                put_back(self.files, self.folder.path, None if self._rank.follows else self.say)
             self._listen()
 
     def _listen(self) -> None:
-        if not self._as_rank.follows:
+        if not self._rank.follows:
             self.files.listen()
 
     def ask(self) -> None:
@@ -131,8 +131,8 @@ class Survivor:
     def _find(self) -> None:
         if self.why_not:
             return
-        if target := self._as_rank.newest(self.folder.path, self.journal, self.say, self._start_again):
-            self._replay = Replay(target, self.folder.path, self.files, self._as_rank.number)
+        if target := self._rank.newest(self.folder.path, self.journal, self.say, self._start_again):
+            self._replay = Replay(target, self.folder.path, self.files, self._rank.number)
 
     def __call__(self, seams: Seams) -> None:
         self.plan.follow(seams)
@@ -147,10 +147,10 @@ class Survivor:
         seams.step_ends.subscribe(self.guarded(self._step_ends))
 
     def _keras_arrived(self, seams: Seams) -> None:
-        if self._as_rank.alone:
+        if self._rank.alone:
             seed_tensorflow(self.folder.manifest["seed"])
         self._library_files.keras_arrived()
-        self.calls.in_keras = InKeras(self, self._step_ends, alone=self._as_rank.alone and not self.plan.settling)
+        self.calls.in_keras = InKeras(self, self._step_ends, alone=self._rank.alone and not self.plan.settling)
         self.calls.in_keras.follow(seams)
 
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +172,7 @@ class Survivor:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
         note = FETCHES if (fetching := self.calls.fetching) and fetching.batches.skipped else FROM_START
         try:
-            if not self._as_rank.follows:
+            if not self._rank.follows:
                 self.folder.note(**{note: reason})
             self.output.mute(False)
             end_children()
@@ -188,7 +188,7 @@ class Survivor:
         Args:
             sound: whether it can be up to those that there are.
         """
-        if self._as_rank.follows:
+        if self._rank.follows:
             return
         lost = not sound and self._recording.forget()
         if self.why_not and not lost:
@@ -221,7 +221,7 @@ class Survivor:
 
     def done(self) -> None:
         """It has ended well, and all is written that tells of it: it need not be made again."""
-        if not self._as_rank.follows:
+        if not self._rank.follows:
             with contextlib.suppress(OSError):
                 self.folder.note(finished=True)
 
@@ -260,21 +260,21 @@ class Survivor:
             if self._replay.passes(self.steps):
                 self._go_on(self._replay)
             return
-        if not self._as_rank.follows:
+        if not self._rank.follows:
             self._recording.stepped(optimizer)
-        elif self._as_rank.in_parts is not None:
+        elif self._rank.in_parts is not None:
             self._recording.follow(optimizer)
         else:
             self.agreed(False)
 
     @property
     def parts(self) -> Parts | None:
-        return self._as_rank.parts
+        return self._rank.parts
 
     def agreed(self, wanted: bool) -> bool:
         """Asked once a step; whether a snapshot is taken now, for which optimizers have all of their state, or each
         rank its part."""
-        return self._as_rank.agreed(wanted, bool(self.why_not), self._make_states_whole)
+        return self._rank.agreed(wanted, bool(self.why_not), self._make_states_whole)
 
     def _make_states_whole(self) -> None:
         self.inside = True
@@ -286,7 +286,7 @@ class Survivor:
 
     def _end_without_a_step(self) -> None:
         """On a signal, where there is nothing to keep: the next step may be long in coming, or none be seen at all."""
-        if self.elsewhere() or not self._as_rank.alone:  # a loader's worker has this handler, too
+        if self.elsewhere() or not self._rank.alone:  # a loader's worker has this handler, too
             return
         if self.why_not or self.replaying or not self.steps:
             with contextlib.suppress(RuntimeError):  # it came amid another line
@@ -299,14 +299,14 @@ class Survivor:
 
     def end(self, sentence: str) -> NoReturn:
         self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
-        self._as_rank.leave()
+        self._rank.leave()
         self.ending.end()
 
     @contextlib.contextmanager
     def reading_alone(self) -> Iterator[None]:
         before, self.inside = self.inside, True
         try:
-            with self._as_rank.reading_alone():
+            with self._rank.reading_alone():
                 yield
         finally:
             self.inside = before
@@ -322,4 +322,4 @@ class Survivor:
         self._listen()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
-        self._recording.goes_on(None if self._as_rank.follows else replay.since)
+        self._recording.goes_on(None if self._rank.follows else replay.since)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from overdrive.survive.snapshot import Snapshot
 
 
-class AsRank:
+class RankOfRun:
     """
     Attributes:
         number: 0 where it is the only process.
