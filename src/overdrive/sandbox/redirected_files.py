@@ -222,7 +222,7 @@ class Redirection:
         if self.mirror.present(place) and not self.mirror.is_folder(place):
             fail(errno.ENOTDIR, place)
         prefix = "" if isinstance(path, int) else os.fspath(path)
-        return Listing([Entry(name, prefix, self) for name in self.listdir(path)])
+        return Listing([Entry(name, prefix) for name in self.listdir(path)])
 
     def _folder_place(self, path: Any) -> str:
         if path is None:
@@ -247,7 +247,7 @@ class Redirection:
 class Entry:
     """What os.scandir tells of one name; a stand-in for os.DirEntry."""
 
-    def __init__(self, name: Any, folder: Any, redirection: Redirection) -> None:
+    def __init__(self, name: Any, folder: Any) -> None:
         self.name = name
         self.path = os.path.join(folder, name)
 

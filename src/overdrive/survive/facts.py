@@ -16,19 +16,28 @@ import numpy as np
 
 from overdrive.survive.names import attributes
 from overdrive.survive.ours import belongs_to_library
-from overdrive.survive.walk import OF_CODE, PLAIN, SEQUENCES, Held, Walk, hash_of, hash_of_buffer, in_code
+from overdrive.survive.program_walk import (
+    OF_CODE,
+    PLAIN,
+    SEQUENCES,
+    Child,
+    ProgramWalk,
+    hash_of,
+    hash_of_buffer,
+    in_code,
+)
 
 _OF_KERAS = {"History": ("history", "epoch")}  # of Keras's own objects, what the program asks for
 
 
 def facts(frame: Any) -> list[str]:
     """A line each. `frame`: the innermost call."""
-    walk = Walk()
+    walk = ProgramWalk()
     walk.from_roots(frame, lambda path, thing, own: _look(walk, path, thing))
     return [f"{path}: {text}" for path, text in walk.facts]
 
 
-def _look(walk: Walk, path: str, thing: Any) -> Iterator[Held]:
+def _look(walk: ProgramWalk, path: str, thing: Any) -> Iterator[Child]:
     if text := _told(thing):
         walk.note(path, text)
     else:

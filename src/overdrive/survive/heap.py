@@ -26,7 +26,17 @@ from overdrive.seams.torch.layouts import kind_of, strided_parts
 from overdrive.seams.torch.passed_iterators import is_stand_in
 from overdrive.survive.names import attributes
 from overdrive.survive.ours import belongs_to_library, is_our_function
-from overdrive.survive.walk import OF_CODE, PLAIN, SEQUENCES, Held, Walk, hash_of, hash_of_buffer, in_code, short
+from overdrive.survive.program_walk import (
+    OF_CODE,
+    PLAIN,
+    SEQUENCES,
+    Child,
+    ProgramWalk,
+    hash_of,
+    hash_of_buffer,
+    in_code,
+    short,
+)
 
 if TYPE_CHECKING:
     from overdrive.survive.in_parts import Parts
@@ -69,7 +79,7 @@ class Heap:
         self.generators: list[Any] = []
         self.compiled = self.unordered = ""
         self._sets: list[tuple[str, Any]] = []
-        self._walk = Walk()  # is lent `_look` each time: with it for good, all that was seen would outlive this
+        self._walk = ProgramWalk()  # is lent `_look` each time: with it for good, all that was seen would outlive this
         self._walk.from_roots(frame, self._look)
         self._look_into_sets()
 
@@ -97,7 +107,7 @@ class Heap:
                 break
         self.tensors, self.optimizers, self.generators, walk.facts = known
 
-    def _look(self, path: str, thing: Any, own: bool) -> Iterator[Held]:
+    def _look(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         if isinstance(thing, torch.Tensor):
             yield from self._tensor(path, thing, own)
             return
@@ -118,7 +128,7 @@ class Heap:
         if not self.compiled and is_compiled(thing):
             self.compiled = path
 
-    def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> Iterator[Held]:
+    def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> Iterator[Child]:
         parts = strided_parts(tensor) if _is_sparse(tensor) else [tensor]
         if len(parts) > 1:
             self._walk.note(path, f"{_about(tensor)} {kind_of(tensor)} {_is_coalesced(tensor)}")
@@ -129,7 +139,7 @@ class Heap:
                 if functions := [each for each in (hooks or {}).values() if not is_our_function(each)]:
                     yield f"{path}.{name}", functions, own
 
-    def _children(self, path: str, thing: Any, own: bool) -> Iterator[Held]:
+    def _children(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         if isinstance(thing, (np.ndarray, np.generic)):
             yield from self._array(path, thing, own)
         elif isinstance(thing, _GENERATORS):
@@ -146,7 +156,7 @@ class Heap:
         else:
             yield from self._instance(path, thing, own)
 
-    def _instance(self, path: str, thing: Any, own: bool) -> Iterator[Held]:
+    def _instance(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         kind = type(thing)
         if isinstance(thing, Optimizer):
             self.optimizers.append(thing)
@@ -183,7 +193,7 @@ class Heap:
                 if not isinstance(value, (type, types.ModuleType)):
                     yield f"{path}<{number}>", value, False
 
-    def _dict(self, path: str, thing: Any, own: bool) -> Iterator[Held]:
+    def _dict(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         for number, (key, value) in enumerate(list(thing.items())):
             plain = type(key) in PLAIN and not self._is_address(key)
             name = repr(key) if plain else f"key {number}"
@@ -201,7 +211,7 @@ class Heap:
     def _alive(self) -> set[int]:
         return set(map(id, gc.get_objects()))
 
-    def _sequence(self, path: str, thing: Any, own: bool) -> Iterator[Held]:
+    def _sequence(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         items = list(thing)
         if all(type(each) in PLAIN for each in items):
             if own:
@@ -210,7 +220,7 @@ class Heap:
         for number, value in enumerate(items):
             yield f"{path}[{number}]", value, own
 
-    def _array(self, path: str, array: Any, own: bool) -> Iterator[Held]:
+    def _array(self, path: str, array: Any, own: bool) -> Iterator[Child]:
         if array.dtype.hasobject:
             yield path, array.tolist(), own
         elif own and isinstance(tensor := _base_of(array), torch.Tensor):  # by `.numpy()`: the numbers are the tensor's
@@ -220,7 +230,7 @@ class Heap:
             content = hash_of(array.tobytes()) if array.nbytes <= _MOST_HASHED else ""
             self._walk.note(path, f"{array.dtype} {array.shape} {content}")
 
-    def _generator(self, path: str, thing: Any) -> Iterator[Held]:
+    def _generator(self, path: str, thing: Any) -> Iterator[Child]:
         frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
         if frame is not None:
             yield f"{path}()", frame, True

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
 from overdrive.survive.facts import facts
+from overdrive.survive.program_walk import difference
 from overdrive.survive.refusals import CannotTake, OtherState
-from overdrive.survive.walk import difference
 
 if TYPE_CHECKING:
     from pathlib import Path

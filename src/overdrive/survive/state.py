@@ -20,8 +20,8 @@ from overdrive.survive import part_state
 from overdrive.survive.heap import Heap
 from overdrive.survive.in_parts import Parts
 from overdrive.survive.optimizer_states import OptimizerStates
+from overdrive.survive.program_walk import difference
 from overdrive.survive.refusals import CannotTake, OtherState
-from overdrive.survive.walk import difference
 
 _PLAIN = (bool, int, float, str, type(None))
 

@@ -20,12 +20,12 @@ SEQUENCES = (list, tuple, deque)
 OF_CODE = (types.FrameType, types.FunctionType, types.CellType)
 _OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType)
 
-Held = tuple[str, Any, bool]  # the path to a thing, the thing, and whether it is the program's own
+Child = tuple[str, Any, bool]  # the path to a thing, the thing, and whether it is the program's own
 # Is called with each thing that is not plain and not code alone; notes what counts of it, and gives what is in it.
-Look = Callable[[str, Any, bool], Iterable[Held]]
+Look = Callable[[str, Any, bool], Iterable[Child]]
 
 
-class Walk:
+class ProgramWalk:
     """
     Attributes:
         facts: path and text of all that counts, so far.
@@ -40,7 +40,7 @@ class Walk:
         """`frame`: the innermost call of the program's."""
         self.through(((path, thing, True) for path, thing in roots(frame)), look)
 
-    def through(self, held: Iterable[Held], look: Look) -> None:
+    def through(self, held: Iterable[Child], look: Look) -> None:
         """These things and all that is in them, what is in one before the next one."""
         waiting = _last_first(held)
         while waiting:
@@ -57,7 +57,7 @@ class Walk:
         self.facts.append((path, text))
 
 
-def _last_first(held: Iterable[Held]) -> list[Held]:
+def _last_first(held: Iterable[Child]) -> list[Child]:
     return list(held)[::-1]
 
 
@@ -70,7 +70,7 @@ def _says_nothing(thing: Any) -> bool:
     return isinstance(thing, _OPAQUE)
 
 
-def in_code(path: str, thing: Any, own: bool) -> Iterator[Held]:
+def in_code(path: str, thing: Any, own: bool) -> Iterator[Child]:
     """What is in one of `OF_CODE`."""
     if isinstance(thing, types.FrameType):
         yield from of_frame(path, thing)
