@@ -122,10 +122,10 @@ class _CallTrial:
         decides = [each for each in reads if not any(word in each for word in SHAPE_ONLY)]
         if decides:
             if not (self._asked.values and can_be_known(decides)) or compiled(self._model):
-                raise _refusal(f"{LOOKS} ({decides[0]})")
+                raise Deviation(f"{LOOKS} ({decides[0]})")
             self._values, self._looks = ValueTrial(own), decides[0]
         if versions != [version_of(each) for each in self._leaves if _counted(each)]:
-            raise _refusal("it writes to its arguments")
+            raise Deviation("it writes to its arguments")
         self._restore()
         norms.statistics, chance.noted, self._losses.totals = [], [], []
         self._whole = self._make(self._leaves, self._values.of_whole() if self._values else nullcontext())
@@ -143,13 +143,15 @@ class _CallTrial:
         with unseen_draws() as unseen:
             made = self._make(self._leaves)
             if unseen.draws:
-                raise _refusal(f"it draws random numbers inside of {unseen.draws[0]}")
+                raise Deviation(f"it draws random numbers inside of {unseen.draws[0]}")
             if unseen.normalisations != of_operators:
-                raise _refusal("it normalises its batch inside of a compiled part")
+                raise Deviation("it normalises its batch inside of a compiled part")
             self._chance.noted = []
             gradients_made(made, [each for each in self._model.parameters() if each.requires_grad])
             if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
-                raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
+                raise Deviation(
+                    "its activations are made again in the backward pass, with random numbers or batch norm"
+                )
         self._norms.statistics, self._losses.totals = norms, losses
         self._restore()
 
@@ -301,10 +303,6 @@ class _CallTrial:
 
         name = culprit(self._model, make, len(sizes), alike)
         return f": {name}" if name else ""
-
-
-def _refusal(reason: str) -> Deviation:
-    return Deviation(reason)
 
 
 def _counted(leaf: Any) -> bool:
