@@ -155,6 +155,13 @@ class _CallTrial:
         self._norms.statistics, self._losses.totals = norms, losses
         self._restore()
 
+    def _make_whole(self, *within: AbstractContextManager[Any]) -> list[Any]:
+        """Once more, by the statistics that it had."""
+        self._norms.replayed = self._losses.replayed = 0
+        made = self._make(self._leaves, *within)
+        self._restore()
+        return made
+
     # -- the parts ------------------------------------------------------------------------------
 
     def _divided(self, split: tuple[int | None, ...], rows: int) -> Way:
@@ -168,10 +175,7 @@ class _CallTrial:
             if not self._sums_by_hand(split, rows):
                 raise
         assert self._by_hand is not None
-        self._norms.replayed = self._losses.replayed = 0
-        whole = self._make(self._leaves, self._by_hand.of_whole())
-        self._restore()
-        return self._made_up(split, rows, whole)
+        return self._made_up(split, rows, self._make_whole(self._by_hand.of_whole()))
 
     def _sums_by_hand(self, split: tuple[int | None, ...], rows: int) -> bool:
         """Whether there are sums over samples that its code takes: then parts are tried with those of the whole."""
@@ -234,21 +238,17 @@ class _CallTrial:
         """With gradients as parts have them here: statistics are numbers of which nothing is a function."""
         if not way.norms:
             return self._whole
-        self._norms.replayed = self._losses.replayed = 0
-        made = self._make(self._leaves)
-        self._restore()
-        return made
+        return self._make_whole()
 
     def _what_it_asks(
         self, values: ValueTrial, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]
     ) -> Asked:
         def make(rank: int | None, within: AbstractContextManager[Any]) -> None:
             if rank is None:
-                self._norms.replayed = self._losses.replayed = 0
-                self._make(self._leaves, within)
+                self._make_whole(within)
             else:
                 self._of_rank(split, rank, sizes, drawn, within)
-            self._restore()
+                self._restore()
 
         values.examine(make, split, sizes, self._leaves)
         return values.found(self._leaves)
@@ -295,11 +295,10 @@ class _CallTrial:
     def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
         def make(rank: int | None) -> None:
             if rank is None:
-                self._norms.replayed = self._losses.replayed = 0
-                self._make(self._leaves)
+                self._make_whole()
             else:
                 self._of_rank(split, rank, sizes, drawn)
-            self._restore()
+                self._restore()
 
         name = culprit(self._model, make, len(sizes), alike)
         return f": {name}" if name else ""
