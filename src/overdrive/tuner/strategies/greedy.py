@@ -60,8 +60,8 @@ class Greedy:
         self._progress = progress
         self._tried: set[str] = set(before._tried if before else ())
         self._put_off: dict[str, Candidate] = {}  # those that had no time, as if they had been tried
-        earlier: SecondChances | None = before._second_chances if before else None
-        self._second_chances = SecondChances(found, schedule, self._worth, earlier)
+        earlier = before._second_chances if before else None
+        self._second_chances: SecondChances = SecondChances(found, schedule, self._worth, earlier)
         self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
         self._groups = self._chosen_together()
 
