@@ -14,7 +14,8 @@ import pytest
 from overdrive.survive import snapshot
 from overdrive.survive.before import Before, is_state
 from overdrive.survive.contents import CONTENTS, Contents
-from overdrive.survive.files import Files, State
+from overdrive.survive.file_states import State
+from overdrive.survive.files import Files
 from overdrive.survive.folder import LEFT, Unusable
 from overdrive.survive.journal import Damaged, Journal
 from overdrive.survive.left_behind import put_back

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from overdrive.survive.folder import Unusable
 
 if TYPE_CHECKING:
-    from overdrive.survive.files import State
+    from overdrive.survive.file_states import State
 
 _NAME = "before"
 _DIGITS = 16  # of each sum
