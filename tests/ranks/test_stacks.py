@@ -32,7 +32,12 @@ def test_a_rank_answers_each_question_for_its_stacks_once(monkeypatch: pytest.Mo
     )
     asks, answers = (Monitor(store, rank, 2, lambda sentence: None) for rank in (0, 1))
     written: list[str] = []
-    answers.write_stacks = lambda why: bool(written.append(why)) or True
+
+    def write(why: str) -> bool:
+        written.append(why)
+        return True
+
+    answers.write_stacks = write
     for monitor in (asks, answers):
         monitor.stop()
     for count in range(1, 7):
@@ -99,7 +104,12 @@ def test_where_all_wait_all_write_their_stacks_before_the_end(
     monitor = Monitor(store, 0, 2, end)
     monitor.stop()
     monkeypatch.setattr(time, "sleep", lambda seconds: happened.append(f"asked {json.loads(told['beat/0'])['asks']}"))
-    monitor.write_stacks = lambda why: bool(happened.append("written")) or wished
+
+    def write(why: str) -> bool:
+        happened.append("written")
+        return wished
+
+    monitor.write_stacks = write
     monitor._waits = 7, "a model's result", time.monotonic() - 50.0
     told["beat/1"] = json.dumps({"host": "", "process": 1, "step": 0, "count": 1, "waits": theirs})
     with pytest.raises(SystemExit):
