@@ -122,10 +122,10 @@ class _CallTrial:
         decides = [each for each in reads if not any(word in each for word in SHAPE_ONLY)]
         if decides:
             if not (self._asked.values and can_be_known(decides)) or compiled(self._model):
-                raise Deviation(f"{LOOKS} ({decides[0]})")
+                raise _refusal(f"{LOOKS} ({decides[0]})")
             self._values, self._looks = ValueTrial(own), decides[0]
         if versions != [version_of(each) for each in self._leaves if _counted(each)]:
-            raise Deviation("it writes to its arguments")
+            raise _refusal("it writes to its arguments")
         self._restore()
         norms.statistics, chance.noted, self._losses.totals = [], [], []
         self._whole = self._make(self._leaves, self._values.of_whole() if self._values else nullcontext())
@@ -143,24 +143,15 @@ class _CallTrial:
         with unseen_draws() as unseen:
             made = self._make(self._leaves)
             if unseen.draws:
-                raise Deviation(f"it draws random numbers inside of {unseen.draws[0]}")
+                raise _refusal(f"it draws random numbers inside of {unseen.draws[0]}")
             if unseen.normalisations != of_operators:
-                raise Deviation("it normalises its batch inside of a compiled part")
+                raise _refusal("it normalises its batch inside of a compiled part")
             self._chance.noted = []
             gradients_made(made, [each for each in self._model.parameters() if each.requires_grad])
             if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
-                raise Deviation(
-                    "its activations are made again in the backward pass, with random numbers or batch norm"
-                )
+                raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
         self._norms.statistics, self._losses.totals = norms, losses
         self._restore()
-
-    def _make_whole(self, *within: AbstractContextManager[Any]) -> list[Any]:
-        """Once more, by the statistics that it had."""
-        self._norms.replayed = self._losses.replayed = 0
-        made = self._make(self._leaves, *within)
-        self._restore()
-        return made
 
     # -- the parts ------------------------------------------------------------------------------
 
@@ -175,7 +166,10 @@ class _CallTrial:
             if not self._sums_by_hand(split, rows):
                 raise
         assert self._by_hand is not None
-        return self._made_up(split, rows, self._make_whole(self._by_hand.of_whole()))
+        self._norms.replayed = self._losses.replayed = 0
+        whole = self._make(self._leaves, self._by_hand.of_whole())
+        self._restore()
+        return self._made_up(split, rows, whole)
 
     def _sums_by_hand(self, split: tuple[int | None, ...], rows: int) -> bool:
         """Whether there are sums over samples that its code takes: then parts are tried with those of the whole."""
@@ -238,17 +232,21 @@ class _CallTrial:
         """With gradients as parts have them here: statistics are numbers of which nothing is a function."""
         if not way.norms:
             return self._whole
-        return self._make_whole()
+        self._norms.replayed = self._losses.replayed = 0
+        made = self._make(self._leaves)
+        self._restore()
+        return made
 
     def _what_it_asks(
         self, values: ValueTrial, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]
     ) -> Asked:
         def make(rank: int | None, within: AbstractContextManager[Any]) -> None:
             if rank is None:
-                self._make_whole(within)
+                self._norms.replayed = self._losses.replayed = 0
+                self._make(self._leaves, within)
             else:
                 self._of_rank(split, rank, sizes, drawn, within)
-                self._restore()
+            self._restore()
 
         values.examine(make, split, sizes, self._leaves)
         return values.found(self._leaves)
@@ -295,13 +293,18 @@ class _CallTrial:
     def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
         def make(rank: int | None) -> None:
             if rank is None:
-                self._make_whole()
+                self._norms.replayed = self._losses.replayed = 0
+                self._make(self._leaves)
             else:
                 self._of_rank(split, rank, sizes, drawn)
-                self._restore()
+            self._restore()
 
         name = culprit(self._model, make, len(sizes), alike)
         return f": {name}" if name else ""
+
+
+def _refusal(reason: str) -> Deviation:
+    return Deviation(reason)
 
 
 def _counted(leaf: Any) -> bool:
