@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.cli.whole_run import Waiting
+from overdrive.cli.reading_samples import ReadingSamples
 from tests.conftest import Run
 
 Write = Callable[[str], Path]
@@ -368,7 +368,7 @@ def test_who_waits_for_samples_is_told(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     seconds = [0.0]
-    waiting = Waiting(lambda: seconds[0])
+    waiting = ReadingSamples(lambda: seconds[0])
 
     def read(done: int, at: float) -> str:
         seconds[0] = at

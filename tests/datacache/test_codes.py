@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache import codes as codes_module  # noqa: E402
+from overdrive.datacache import palettes as palettes_module  # noqa: E402
 from overdrive.datacache.codes import CodedTable, bytes_as_codes, worth_coding  # noqa: E402
 from overdrive.datacache.store import Store  # noqa: E402
 from overdrive.datacache.table import Table, same_bits  # noqa: E402
@@ -131,7 +131,7 @@ def test_forked_processes_share_the_palettes() -> None:
 
 
 def test_a_palette_that_somebody_holds_for_long_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes_module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(palettes_module, "_PATIENCE", 0.01)
     table = CodedTable.with_codes(LAYOUT, COUNT, CODED)
     with table._palettes[0]._threads, pytest.raises(Unfit, match="could not be had"):
         table.write(ROWS, batch_of())

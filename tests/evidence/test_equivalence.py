@@ -12,7 +12,6 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.records import StepRecord, Trace
 from overdrive.evidence.equivalence import (
-    compared,
     differing_invariant,
     first_non_finite,
     judged_exact,
@@ -21,6 +20,7 @@ from overdrive.evidence.equivalence import (
     step_losses,
     too_short_to_look,
 )
+from overdrive.evidence.invariants import compared
 
 EXACT, ROUNDING, STATISTICAL = Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from overdrive.survive import snapshot
-from overdrive.survive.before import Before, State, is_state
+from overdrive.survive.before import Before, is_state
 from overdrive.survive.contents import CONTENTS, Contents
+from overdrive.survive.file_states import State
 from overdrive.survive.files import Files
 from overdrive.survive.folder import LEFT, Unusable
 from overdrive.survive.journal import Damaged, Journal

@@ -120,8 +120,8 @@ def test_what_cannot_be_skipped_costs_the_way_from_the_snapshot_before_it(event:
 def test_where_there_is_room_again_a_run_that_began_anew_has_snapshots(tmp_path: Path) -> None:
     """Those from before the disk was full are not gone on from: what the program wrote over then was not kept."""
     full = """if step == 12 and "FULL" in os.environ:
-            import overdrive.survive.files as files
-            files.Files._keep = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+            import overdrive.survive.file_states as states
+            states.FileStates._keep = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
             open("old.txt", "w").close()
 """
     text = TRAIN.replace("        log.write(", f"        {full}        log.write(")

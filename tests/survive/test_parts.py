@@ -780,7 +780,8 @@ def test_a_program_that_trains_in_keras_is_told_so_at_once(trains: str, tmp_path
 
 def test_where_samples_are_kept_is_no_file_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is the folder itself, which may be made while it runs; and one that is no longer empty is left."""
-    from overdrive.survive.files import Files, remove
+    from overdrive.survive.file_states import remove
+    from overdrive.survive.files import Files
 
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "kept"))
     (tmp_path / "run").mkdir()

@@ -19,6 +19,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.trials.duel import Duel, Pair
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.reasons import other_steps
 from overdrive.tuner.screened import Screened
@@ -98,10 +99,10 @@ def test_a_screening_that_contradicts_a_duel_does_not_join_it() -> None:
     pairs = [Pair(process, 4, 0.1, (0.099, 0.098, 0.1)[at % 3], True) for process in range(3) for at in range(12)]
     duel = Duel(plain, TrialSpec(found.program, (("waiting", {}),)), pairs)
     found.screened = screened({"waiting": {}}, lambda name, plan: Interval(0.95, 1.03, 1.1))
-    both = found.with_its_screening(duel)
+    both = gain_with_screening(found, duel)
     assert both is not None and 1.0 < both.estimate < 1.03
     found.screened = screened({"waiting": {}}, lambda name, plan: Interval(2.05, 2.2, 2.37))
-    assert found.with_its_screening(duel) is None
+    assert gain_with_screening(found, duel) is None
 
 
 def screened(settings: dict[str, dict[str, Any]], beside: Callable[[str, set[str]], Interval]) -> Screened:
@@ -129,7 +130,7 @@ def test_a_screening_joins_a_duel_with_what_it_measured_beside_the_same_plan() -
     old = TrialSpec(found.program, (("cache", {}), ("threads", {"count": 2})))
     new = TrialSpec(found.program, (*old.techniques, ("autocast", {}), ("pool", {})))
     pairs = [Pair(process, 4, 0.1, (0.099, 0.098, 0.1)[at % 3], True) for process in range(3) for at in range(12)]
-    assert found.with_its_screening(Duel(old, new, pairs)) is not None
+    assert gain_with_screening(found, Duel(old, new, pairs)) is not None
     assert asked == [("autocast", {"cache"}), ("pool", {"cache", "autocast"})]
 
 

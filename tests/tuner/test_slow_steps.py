@@ -19,6 +19,7 @@ from overdrive.evidence.confirmation import FEWEST
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.reasons import no_faster
 from overdrive.tuner.result import result_of
 from overdrive.tuner.schedule import Schedule
@@ -122,7 +123,7 @@ def test_what_is_not_told_by_its_confirmation_counts_once_with_its_screening(
         if found.standing is None or found.confirmation is not (found.adopted or [None])[0].duel:  # type: ignore[union-attr]
             continue
         seen += 1
-        both = found.with_its_screening(found.confirmation)
+        both = gain_with_screening(found, found.confirmation)
         assert found.standing.interval is not None and both is not None
         told = found.standing.interval
         assert told.low <= both.low and told.high - told.low >= both.high - both.low

@@ -82,7 +82,7 @@ def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace 
         try:
             with worker.session, worker.returned or contextlib.nullcontext():
                 PROGRAMS[order.program.target].main(*order.program.arguments)
-            worker.report(worker.ended())
+            worker.reports.report(worker.ended())
         except _Enough:
             pass
         except Exception as error:

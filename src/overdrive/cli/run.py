@@ -178,9 +178,14 @@ def _refuse(wrong: bool, why: str) -> None:
         fail(why)
 
 
-def _refuse_on(on: str | None, ranks: int | None, survive: str | None) -> None:
+def _refuse_what_does_not_go_together(
+    ranks: int | None, on: str | None, survive: str | None, engine: str | None, record: Path | None
+) -> None:
     _refuse(on is not None and (ranks is None or survive is not None), "--on belongs to --ranks, without --survive.")
     _refuse(on is not None and ranks == 1, "--on takes --ranks 2 or more: one alone runs here.")
+    _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
+    _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
+    _refuse(engine == "horovod" and (ranks or 1) > 1, _HOROVOD_STARTS.format(ranks))
 
 
 def _survival(folder: str | None, wish: Wish) -> Wish | None:
@@ -256,10 +261,7 @@ def command(
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
     plan_path, no_plan = plan_asked_for(plan_path, no_plan)
-    _refuse_on(on, ranks, survive)
-    _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
-    _refuse(engine == "horovod" and not installed(), _NO_HOROVOD)
-    _refuse(engine == "horovod" and (ranks or 1) > 1, _HOROVOD_STARTS.format(ranks))
+    _refuse_what_does_not_go_together(ranks, on, survive, engine, record)
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)

@@ -86,6 +86,22 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     return 0
 
 
+def _aim(goal: str, metric: Metric, direction: str | None, against: str | None, judge: Metric | None) -> Goal:
+    """
+    Raises:
+        GoalError: `goal` is none.
+    """
+    aim = replace(Goal.parse(goal, metric, direction or ""), against=against or "")
+    if against and aim.target is not None:
+        fail("--against goes with a metric that is to be the best, and no goal that is a time.")
+    if judge and (aim.target is not None or judge.is_loss or judge.function):
+        fail("--judge-by takes a number that the program prints, and no goal that is a time.")
+    if judge and not direction and Goal.parse(goal, judge).maximize != aim.maximize:
+        way = "larger is better of one and smaller of the other"
+        fail(f"--metric and --judge-by go different ways, {way}: judge by a number that goes the metric's way.")
+    return aim
+
+
 @program_command
 @click.option("--list", "only_list", is_flag=True, help="Show what can be varied, and where it was found.")
 @click.option(
@@ -197,14 +213,7 @@ def command(
             check_places(program, {"-o": page_path, "--json": json_path})
             if only_list:
                 sys.exit(show_list(program, json_path))
-            aim = replace(Goal.parse(goal, metric, direction or ""), against=against or "")
-            if against and aim.target is not None:
-                fail("--against goes with a metric that is to be the best, and no goal that is a time.")
-            if judge and (aim.target is not None or judge.is_loss or judge.function):
-                fail("--judge-by takes a number that the program prints, and no goal that is a time.")
-            if judge and not direction and Goal.parse(goal, judge).maximize != aim.maximize:
-                way = "larger is better of one and smaller of the other"
-                fail(f"--metric and --judge-by go different ways, {way}: judge by a number that goes the metric's way.")
+            aim = _aim(goal, metric, direction, against, judge)
             folder = program.plan_path() if is_stream(page_path) else page_path
             chosen = folder.with_name(f"{program.stem}.search.overdrive.toml")
             request = SearchRequest(

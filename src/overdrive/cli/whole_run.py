@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overdrive.cli.json_output import write_json
+from overdrive.cli.reading_samples import ReadingSamples
 from overdrive.cli.watching import Watching, WatchWish
 from overdrive.core import progress as samples
 from overdrive.core.call_sizes import call_sizes
@@ -26,7 +26,7 @@ from overdrive.worker.call_times import CallTimes
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
-from overdrive.worker.saying import announce, errors, say, speak_on
+from overdrive.worker.saying import announce, say, speak_on
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
@@ -36,36 +36,6 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.survivor import Survivor
     from overdrive.worker.sentinels.sentinels import Sentinels
-
-
-class Waiting:
-    """Says that a run reads samples before it goes on: over one line of a terminal, else in a line now and then."""
-
-    _SHORT = 2.0  # seconds that nobody asks about
-    _EVERY_ON_TERMINAL, _EVERY = 0.5, 30.0
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._told_at: float | None = None
-        self._shown = False  # a line stands on the terminal
-
-    def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` samples have been read. See `core.progress`."""
-        stream, now = errors(), self._clock()
-        if stream is None or stream.closed:
-            return
-        terminal = stream.isatty()
-        every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
-        if self._told_at is None:
-            self._told_at = now + self._SHORT - every
-        if not 0 < done < total:
-            if self._shown:  # else what stands there is the program's
-                print("\r\033[K", end="", file=stream, flush=True)
-            self._told_at, self._shown = None, False
-        elif now - self._told_at >= every:
-            self._told_at, self._shown = now, terminal
-            text = f"overdrive: {done:,} of {total:,} samples read"
-            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=stream, flush=True)
 
 
 def run(
@@ -103,7 +73,7 @@ def run(
     session = Session(techniques, observers, announce, inference)
     if to_come:
         to_come.session = session
-    samples.on_progress = Waiting()
+    samples.on_progress = ReadingSamples()
     failure: BaseException | None = None
     try:
         with session:

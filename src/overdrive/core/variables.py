@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 
 def set_variables(told: Mapping[str, str]) -> Callable[[], None]:
@@ -19,3 +20,13 @@ def set_variables(told: Mapping[str, str]) -> Callable[[], None]:
                 os.environ[name] = value
 
     return put_back
+
+
+@contextmanager
+def variables_set(told: Mapping[str, str]) -> Iterator[None]:
+    """Within it they are set."""
+    put_back = set_variables(told)
+    try:
+        yield
+    finally:
+        put_back()

@@ -19,7 +19,7 @@ import torch
 
 from overdrive.engines.answers import BUSY, OF_NO_KIND, Answer, Answers
 from overdrive.engines.kept import KeptEngines
-from overdrive.engines.model import ServedModel
+from overdrive.engines.model import AnsweredTorchModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import signature
 from overdrive.seams.torch.hooks import own_hooks
@@ -34,7 +34,7 @@ class EngineAnswers(Answers):
         super().__init__(name, early)
         self._runtime = runtime
         self._kept = KeptEngines()
-        self._models: weakref.WeakKeyDictionary[Any, ServedModel] = weakref.WeakKeyDictionary()
+        self._models: weakref.WeakKeyDictionary[Any, AnsweredTorchModel] = weakref.WeakKeyDictionary()
         self._busy = threading.Lock()  # an engine's memory is that of one call at a time
 
     def refusals(self) -> Sequence[str]:
@@ -52,7 +52,7 @@ class EngineAnswers(Answers):
             if torch.is_grad_enabled() and any(each.requires_grad for each in given.tensors):
                 return self._leave("gradients of its inputs are recorded", call, args, kwargs)
             if served is None:
-                served = self._models[model] = ServedModel(model, self._runtime, self._kept)
+                served = self._models[model] = AnsweredTorchModel(model, self._runtime, self._kept)
             return self.noted(served.answer(given, call, args, kwargs))
         finally:
             self._busy.release()
@@ -61,7 +61,7 @@ class EngineAnswers(Answers):
         return self.noted(Answer(call(*args, **kwargs), why))
 
 
-def _unfit(model: Any, served: ServedModel | None) -> str:
+def _unfit(model: Any, served: AnsweredTorchModel | None) -> str:
     """Why this call is the model's, whatever it is given; empty where it need not be."""
     if isinstance(model, torch.jit.ScriptModule) or compiled(model):
         return "the program compiles the model itself"

@@ -17,6 +17,7 @@ from overdrive.engines.runtime import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
+from overdrive.seams.torch.internals import storage_id
 
 
 def exported(
@@ -118,7 +119,5 @@ def _left_undone(graph: Any) -> str:
 
 def share_memory(results: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
     """Whether a result lies in memory of another one, or of these: what is written to it would show there."""
-    from overdrive.seams.torch.internals import storage_id
-
     mine = [storage_id(each) for each in results]
     return len(set(mine)) < len(mine) or not set(mine).isdisjoint(storage_id(each) for each in others)

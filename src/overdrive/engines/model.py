@@ -35,7 +35,7 @@ _MOST_SIZES = 1024  # that engines answer for
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
 
 
-class ServedModel:
+class AnsweredTorchModel:
     """Its engines are kept by what its weights held, by signature and by how many threads PyTorch may use, which they
     take over: where these come back, so do they. One may answer for many sizes, each of which is proved by itself."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from overdrive.core.installing import pip_install
+from overdrive.core.variables import variables_set
 from overdrive.engines.runtime import Array, Engine, Place, unlogged, versions_of
 
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
-_NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+_NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
 _LARGEST = 1 << 31  # bytes of a model that is handed over in one piece
 
 
@@ -45,7 +44,7 @@ class OnnxRuntime:
         return parts["onnx"]
 
     def engine(self, model: bytes, threads: int) -> Engine:
-        with _telling_nobody():
+        with variables_set(_NO_TELEMETRY):  # it collects nothing to send to its makers, and keeps no file of it
             import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -72,17 +71,3 @@ def converted(graph: Any, inputs: Sequence[str] | None = None, outputs: Sequence
         model = torch.onnx.export(graph, dynamo=True, verbose=False, input_names=inputs, output_names=outputs)
     assert model is not None
     return model
-
-
-@contextmanager
-def _telling_nobody() -> Iterator[None]:
-    """Imported within it, ONNX Runtime collects nothing to send to its makers, and keeps no file of it."""
-    before = os.environ.get(_NO_TELEMETRY)
-    os.environ[_NO_TELEMETRY] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_NO_TELEMETRY]
-        else:
-            os.environ[_NO_TELEMETRY] = before

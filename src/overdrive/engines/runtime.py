@@ -19,8 +19,6 @@ Place = tuple[int, int]  # an input, and a dimension of it
 # Of one signature, or of several that differ in sizes: given its inputs, the results in order, in memory of their own.
 # Called by one thread at a time.
 Engine = Callable[[Sequence[Array]], Sequence[Array]]
-
-
 PLAIN = (bool, int, float, str, type(None))  # values that an engine is built for, beside tensors
 
 

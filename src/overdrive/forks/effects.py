@@ -17,6 +17,7 @@ from typing import Any
 
 from overdrive.core.streams import flush
 from overdrive.forks.layout import Unfit
+from overdrive.sandbox.redirected_files import WRITING
 
 _DOES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 _TALKS = ("socket.connect", "socket.bind", "socket.sendto", "os.system", "os.exec", "os.posix_spawn", "os.fork")
@@ -25,7 +26,6 @@ _EVENTS = {
     **dict.fromkeys(_TALKS, "talks to other processes or machines"),
     "subprocess.Popen": "starts other programs",
 }
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class SideEffects:
@@ -70,7 +70,7 @@ def effect_of(event: str, arguments: tuple[object, ...]) -> str:
     """What an audit event does besides reading, in words; nothing if that is all it does."""
     if event == "open":
         path, _, flags = arguments
-        if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
+        if not isinstance(flags, int) or not flags & WRITING or path == os.devnull:
             return ""
         if isinstance(path, int):  # a descriptor: it was opened before
             return ""

@@ -6,18 +6,13 @@ Code is followed by the names that it uses: a method that no code names is not l
 from __future__ import annotations
 
 import collections
-import datetime
-import enum
 import functools
 import gc
 import io
 import logging
-import pathlib
 import random
-import re
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,93 +21,13 @@ import torch
 
 from overdrive.changes import code
 from overdrive.changes.state import slots_of
+from overdrive.model_state.known_code import ASIDE, CLASS_NOISE, COMPUTES, MAKERS, OUTWARD, VALUES
 from overdrive.seams.keras.layers_on_torch import trainers_own
 from overdrive.seams.torch.modules import tensors_in
 
 _MOST_OBJECTS = 50_000
 _LARGEST_ARRAY = 1 << 20  # bytes; its content is compared before each call
 _MADE_BY_PYTHON = 1 << 9  # flag of a class that was not made by C once and for all
-_VALUES: tuple[type, ...] = (
-    *(str, bytes, int, float, complex, type(None), type(...), type(NotImplemented), range, slice, re.Pattern),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, np.dtype, np.generic, np.ufunc),
-    *(enum.Enum, datetime.date, datetime.time, datetime.timedelta, pathlib.PurePath, types.CodeType, weakref.ref),
-    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType),
-    *(types.MemberDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType),
-)  # nothing of these changes
-# Of these libraries code is taken to compute and nothing else; that of others is looked at.
-_COMPUTES = frozenset(
-    [
-        "__future__",
-        "abc",
-        "builtins",
-        "cmath",
-        "collections",
-        "contextlib",
-        "copy",
-        "dataclasses",
-        "einops",
-        "enum",
-        "functools",
-        "importlib",
-        "inspect",
-        "itertools",
-        "keras",
-        "math",
-        "numbers",
-        "numpy",
-        "operator",
-        "packaging",
-        "random",
-        "re",
-        "scipy",
-        "string",
-        "torch",
-        "torchaudio",
-        "torchvision",
-        "transformers",
-        "types",
-        "typing",
-        "typing_extensions",
-        "warnings",
-    ]
-)
-_OUTWARD = frozenset(("open", "input", "exec", "eval", "compile", "globals", "__import__", "breakpoint"))
-_CLASS_NOISE = frozenset(
-    [
-        "__dict__",
-        "__weakref__",
-        "__doc__",
-        "__module__",
-        "__annotations__",
-        "__static_attributes__",
-        "__firstlineno__",
-        "__parameters__",
-        "__orig_bases__",
-        "__abstractmethods__",
-        "__match_args__",
-        "__qualname__",
-        "__slotnames__",
-        "_abc_impl",
-    ]
-)
-_MAKERS = ("__init__", "__new__", "__post_init__")
-# Methods with such names are called by no name, but not in computing.
-_ASIDE = frozenset(
-    [
-        "__repr__",
-        "__str__",
-        "__reduce__",
-        "__reduce_ex__",
-        "__getstate__",
-        "__setstate__",
-        "__copy__",
-        "__deepcopy__",
-        "__del__",
-        "__dir__",
-        "__init_subclass__",
-        "__sizeof__",
-    ]
-) | frozenset(_MAKERS)
 _CALLED = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 
 
@@ -155,7 +70,7 @@ class Reach:
         self._seen.clear()
 
     def _visit(self, thing: Any) -> None:
-        if isinstance(thing, _VALUES) or id(thing) in self._seen or _is_ours(thing):
+        if isinstance(thing, VALUES) or id(thing) in self._seen or _is_ours(thing):
             return
         self._seen[id(thing)] = thing
         for base, visit in _VISITORS:
@@ -211,7 +126,7 @@ class Reach:
     def _python_module(self, module: types.ModuleType, names: set[str] | None = None) -> None:
         """`names`: those that code uses; without them it may be any."""
         top = _top(module.__name__)
-        if top in _COMPUTES:
+        if top in COMPUTES:
             return
         if top in sys.stdlib_module_names:
             self.outward = self.outward or f"the module {module.__name__}"
@@ -233,12 +148,12 @@ class Reach:
                 self.cells.append(cell)
             except ValueError:
                 self._hide("a closure that is not filled yet")
-        if _top(function.__module__) in _COMPUTES:
+        if _top(function.__module__) in COMPUTES:
             return
         (names, told, read), space = _names_in(function.__code__), function.__globals__
         self._use(names | told)
         for name in read:
-            if name not in space and name in _OUTWARD:
+            if name not in space and name in OUTWARD:
                 self.outward = self.outward or f"{name}()"
             self.prints |= name == "print"
             if isinstance(space.get(name), types.ModuleType):
@@ -265,21 +180,21 @@ class Reach:
     def _class(self, kind: type) -> None:
         """A class that code may make objects of."""
         self._kind(kind)
-        if _top(kind.__module__) not in _COMPUTES:
-            self._waiting += [vars(kind)[name] for name in _MAKERS if name in vars(kind)]
+        if _top(kind.__module__) not in COMPUTES:
+            self._waiting += [vars(kind)[name] for name in MAKERS if name in vars(kind)]
 
     def _kind(self, kind: type) -> None:
         """The class of an object."""
         if kind in self.classes:
             return
         for base in kind.__mro__:
-            if _top(base.__module__) in _COMPUTES or not base.__flags__ & _MADE_BY_PYTHON or base in self.classes:
+            if _top(base.__module__) in COMPUTES or not base.__flags__ & _MADE_BY_PYTHON or base in self.classes:
                 continue
             self.classes.append(base)
             for name, value in vars(base).items():
-                if name in _CLASS_NOISE:
+                if name in CLASS_NOISE:
                     continue
-                by_itself = name.startswith("__") and name.endswith("__") and name not in _ASIDE
+                by_itself = name.startswith("__") and name.endswith("__") and name not in ASIDE
                 if name in self._used or by_itself or not isinstance(value, _CALLED):
                     self._waiting.append(value)
                 else:

@@ -12,7 +12,8 @@ from overdrive.core.facts import Facts
 from overdrive.core.proof_record import Invariant
 from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.evidence.equivalence import Check, compared, first_broken
+from overdrive.evidence.equivalence import Check
+from overdrive.evidence.invariants import compared, first_broken
 from overdrive.machine.cpu import granted_cores
 from overdrive.proof.budget import PAST_THE_END, ProofBudget, horizon, runs_at_once, short_epoch
 from overdrive.trials.untimed import UntimedRunner

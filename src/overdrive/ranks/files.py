@@ -14,10 +14,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.flag import Flag
 from overdrive.core.whose import OURS, is_ours, is_python
 from overdrive.sandbox.patches import Patches
 
@@ -75,7 +76,7 @@ class FileOrder:
         self._rank, self._size, self._group = rank, size, group
         self._changes = 0
         self._waits = True
-        self._within = False
+        self._within = Flag()
         with suppress(OSError):
             tempfile.gettempdir()  # it tries folders by writing to them, once in a process: not on all ranks together
         patches = Patches()
@@ -90,14 +91,9 @@ class FileOrder:
         """PyTorch opens past Python what it saves to."""
         torch.save = self._ordered(torch.save, _saves)
 
-    @contextmanager
-    def uncounted(self) -> Iterator[None]:
+    def uncounted(self) -> Flag:
         """Changes within are made at once, by as many ranks as come to them."""
-        before, self._within = self._within, True
-        try:
-            yield
-        finally:
-            self._within = before
+        return self._within
 
     def _ordered(self, plain: Callable[..., Any], changes: Callable[..., bool]) -> Callable[..., Any]:
         """Args: `changes`: whether a call of it, with these arguments, changes the program's files."""
@@ -107,15 +103,14 @@ class FileOrder:
             group = self._group() if not self._within and changes(*args, **kwargs) else None
             if group is None or not group.mine():
                 return plain(*args, **kwargs)
-            self._within = True
             self._changes += 1
             try:
-                if self._rank == 0:
-                    with suppress(RuntimeError):
-                        self._wait_for_others(group)
-                return plain(*args, **kwargs)
+                with self._within:
+                    if self._rank == 0:
+                        with suppress(RuntimeError):
+                            self._wait_for_others(group)
+                    return plain(*args, **kwargs)
             finally:
-                self._within = False
                 if self._rank:
                     self._tell(group)
 

@@ -236,10 +236,9 @@ class Mirror:
         elif not source_is_folder:
             if actual == source:
                 copy_entry(source, destination)
-                self._mark_gone(source)
             else:
                 posix.rename(actual, destination)
-                self._mark_gone(source)
+            self._mark_gone(source)
         else:
             posix.mkdir(destination)
             copy_attributes(actual, destination)

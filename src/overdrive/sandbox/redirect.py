@@ -134,7 +134,7 @@ def _refuser(mirror: Mirror, has_landlock: bool) -> Callable[[str, tuple[Any, ..
     def refuse_writes(event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _mode, flags = args
-            if not flags & WRITING or getattr(within_open, "value", False):
+            if not flags & WRITING or within_open:
                 return
             paths = [path]
         elif event in WRITES:

@@ -12,10 +12,10 @@ import shutil
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.sandbox.mirror import Mirror, exists, fail
 from overdrive.sandbox.patches import Patches
 
@@ -23,7 +23,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 # Set while the real `open` runs with an opener: it tells audit hooks of the path as the script
 # knows it, before the opener turns it into another.
-within_open = threading.local()
+within_open = FlagOfThread()
 
 
 class Redirection:
@@ -118,11 +118,8 @@ class Redirection:
                 return real(file, *args, **kwargs)
             if len(args) <= 6 and kwargs.get("opener") is None:
                 kwargs["opener"] = opener
-            within_open.value = True
-            try:
+            with within_open:
                 return real(file, *args, **kwargs)
-            finally:
-                within_open.value = False
 
         return open_file
 
@@ -225,7 +222,7 @@ class Redirection:
         if self.mirror.present(place) and not self.mirror.is_folder(place):
             fail(errno.ENOTDIR, place)
         prefix = "" if isinstance(path, int) else os.fspath(path)
-        return Listing([Entry(name, prefix, self) for name in self.listdir(path)])
+        return Listing([Entry(name, prefix) for name in self.listdir(path)])
 
     def _folder_place(self, path: Any) -> str:
         if path is None:
@@ -250,7 +247,7 @@ class Redirection:
 class Entry:
     """What os.scandir tells of one name; a stand-in for os.DirEntry."""
 
-    def __init__(self, name: Any, folder: Any, redirection: Redirection) -> None:
+    def __init__(self, name: Any, folder: Any) -> None:
         self.name = name
         self.path = os.path.join(folder, name)
 

@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
+from overdrive.core.flag import Flag
+
 
 class Arrival(MetaPathFinder):
     """Calls `arrived` right after the top-level module `name` has been imported, once."""
@@ -20,7 +22,7 @@ class Arrival(MetaPathFinder):
     def __init__(self, name: str, arrived: Callable[[], None]) -> None:
         self._name = name
         self._arrived = arrived
-        self._looking = False
+        self._looking = Flag()
 
     def watch(self) -> None:
         """Call at once where the module is there already, else wait for its import."""
@@ -38,11 +40,8 @@ class Arrival(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name or self._looking:
             return None
-        self._looking = True  # find_spec below comes back here
-        try:
+        with self._looking:  # find_spec comes back here
             spec = find_spec(fullname)
-        finally:
-            self._looking = False
         if spec is not None and spec.loader is not None:
             _call_after_execution(spec.loader, self)
         return spec

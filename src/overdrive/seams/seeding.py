@@ -7,15 +7,15 @@ backend, whose seams may all be there, and a seed must not be changed twice.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 
-_here = threading.local()
+_seeds = FlagOfThread()
 _NAMES = ("seed", "a")  # of the argument: Python's `random.seed` calls it so
 
 
@@ -33,14 +33,11 @@ def _seeding(hub: Seams, original: Callable[..., Any]) -> Callable[..., Any]:
     def seed(*args: Any, **kwargs: Any) -> Any:
         name = next((each for each in _NAMES if each in kwargs), "")
         value = args[0] if args else kwargs.get(name)
-        if getattr(_here, "seeding", False) or not isinstance(value, (int, float, Integral)):
+        if _seeds or not isinstance(value, (int, float, Integral)):
             return original(*args, **kwargs)
-        _here.seeding = True
-        try:
+        with _seeds:
             other = hub.seed_set.apply(value)
             return original(other, *args[1:], **kwargs) if args else original(**{**kwargs, name: other})
-        finally:
-            _here.seeding = False
 
     seed.__dict__["overdrive_seeds"] = True
     return seed

@@ -13,11 +13,12 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overdrive.survive.folder import Unusable
 
-State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
+if TYPE_CHECKING:
+    from overdrive.survive.file_states import State
 
 _NAME = "before"
 _DIGITS = 16  # of each sum

@@ -1,4 +1,4 @@
-"""What the program calls and asks for, noted the first time, and answered from the journal when it is made again."""
+"""What the program calls, noted the first time, and skipped when it is made again."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import contextlib
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States, same_mark
 from overdrive.survive import answers
 from overdrive.survive.fetched import FetchQuestions
 from overdrive.survive.fetching import Fetching
-from overdrive.survive.journal import NOTHING, Diverged
+from overdrive.survive.journal import NOTHING
 from overdrive.survive.optimizers import Optimizers
 from overdrive.survive.ours import asked_by_technique
+from overdrive.survive.questions import Questions
 from overdrive.survive.refusals import CannotTake
 from overdrive.survive.times import Times
 
@@ -40,10 +42,8 @@ class Calls:
     """
 
     def __init__(self, run: JournaledRun) -> None:
-        self._run = run
-        self._told = answers.Told()
+        self._run, self._process = run, getpid()
         self.under_way = ""
-        self.times = Times(run, self._answer, self._note)
         self.made = Optimizers()
         self.gradients: Gradients
         self.states: OptimizerStates
@@ -52,7 +52,9 @@ class Calls:
         self._restful: tuple[Point, ...]  # points where nobody is to be asked while a call is made
         self.in_keras: InKeras | None = None  # from its arrival on
         self.fetching = None if run.keeps_samples else Fetching(run, self.passed_through)
-        self._fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
+        fetched = self.fetching.batches if self.fetching is not None else FetchQuestions(run.journal)
+        self._questions = Questions(run, fetched)
+        self.times = Times(run, self._questions.answer, self._questions.note)
 
     def follow(self, seams: Seams) -> None:
         from overdrive.survive.gradients import Gradients
@@ -69,8 +71,7 @@ class Calls:
         seams.optimizer_called.subscribe(guarded(self._step_called))
         seams.backward_called.subscribe(guarded(self._backward_called))
         seams.gradients_called.subscribe(guarded(self._gradients_called))
-        seams.value_asked.subscribe(guarded(self._value_asked))
-        seams.shape_asked.subscribe(guarded(self._shape_asked))
+        self._questions.follow(seams)
         seams.state_asked.subscribe(guarded(self._state_asked))
         if self.fetching is not None:
             self.fetching.follow(seams)
@@ -92,58 +93,10 @@ class Calls:
     def _optimizer_made(self, optimizer: Any, models: list[Any]) -> None:
         self.made.add(optimizer)  # its models are looked for where somebody asks
 
-    def _next(self, kind: str, told: str) -> Any:
-        try:
-            return self._run.journal.next(kind, told)
-        except Diverged as error:
-            self._run.begin_anew(f"at step {self._run.steps}, {error}")
-
-    def _answer(self, kind: str, told: str) -> Any:
-        """The entry that answers this question; None where the thing itself is to."""
-        try:
-            within, entry = self._fetched.answer(kind)
-        except Diverged as error:
-            self._run.begin_anew(str(error))
-        if within:
-            return entry
-        return self._next(kind, told)
-
     def _wake(self) -> None:
         """A fetch of samples that is under way does more than to read its own tensors."""
         if self.fetching is not None:
             self.fetching.batches.wake()
-
-    def _note(self, *entry: Any) -> None:
-        if not self._fetched.note(*entry):
-            self._run.journal.add(*entry)
-
-    def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
-        if self._run.aside() or asked_by_technique():
-            return call()
-        name, tensor = subject
-        if self._run.replaying:
-            entry = self._answer("value", f"the value of a tensor ({name})")
-            return call() if entry is None else answers.given(entry[1], tensor, call)
-        self._run.inside = True
-        try:
-            value = call()
-        finally:
-            self._run.inside = False
-        try:
-            self._note("value", self._told(value))
-        except answers.TooMuch as error:
-            self._run.cannot_skip(str(error))
-        return value
-
-    def _shape_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
-        if self._run.aside() or asked_by_technique():
-            return call()
-        if not self._run.replaying:
-            result = call()
-            self._note("shapes", answers.shapes(result))
-            return result
-        entry = self._answer("shapes", f"a shape that depends on a tensor's values ({subject[0]})")
-        return call() if entry is None else answers.of_shapes(call(), entry[1])
 
     def _state_asked(self, optimizer: Any) -> None:
         """Steps that are skipped make none: it is made before the program reads it."""
@@ -217,7 +170,7 @@ class Calls:
         from overdrive.survive import set_in_calls, state, structure
 
         result = self._made(call, kind) if warm else None  # first: a closure in it is told of by itself
-        entry = self._next(kind, told)
+        entry = self._questions.next(kind, told)
         if self._run.journal.peek("host"):
             state.set_host(self._run.journal.next("host", "")[1])
         if warm:
@@ -257,6 +210,18 @@ class Calls:
                 point.rest(True)
             else:
                 point.rests = False
+
+    def holds_step(self, optimizer: Any) -> bool:
+        """Whether this step was made within a call that is skipped as a whole: within another step it counts as that,
+        as of the optimizer that SAM is given. A backward pass on a GPU has threads of its own."""
+        if not self._run.inside or getpid() != self._process:
+            return False
+        if self.under_way == "step":
+            self.states.stepped(optimizer)
+        else:
+            reason = "it makes steps within a backward pass or a call of its model, and none after it"
+            self._run.begin_anew(reason) if self._run.replaying else self._run.cannot_skip(reason)
+        return True
 
     def passed_through(self) -> None:
         if not self._run.replaying:
@@ -318,7 +283,7 @@ class Calls:
 
         def counted() -> Any:
             if self._run.replaying:
-                self._next("closure", "a closure's loss")
+                self._questions.next("closure", "a closure's loss")
             else:
                 self._run.journal.add("closure")
             self._set_inside(False)

@@ -71,11 +71,8 @@ class Deliveries:
             epoch.stands_in, epoch.held = True, data_sets.digest_of([loader.dataset])
             iterator = passed_iterators.stand_in(loader, call, lambda indices: self._again(epoch, indices)[0])
         else:
-            Worker.hands = True
-            try:
+            with Worker.hands:
                 iterator = passed_iterators.open_passed(loader, call, self._passing(epoch))
-            finally:
-                Worker.hands = False
         epoch.seed = passed_iterators.seed_of(iterator)
         living = [(each, each.iterator()) for each in self._epochs]
         epoch.states = next((each.states for each, found in living if found is iterator), {})
@@ -158,13 +155,12 @@ class Deliveries:
         from overdrive.seams.torch import passed_iterators
 
         programs, states = loader.worker_init_fn, dict(epoch.states)
-        Worker.hands = True
         before, own = States.now(), loader.generator.get_state() if loader.generator is not None else None
         try:
             init = lambda number: _begin(number, programs, states.get(number))  # noqa: E731
-            passed_iterators.become_workers(iterator, loader, epoch.delivered, seed, init, self._passing(epoch))
+            with Worker.hands:
+                passed_iterators.become_workers(iterator, loader, epoch.delivered, seed, init, self._passing(epoch))
         finally:
-            Worker.hands = False
             before.restore()
             if own is not None:
                 loader.generator.set_state(own)

@@ -7,24 +7,23 @@ finds what it had written by then.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import hashlib
 import os
 import posix
-import stat
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.core.places import samples_folder
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
-from overdrive.survive.before import Before, State
+from overdrive.survive.before import Before
 from overdrive.survive.changed_paths import changed_paths, place_of
-from overdrive.survive.contents import CONTENTS, Contents
+from overdrive.survive.contents import CONTENTS
+from overdrive.survive.file_states import FileStates, State, kind_of, remove
 from overdrive.survive.ours import by_technique, is_library_file, is_python_file
 from overdrive.survive.passing import Temporary
 
@@ -33,10 +32,6 @@ _OF_SQLITE = ("", "-journal", "-wal", "-shm")  # what a killed process leaves wo
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _HEARD = frozenset(("open", "sqlite3.connect", *WRITES, *_STARTS))
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
-
-
-class _Thread(threading.local):
-    busy = False  # what it opens now is ours
 
 
 class Files:
@@ -48,14 +43,12 @@ class Files:
             Unusable: the list of a run that is gone on with is not what was written.
         """
         self._not_of_run = (f"{folder}/", f"{samples_folder()}/", "/dev/", "/proc/", "/sys/", *_CACHES)
-        self._contents = folder / CONTENTS
-        self._contents.mkdir(mode=0o700, exist_ok=True)
-        self.kept = Contents(self._contents)
+        self._states = FileStates(folder / CONTENTS)
+        self.kept = self._states.kept
         self._list = Before(folder)
         self.before: dict[str, State] = self._list.read()
-        self._known: dict[str, tuple[Any, State]] = {}  # by path: the file's stamp, and its state then
         self._process = os.getpid()
-        self._own = _Thread()
+        self._busy = FlagOfThread()  # what it opens now is ours
         self._lock = threading.Lock()
         self.noting = False
         self.on_started: Callable[[str], object] = lambda what: None  # what the program does to have others work
@@ -97,21 +90,19 @@ class Files:
             asked: by a function of a library whose work that is, as `torch.save`.
             new: which fails where there is something.
         """
-        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._own.busy:
+        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._busy:
             return
-        self._own.busy = True
-        try:
-            with self._lock:
-                place = place_of(os.fsdecode(path))
-                if self._passes(place):
-                    self._take_in(place, asked, new)
-                self._note(place)
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            self.on_lost(error)
-        finally:
-            self._own.busy = False
+        with self._busy:
+            try:
+                with self._lock:
+                    place = place_of(os.fsdecode(path))
+                    if self._passes(place):
+                        self._take_in(place, asked, new)
+                    self._note(place)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                self.on_lost(error)
 
     def noted(self, path: str) -> str:
         """`path`, of which note was taken."""
@@ -133,7 +124,7 @@ class Files:
         if place in self.before or not self.counts(place):
             return
         # Of what the run has made in the temporary folder nothing was there, though a library has written it unheard.
-        state = ["absent"] if self._temporary.name_of(place) else self._state(place)
+        state = ["absent"] if self._temporary.name_of(place) else self._states.of(place)
         if state is None:
             return
         if state[0] == "folder":  # it is moved or removed, with all that is in it
@@ -171,13 +162,9 @@ class Files:
         What Python keeps back of an open one stays there: the program may ask for a file's size, and a run that is made
         again keeps back the same.
         """
-        self._own.busy = True
-        try:
-            with self._lock:
-                self._list.sync()
-                return {path: self._state(path) or ["absent"] for path in self.before}
-        finally:
-            self._own.busy = False
+        with self._busy, self._lock:
+            self._list.sync()
+            return {path: self._states.of(path) or ["absent"] for path in self.before}
 
     def put_back(self, states: dict[str, State]) -> None:
         """Make them so again; those that are not named, as they were before the run.
@@ -186,18 +173,15 @@ class Files:
             Damaged: a content that is needed is not what was kept; nothing was changed.
         """
         self.check(states)
-        self._own.busy = True
-        try:
+        with self._busy:
             wanted = {**self.before, **states}
             links = _links_to_be(wanted)
             for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
-                if place_of(path) == path if path.startswith(links) else wanted[path][0] != _kind(path):
+                if place_of(path) == path if path.startswith(links) else wanted[path][0] != kind_of(path):
                     remove(path)
             for path in sorted(wanted):
                 if not path.startswith(links):
-                    self._make(path, wanted[path])
-        finally:
-            self._own.busy = False
+                    self._states.make(path, wanted[path])
 
     def check(self, states: dict[str, State]) -> None:
         """Whether they can be put back.
@@ -211,77 +195,20 @@ class Files:
 
     def is_still(self, path: str, before: State) -> bool:
         """Whether the file there has the content of this state."""
-        return before[0] == "file" and self._is(path, before[1])
+        return before[0] == "file" and self._states.holds(path, before[1])
 
     def keep_only(self, states: list[dict[str, State]]) -> None:
         """Drop contents that neither these snapshots nor the beginning need."""
-        needed = {state[1] for group in (self.before, *states) for state in group.values() if state[0] == "file"}
-        for path in self._contents.iterdir():
-            if path.name not in needed:
-                path.unlink()
+        self._states.keep_only(state for group in (self.before, *states) for state in group.values())
 
-    # -- inside ---------------------------------------------------------------------------------
 
-    def _state(self, path: str) -> State | None:
-        """None for what is neither file, folder nor link."""
-        try:
-            found = posix.lstat(path)
-        except OSError:
-            return ["absent"]
-        mode = stat.S_IMODE(found.st_mode)
-        if stat.S_ISLNK(found.st_mode):
-            return ["link", posix.readlink(path)]
-        if stat.S_ISDIR(found.st_mode):
-            return ["folder", mode]
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
-        known = self._known.get(path)
-        if known is None or known[0] != stamp or not self.kept.path(known[1][1]).exists():
-            known = self._known[path] = (stamp, ["file", self._keep(path), mode])
-        return known[1]
-
-    def _keep(self, path: str) -> str:
-        """Copy its content into ours, by its digest."""
-        digest = hashlib.sha256()
-        temporary = self._contents / f"new.{os.getpid()}"
-        with open(path, "rb") as source, open(temporary, "wb") as target:
-            while part := source.read(1 << 20):
-                digest.update(part)
-                target.write(part)
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(temporary, self._contents / digest.hexdigest())
-        return digest.hexdigest()
-
-    def _make(self, path: str, state: State) -> None:
-        if state[0] == "folder":
-            os.makedirs(path, exist_ok=True)
-        elif state[0] == "link":
-            link(path, state[1])
-        elif state[0] == "file":
-            if not self._is(path, state[1]):
-                self._fill(path, state[1])
-            if stat.S_IMODE(os.stat(path).st_mode) != state[2]:  # else it may be another user's to change
-                os.chmod(path, state[2])
-
-    def _fill(self, path: str, digest: str) -> None:
-        """Into the file that is there: who has it open has this content too."""
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if os.path.exists(path) and not os.access(path, os.W_OK):  # the program has left it so
-            os.chmod(path, 0o600)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-            self.kept.copy(digest, path, target)
-            target.truncate()
-
-    def _is(self, path: str, digest: str) -> bool:
-        if not os.path.isfile(path) or os.path.islink(path):
-            return False
-        found = hashlib.sha256()
-        with open(path, "rb") as file:
-            while part := file.read(1 << 20):
-                found.update(part)
-        return found.hexdigest() == digest
+def _links_to_be(wanted: dict[str, State]) -> tuple[str, ...]:
+    """Folders that are to be links: what lies below is another folder's, and where it is the run's it has a path of its
+    own. Links that are to be something else are removed, before anything is done through them."""
+    for path, state in wanted.items():
+        if state[0] != "link" and os.path.islink(path):
+            remove(path)
+    return tuple(f"{path}/" for path, state in wanted.items() if state[0] == "link")
 
 
 def started_by_program() -> bool:
@@ -315,36 +242,3 @@ def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, s
         except OSError:
             continue
     return found
-
-
-def _links_to_be(wanted: dict[str, State]) -> tuple[str, ...]:
-    """Folders that are to be links: what lies below is another folder's, and where it is the run's it has a path of its
-    own. Links that are to be something else are removed, before anything is done through them."""
-    for path, state in wanted.items():
-        if state[0] != "link" and os.path.islink(path):
-            remove(path)
-    return tuple(f"{path}/" for path, state in wanted.items() if state[0] == "link")
-
-
-def _kind(path: str) -> str:
-    if os.path.islink(path):
-        return "link"
-    return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else "absent"
-
-
-def link(path: str, target: str) -> None:
-    """Have a link there lead to this target."""
-    if not (os.path.islink(path) and os.readlink(path) == target):
-        remove(path)
-        os.symlink(target, path)
-
-
-def remove(path: str) -> None:
-    """A folder only where it is empty."""
-    kind = _kind(path)
-    if kind == "folder":
-        if not os.listdir(path):  # else there is something in it that is not the run's
-            os.rmdir(path)
-    elif kind != "absent":
-        with contextlib.suppress(FileNotFoundError):  # another rank was faster
-            os.unlink(path)

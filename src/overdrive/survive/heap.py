@@ -1,20 +1,17 @@
-"""All that a program holds at a moment, in an order that another run of it gives again.
+"""All that a program of PyTorch holds at a moment, in an order that another run of it gives again.
 
-From its modules' names and its calls' variables every object is looked at once: tensors are listed, since their numbers
-have to be put back; numbers, texts and the shape of everything are noted, since a run that came here another way shows
-by them. What libraries keep for themselves is looked through for tensors only.
+Tensors are listed, since their numbers have to be put back; numbers, texts and the shape of everything are noted, since
+a run that came here another way shows by them. What libraries keep for themselves is looked through for tensors only.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-import hashlib
 import io
 import random
 import types
 import weakref
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +24,24 @@ from overdrive.seams.torch.internals import is_compiled
 from overdrive.seams.torch.iterators import is_of_workers
 from overdrive.seams.torch.layouts import kind_of, strided_parts
 from overdrive.seams.torch.passed_iterators import is_stand_in
-from overdrive.survive.names import attributes, content_of, of_frame, of_function, roots
-from overdrive.survive.ours import belongs_to_library, is_our_function, is_redirected
+from overdrive.survive.names import attributes
+from overdrive.survive.ours import belongs_to_library, is_our_function
+from overdrive.survive.program_walk import (
+    OF_CODE,
+    PLAIN,
+    SEQUENCES,
+    Child,
+    ProgramWalk,
+    hash_of,
+    hash_of_buffer,
+    in_code,
+    short,
+)
 
 if TYPE_CHECKING:
     from overdrive.survive.in_parts import Parts
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _KEEPS_RESULTS = type(functools.cache(int))
-_OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, weakref.ref)
 _OPAQUE_MODULES = (
     "_contextvars", "_io", "_queue", "_socket", "_thread", "_weakref", "asyncio", "concurrent", "importlib", "io",
     "logging", "multiprocessing", "overdrive", "socket", "subprocess", "threading", "warnings", "weakref",
@@ -71,15 +77,15 @@ class Heap:
         self.tensors: list[tuple[str, torch.Tensor]] = []
         self.optimizers: list[Optimizer] = []
         self.generators: list[Any] = []
-        self.facts: list[tuple[str, str]] = []
         self.compiled = self.unordered = ""
         self._sets: list[tuple[str, Any]] = []
-        self._kept: dict[int, Any] = {}  # what was looked at, so that no other object gets its address meanwhile
-        self._waiting: list[tuple[str, Any, bool]] = []
-        for name, thing in reversed(list(roots(frame))):
-            self._waiting.append((name, thing, True))
-        self._walk()
+        self._walk = ProgramWalk()  # is lent `_look` each time: with it for good, all that was seen would outlive this
+        self._walk.from_roots(frame, self._look)
         self._look_into_sets()
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        return self._walk.facts
 
     def digest(self) -> list[str]:
         """A line for each tensor and fact: equal for runs that hold the same, but for the tensors' numbers."""
@@ -89,91 +95,68 @@ class Heap:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _walk(self) -> None:
-        while self._waiting:
-            self._look(*self._waiting.pop())
-
     def _look_into_sets(self) -> None:
         """For what is to be found by no other way: it has no order that another run gives again."""
-        known = self.tensors, self.optimizers, self.generators, self.facts
+        walk = self._walk
+        known = self.tensors, self.optimizers, self.generators, walk.facts
         for path, thing in self._sets:  # which grows by those that are in them
-            self.tensors, self.optimizers, self.generators, self.facts = [], [], [], []
-            self._waiting += [(path, each, True) for each in thing if gc.is_tracked(each)]
-            self._walk()
+            self.tensors, self.optimizers, self.generators, walk.facts = [], [], [], []
+            walk.through(((path, each, True) for each in thing if gc.is_tracked(each)), self._look)
             if self.tensors:
                 self.unordered = path
                 break
-        self.tensors, self.optimizers, self.generators, self.facts = known
+        self.tensors, self.optimizers, self.generators, walk.facts = known
 
-    def _look(self, path: str, thing: Any, own: bool) -> None:
-        kind = type(thing)
-        if kind in _PLAIN:
-            if own:
-                self.facts.append((path, _short(repr(thing))))
-            return
-        if id(thing) in self._kept:
-            return
-        self._kept[id(thing)] = thing
+    def _look(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         if isinstance(thing, torch.Tensor):
-            self._tensor(path, thing, own)
+            yield from self._tensor(path, thing, own)
             return
-        if isinstance(thing, (types.FunctionType, types.MethodType)) and is_redirected(thing):
-            return
+        kind = type(thing)
         if own and kind in (io.BytesIO, io.StringIO):
-            self.facts.append((path, _of_buffer(thing)))
-        if isinstance(thing, _OPAQUE) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+            self._walk.note(path, _of_buffer(thing))
+        if isinstance(thing, weakref.ref) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
             return
         if is_of_workers(thing) or is_stand_in(thing):
             return
-        if isinstance(thing, type) and (belongs_to_library(thing.__module__) or thing.__module__ == "builtins"):
-            return
         self._compiled(path, thing)
         if own and not isinstance(thing, types.FrameType):
-            self.facts.append((path, kind.__qualname__))
-        children = list(self._children(path, thing, own))
-        self._waiting += reversed(children)
+            self._walk.note(path, kind.__qualname__)
+        yield from self._children(path, thing, own)
 
     def _compiled(self, path: str, thing: Any) -> None:
         """What it computes depends, in its last bits, on how often and on what it was called in this process."""
         if not self.compiled and is_compiled(thing):
             self.compiled = path
 
-    def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> None:
+    def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> Iterator[Child]:
         parts = strided_parts(tensor) if _is_sparse(tensor) else [tensor]
         if len(parts) > 1:
-            self.facts.append((path, f"{_about(tensor)} {kind_of(tensor)} {_is_coalesced(tensor)}"))
+            self._walk.note(path, f"{_about(tensor)} {kind_of(tensor)} {_is_coalesced(tensor)}")
         self.tensors += [(path, part) for part in parts]
+        yield from ((f"{path}.{name}", value, own) for name, value in vars(tensor).items())
         if tensor.is_leaf:  # on what a call computed they are gone with it
-            for name, hooks in (("hooks", gradient_hooks(tensor)), ("hooks after", accumulation_hooks(tensor))):
+            for name, hooks in (("hooks after", accumulation_hooks(tensor)), ("hooks", gradient_hooks(tensor))):
                 if functions := [each for each in (hooks or {}).values() if not is_our_function(each)]:
-                    self._waiting.append((f"{path}.{name}", functions, own))
-        if vars(tensor):
-            self._waiting += [(f"{path}.{name}", value, own) for name, value in reversed(vars(tensor).items())]
+                    yield f"{path}.{name}", functions, own
 
-    def _children(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+    def _children(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         if isinstance(thing, (np.ndarray, np.generic)):
             yield from self._array(path, thing, own)
         elif isinstance(thing, _GENERATORS):
             self.generators.append(thing)
-        elif isinstance(thing, types.FrameType):
-            yield from of_frame(path, thing)
+        elif isinstance(thing, OF_CODE):
+            yield from in_code(path, thing, own)
         elif isinstance(thing, (types.GeneratorType, types.CoroutineType)):
             yield from self._generator(path, thing)
-        elif isinstance(thing, types.FunctionType):
-            yield from of_function(path, thing, own)
         elif isinstance(thing, types.MethodType):
             yield f"{path}.__self__", thing.__self__, own
             yield f"{path}.__func__", thing.__func__, own
-        elif isinstance(thing, types.CellType):
-            with_value = content_of(thing)
-            if with_value:
-                yield path, with_value[0], own
         elif isinstance(thing, functools.partial):
             yield f"{path}.args", (thing.func, thing.args, thing.keywords), own
         else:
             yield from self._instance(path, thing, own)
 
-    def _instance(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+    def _instance(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         kind = type(thing)
         if isinstance(thing, Optimizer):
             self.optimizers.append(thing)
@@ -184,15 +167,15 @@ class Heap:
         if isinstance(thing, (dict, types.MappingProxyType)):
             found = True
             yield from self._dict(path, thing, inner)
-        elif isinstance(thing, (list, tuple, deque)):
+        elif isinstance(thing, SEQUENCES):
             found = True
             yield from self._sequence(path, thing, inner)
         elif isinstance(thing, (set, frozenset)):
             found = True
-            plain = all(type(each) in _PLAIN for each in thing)
+            plain = all(type(each) in PLAIN for each in thing)
             if inner:
                 self._sets += [] if plain else [(path, thing)]
-                self.facts.append((path, _short(repr(sorted(map(repr, thing)))) if plain else f"{len(thing)} things"))
+                self._walk.note(path, short(repr(sorted(map(repr, thing)))) if plain else f"{len(thing)} things")
         if isinstance(thing, torch.jit.ScriptModule):
             found = True
             for name, tensor in [*thing.named_parameters(), *thing.named_buffers()]:
@@ -201,7 +184,7 @@ class Heap:
         is_optimizer = isinstance(thing, Optimizer)
         skipped = _NOT_OF_OPTIMIZERS if is_optimizer else _NOT_OF_AUTOCAST if isinstance(thing, torch.autocast) else ()
         for name, value in held:
-            if name not in skipped and not (is_optimizer and type(value) in _PLAIN):  # a step may set them
+            if name not in skipped and not (is_optimizer and type(value) in PLAIN):  # a step may set them
                 # A step sets numbers in its groups, whoever wrote it; they are put back, and what is there is compared.
                 yield f"{path}.{name}", value, inner or (own and is_optimizer and name == "param_groups")
         keeps_results = isinstance(thing, _KEEPS_RESULTS)
@@ -210,11 +193,11 @@ class Heap:
                 if not isinstance(value, (type, types.ModuleType)):
                     yield f"{path}<{number}>", value, False
 
-    def _dict(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+    def _dict(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         for number, (key, value) in enumerate(list(thing.items())):
-            plain = type(key) in _PLAIN and not self._is_address(key)
+            plain = type(key) in PLAIN and not self._is_address(key)
             name = repr(key) if plain else f"key {number}"
-            if type(key) not in _PLAIN:
+            if type(key) not in PLAIN:
                 yield f"{path}[{name}]", key, own
             yield f"{path}[{name}]", value, own
 
@@ -222,32 +205,32 @@ class Heap:
         """Of a thing that is alive: another number in each process. A `GradScaler` keeps optimizers' states by it."""
         if type(key) is not int or key < _ADDRESSES:
             return False
-        return key in self._kept or key in self._alive
+        return key in self._walk.seen or key in self._alive
 
     @functools.cached_property
     def _alive(self) -> set[int]:
         return set(map(id, gc.get_objects()))
 
-    def _sequence(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+    def _sequence(self, path: str, thing: Any, own: bool) -> Iterator[Child]:
         items = list(thing)
-        if all(type(each) in _PLAIN for each in items):
+        if all(type(each) in PLAIN for each in items):
             if own:
-                self.facts.append((path, f"{len(items)} " + _short(repr(items))))
+                self._walk.note(path, f"{len(items)} " + short(repr(items)))
             return
         for number, value in enumerate(items):
             yield f"{path}[{number}]", value, own
 
-    def _array(self, path: str, array: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+    def _array(self, path: str, array: Any, own: bool) -> Iterator[Child]:
         if array.dtype.hasobject:
             yield path, array.tolist(), own
         elif own and isinstance(tensor := _base_of(array), torch.Tensor):  # by `.numpy()`: the numbers are the tensor's
-            self.facts.append((path, f"{array.dtype} {array.shape} {array.strides}"))
+            self._walk.note(path, f"{array.dtype} {array.shape} {array.strides}")
             yield f"{path}.base", tensor, own
         elif own:
-            content = hashlib.sha256(array.tobytes()).hexdigest()[:16] if array.nbytes <= _MOST_HASHED else ""
-            self.facts.append((path, f"{array.dtype} {array.shape} {content}"))
+            content = hash_of(array.tobytes()) if array.nbytes <= _MOST_HASHED else ""
+            self._walk.note(path, f"{array.dtype} {array.shape} {content}")
 
-    def _generator(self, path: str, thing: Any) -> Iterator[tuple[str, Any, bool]]:
+    def _generator(self, path: str, thing: Any) -> Iterator[Child]:
         frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
         if frame is not None:
             yield f"{path}()", frame, True
@@ -264,13 +247,7 @@ def _of_buffer(buffer: Any) -> str:
     """A model that was saved into it would be one of zeros when the run is made again."""
     if buffer.closed:
         return "closed"
-    content = buffer.getvalue()
-    data = content.encode(errors="surrogatepass") if isinstance(content, str) else content
-    return f"at {buffer.tell()}: {hashlib.sha256(data).hexdigest()[:16]}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+    return f"at {buffer.tell()}: {hash_of_buffer(buffer)}"
 
 
 def _is_sparse(tensor: torch.Tensor) -> bool:

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
-from overdrive.survive.facts import difference, facts
+from overdrive.survive.facts import facts
+from overdrive.survive.program_walk import difference
 from overdrive.survive.refusals import CannotTake, OtherState
 
 if TYPE_CHECKING:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from overdrive.core.flag import Flag
+
 MARK = "overdrive: states"
 
 
 class Worker:
     """In a loader's worker."""
 
-    hands = False  # set in the program's process while workers are started
+    hands = Flag()  # up in the program's process while workers are started
     fetches = 0
     began: Any = None
     held: Any = None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from overdrive.seams.points import reason_of
-from overdrive.survive.before import State
+from overdrive.survive.file_states import State
 from overdrive.survive.files import Files
 from overdrive.survive.folder import LEFT, Unusable
 from overdrive.survive.journal import Damaged

@@ -14,8 +14,8 @@ from typing import Any
 
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import Redirection
-from overdrive.survive.before import State
-from overdrive.survive.files import Files, link, open_for_writing, remove
+from overdrive.survive.file_states import State, link, remove
+from overdrive.survive.files import Files, open_for_writing
 from overdrive.survive.folder import Unusable
 from overdrive.survive.journal import Damaged
 

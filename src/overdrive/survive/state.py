@@ -20,6 +20,7 @@ from overdrive.survive import part_state
 from overdrive.survive.heap import Heap
 from overdrive.survive.in_parts import Parts
 from overdrive.survive.optimizer_states import OptimizerStates
+from overdrive.survive.program_walk import difference
 from overdrive.survive.refusals import CannotTake, OtherState
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -118,8 +119,8 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any, parts: Parts | None
     Raises:
         OtherState: this run holds other things.
     """
-    if difference := _difference(header["heap"], heap.digest()):
-        raise OtherState(difference)
+    if found := difference(header["heap"], heap.digest()):
+        raise OtherState(found)
     with torch.no_grad():
         memories = _fill(heap, header["tensors"], block)
         for tensor in (each for _, each in heap.tensors):
@@ -135,15 +136,6 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any, parts: Parts | None
     for generator, told in zip(heap.generators, header["generators"], strict=True):
         set_state(generator, _of_told(told))
     _put_back_random(header["random"])
-
-
-def _difference(then: list[str], now: list[str]) -> str:
-    for one, other in zip(then, now, strict=False):
-        if one != other:
-            return f"{one} at the snapshot, {other} now"
-    if len(then) != len(now):
-        return f"{len(then)} things at the snapshot, {len(now)} now"
-    return ""
 
 
 def _fill(heap: Heap, memories: list[int | None], block: Any) -> dict[int, torch.Tensor]:

@@ -18,18 +18,18 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.ranks.entropy import seed_tensorflow
-from overdrive.sandbox.redirect import have_follow, have_hdf5_follow
-from overdrive.seams.arrival import Arrival
 from overdrive.seams.points import reason_of
 from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files
-from overdrive.survive.folder import DAMAGED, FETCHES, FROM_START, NO_MORE
+from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
 from overdrive.survive.in_keras import InKeras
 from overdrive.survive.inputs import Inputs
 from overdrive.survive.journal import Journal
 from overdrive.survive.left_behind import put_back
+from overdrive.survive.library_files import LibraryFiles
+from overdrive.survive.rank_of_run import RankOfRun
 from overdrive.survive.recording import Recording
 from overdrive.survive.replay import Replay
 
@@ -67,12 +67,10 @@ class Survivor:
         self._start_again = start_again
         self.ending = ending
         self.plan = plan
-        self._group = group
-        self._in_parts = group.in_parts if group is not None else None
-        self._follows = group is not None and group.rank > 0
-        self._passive = self._follows and self._in_parts is None  # rank 0 notes what it is asked
+        self._rank = RankOfRun(group)
+        self._passive = self._rank.passive
         self.keeps_samples = plan.keeps_samples
-        self.journal = Journal(folder.journal_of(self._in_parts.rank if self._in_parts is not None else 0))
+        self.journal = Journal(self._rank.journal_in(folder.journal_of))
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
@@ -81,11 +79,12 @@ class Survivor:
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
         self.files.on_lost = self._lost
+        self._library_files = LibraryFiles(self.files, lambda: self._replay.files if self._replay else None)
         self.inputs = Inputs(folder.path, self.files.lasts)
         self.files.on_read = self.inputs.heard
         ending.at_once = self._end_without_a_step
         self.calls = Calls(self)
-        self._recording = Recording(self, interval, self._in_parts)
+        self._recording = Recording(self, interval, self._rank.in_parts)
 
     @property
     def replaying(self) -> bool:
@@ -107,8 +106,8 @@ class Survivor:
             Unusable: there is none, and the files cannot be made what they were.
         """
         clocks.tell(self.calls.times.time, self.calls.times.in_library)
-        self.ending.pass_over() if self._follows else self.ending.listen()
-        Arrival("safetensors", lambda: have_follow("safetensors", self._path_to_write, self._path_to_read)).watch()
+        self.ending.pass_over() if self._rank.follows else self.ending.listen()
+        self._library_files.listen()
         self._find()
         if not self._passive:
             self._recording.snapshots.forget_candidate()
@@ -118,11 +117,11 @@ class Survivor:
             if not self.folder.is_new:
                 reason = self.why_not or self.folder.notes.get(NO_MORE) or "there is no snapshot yet"
                 self.say(f"begun from its start again: {reason}")
-                put_back(self.files, self.folder.path, None if self._follows else self.say)
+                put_back(self.files, self.folder.path, None if self._rank.follows else self.say)
             self._listen()
 
     def _listen(self) -> None:
-        if not self._follows:
+        if not self._rank.follows:
             self.files.listen()
 
     def ask(self) -> None:
@@ -130,22 +129,10 @@ class Survivor:
         self._recording.ask()
 
     def _find(self) -> None:
-        from overdrive.survive import part_files, snapshot
-
-        folder, parts = self.folder.path, self._in_parts
         if self.why_not:
             return
-        if parts is None:
-            target = snapshot.newest_whole(folder, self.journal, self.say)
-        else:
-            try:
-                target = part_files.newest_whole(folder, parts.rank, parts.ranks, self.journal, self.say)
-            except part_files.Gone as gone:
-                self._start_again(DAMAGED, str(gone))
-            except OSError as error:
-                self._start_again(FROM_START, f"{folder} holds a damaged snapshot ({error.strerror})")
-        if target:
-            self._replay = Replay(target, self.folder.path, self.files, self._group.rank if self._group else 0)
+        if target := self._rank.newest(self.folder.path, self.journal, self.say, self._start_again):
+            self._replay = Replay(target, self.folder.path, self.files, self._rank.number)
 
     def __call__(self, seams: Seams) -> None:
         self.plan.follow(seams)
@@ -155,15 +142,15 @@ class Survivor:
         """A framework; what divides calls over ranks has subscribed by now: we act outside of it, too."""
         if seams.frameworks[-1] != "torch":
             return self._keras_arrived(seams)
-        have_follow("torch", self._path_to_write, self._path_to_read)
+        self._library_files.torch_arrived()
         self.calls.follow(seams)
         seams.step_ends.subscribe(self.guarded(self._step_ends))
 
     def _keras_arrived(self, seams: Seams) -> None:
-        if self._group is None:
+        if self._rank.alone:
             seed_tensorflow(self.folder.manifest["seed"])
-        Arrival("h5py", lambda: have_hdf5_follow(self._path_to_write, self._path_to_read)).watch()
-        self.calls.in_keras = InKeras(self, self._step_ends, alone=self._group is None and not self.plan.settling)
+        self._library_files.keras_arrived()
+        self.calls.in_keras = InKeras(self, self._step_ends, alone=self._rank.alone and not self.plan.settling)
         self.calls.in_keras.follow(seams)
 
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,7 +172,7 @@ class Survivor:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
         note = FETCHES if (fetching := self.calls.fetching) and fetching.batches.skipped else FROM_START
         try:
-            if not self._follows:
+            if not self._rank.follows:
                 self.folder.note(**{note: reason})
             self.output.mute(False)
             end_children()
@@ -201,7 +188,7 @@ class Survivor:
         Args:
             sound: whether it can be up to those that there are.
         """
-        if self._follows:
+        if self._rank.follows:
             return
         lost = not sound and self._recording.forget()
         if self.why_not and not lost:
@@ -234,7 +221,7 @@ class Survivor:
 
     def done(self) -> None:
         """It has ended well, and all is written that tells of it: it need not be made again."""
-        if not self._follows:
+        if not self._rank.follows:
             with contextlib.suppress(OSError):
                 self.folder.note(finished=True)
 
@@ -261,26 +248,8 @@ class Survivor:
     def elsewhere(self) -> bool:
         return get_ident() != self._thread or getpid() != self._process
 
-    def _path_to_write(self, path: str) -> str:
-        return self._replay.files.path_to_write(path) if self._replay else self.files.noted(path)
-
-    def _path_to_read(self, path: str) -> str:
-        return self._replay.files.path_to_read(path) if self._replay else path
-
-    def _within_a_call(self, optimizer: Any) -> bool:
-        """Whether this step was made within a call that is skipped as a whole: within another step it counts as that,
-        as of the optimizer that SAM is given. A backward pass on a GPU has threads of its own."""
-        if not self.inside or getpid() != self._process:
-            return False
-        if self.calls.under_way == "step":
-            self.calls.states.stepped(optimizer)
-        else:
-            reason = "it makes steps within a backward pass or a call of its model, and none after it"
-            self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
-        return True
-
     def _step_ends(self, optimizer: Any) -> None:
-        if self._within_a_call(optimizer) or self.elsewhere():
+        if self.calls.holds_step(optimizer) or self.elsewhere():
             return
         self.steps += 1
         if self.output.failure:
@@ -291,37 +260,33 @@ class Survivor:
             if self._replay.passes(self.steps):
                 self._go_on(self._replay)
             return
-        if not self._follows:
+        if not self._rank.follows:
             self._recording.stepped(optimizer)
-        elif self._in_parts is not None:
+        elif self._rank.in_parts is not None:
             self._recording.follow(optimizer)
         else:
             self.agreed(False)
 
     @property
     def parts(self) -> Parts | None:
-        return self._in_parts.here() if self._in_parts is not None else None
+        return self._rank.parts
 
     def agreed(self, wanted: bool) -> bool:
         """Asked once a step; whether a snapshot is taken now, for which optimizers have all of their state, or each
         rank its part."""
-        if self._in_parts is not None:
-            return self._in_parts.agreed(wanted, over=bool(self.why_not))
-        if self._group is None or self._group.agree is None:
-            return wanted
-        agreed = self._group.agree(wanted)
-        if agreed:
-            self.inside = True
-            try:
-                for optimizer in self.calls.optimizers:
-                    _ = optimizer.state  # until its next step: who reads it finds it whole
-            finally:
-                self.inside = False
-        return agreed
+        return self._rank.agreed(wanted, bool(self.why_not), self._make_states_whole)
+
+    def _make_states_whole(self) -> None:
+        self.inside = True
+        try:
+            for optimizer in self.calls.optimizers:
+                _ = optimizer.state  # until its next step: who reads it finds it whole
+        finally:
+            self.inside = False
 
     def _end_without_a_step(self) -> None:
         """On a signal, where there is nothing to keep: the next step may be long in coming, or none be seen at all."""
-        if self.elsewhere() or self._group is not None:  # a loader's worker has this handler, too
+        if self.elsewhere() or not self._rank.alone:  # a loader's worker has this handler, too
             return
         if self.why_not or self.replaying or not self.steps:
             with contextlib.suppress(RuntimeError):  # it came amid another line
@@ -334,19 +299,14 @@ class Survivor:
 
     def end(self, sentence: str) -> NoReturn:
         self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
-        if self._group is not None:
-            self._group.leave()
+        self._rank.leave()
         self.ending.end()
 
     @contextlib.contextmanager
     def reading_alone(self) -> Iterator[None]:
         before, self.inside = self.inside, True
         try:
-            with contextlib.ExitStack() as stack:
-                if self._group is not None:
-                    stack.enter_context(self._group.aside())
-                if self.parts is not None:
-                    stack.enter_context(self.parts.as_it_is())
+            with self._rank.reading_alone():
                 yield
         finally:
             self.inside = before
@@ -362,4 +322,4 @@ class Survivor:
         self._listen()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
-        self._recording.goes_on(None if self._follows else replay.since)
+        self._recording.goes_on(None if self._rank.follows else replay.since)

@@ -19,6 +19,7 @@ from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt, judge
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner, confirmation
 from overdrive.tuner.durations import FACTORIAL_ROUNDS
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.outcomes import Rejected, Standing
 from overdrive.tuner.plan_proof import PlanProof
@@ -233,7 +234,7 @@ class Finaliser:
         alone = "established in the search, and not confirmed in fresh processes"
         if confirmation is found.confirms_itself():  # what it says is in what the search says
             fresh, alone = None, together
-        known = [found.with_its_screening(duel) or found.of_any(duel.kept()) for duel in duels if duel.interval]
+        known = [gain_with_screening(found, duel) or found.of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
         searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
+from overdrive.evidence.speed import Pair, Verdict, noise_floor, speedup_of_these
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.between_epochs import BetweenEpochs
@@ -304,28 +303,6 @@ class Findings:
     def of_any(self, pairs: Sequence[Pair]) -> Interval:
         """What these processes say of any."""
         return of_any_process(speedup_of_these(pairs), self.spread(), full_processes(pairs))
-
-    def with_its_screening(self, duel: Duel) -> Interval | None:
-        """The gain by a duel and the screening of its techniques together; None where one of them was not measured
-        there, where they say nothing or contradict each other, or where it was measured against others whose place it
-        takes."""
-        if any(chosen not in duel.new.techniques for chosen in duel.old.techniques):
-            return None
-        # Beside what the duel had: of public MNIST RNN `autocast` gained 1.2x beside a technique that did not join, and
-        # 0.95x without it; its duel said 1.01x, and it was adopted.
-        on, known = list(duel.old.techniques), list[Interval]()
-        for chosen in (each for each in duel.new.techniques if each not in duel.old.techniques):
-            if (measured := self.screened.beside(chosen, on)) is None:
-                return None
-            known.append(measured)
-            on.append(chosen)
-        if not known:
-            return None
-        both = one, other = product(known), self.of_any(duel.kept())
-        # They are of one thing: the public RL loop's `waiting`, 2.20x [2.05, 2.37] and 1.01x [0.98, 1.03], was adopted.
-        if not max(one.low, other.low) <= min(one.high, other.high):
-            return None
-        return combined(both) if all(0 < each.low < each.high < math.inf for each in both) else None
 
     def noise(self) -> float | None:
         kept = self.control.kept() if self.control else []

@@ -27,6 +27,7 @@ from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
 from overdrive.trials.run_duel import gains_too_little
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.outcomes import Adopted, Rejected, gain_of, loosest, shown_exact, without
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller, other_steps
 from overdrive.tuner.schedule import Schedule
@@ -123,7 +124,7 @@ class Judge:
             return None
         if not duel.interval or duel.interval.estimate <= 1:
             return None
-        both = self._found.with_its_screening(duel)
+        both = gain_with_screening(self._found, duel)
         disturbed = max(share_disturbed(duel.pairs), self._found.screened.share_disturbed)
         least = MOST_BIAS if busy(disturbed) else 0.0
         return both if both and verdict(both) is Verdict.FASTER and both.low > least else None

@@ -62,8 +62,8 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     worker = Worker(commands, reports, job)
     worker.rank = Rank(membership, [], hide_own_frames, trial=True) if membership else None
     if isolation:
-        worker.report(Isolated(isolation.kind, isolation.detail))
-    progress.on_progress = worker.filling
+        worker.reports.report(Isolated(isolation.kind, isolation.detail))
+    progress.on_progress = worker.reports.filling
     own = [*([_redirected] if job.isolate else []), seeds(job.spec.seed), worker.observe]
     own[:0] = [worker.rank.observe] if worker.rank else []
     worker.session = Session(job.spec.techniques, own, worker.left_out, worker.clock.inference)
@@ -77,11 +77,11 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     except SystemExit as error:
         code = end_as_python_would(error)
     except ProgramError as error:
-        worker.report(Failed(ExitReason("exception", str(error))))
+        worker.reports.report(Failed(ExitReason("exception", str(error))))
         code = 1
     except BaseException as error:
         hide_own_frames(error)
-        worker.report(worker.failed(error))
+        worker.reports.report(worker.failed(error))
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     if worker.rank:
@@ -89,7 +89,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     flush()
     if code == 0:
         told = worker.ended()
-        worker.report(told)
+        worker.reports.report(told)
         if isinstance(told, Ended) and not worker.rank:  # a failure is told by the end of its process
             worker.stand_by()
     flush()

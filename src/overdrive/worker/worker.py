@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from overdrive.core import messages
 from overdrive.core.facts import Facts
-from overdrive.core.messages import Beat, Ended, Failed, Job, Observed, Recorded
+from overdrive.core.messages import Ended, Failed, Job, Observed, Recorded
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.streams import flush
 from overdrive.core.trial_spec import TrialSpec
@@ -31,12 +31,12 @@ from overdrive.worker.instruments import HASHED_STEPS, Instruments
 from overdrive.worker.observers import MayGoOn, Observer, load_observer, reports_of
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
+from overdrive.worker.report_pipe import ReportPipe
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
 from overdrive.worker.spawned import told_of_steps
 from overdrive.worker.switching import switch, switched_on
 
-_BEAT_SECONDS = 0.5
 _ELSEWHERE = "The program's training steps are made in processes that it {}, which Overdrive does not follow"
 
 
@@ -45,11 +45,9 @@ class Worker:
 
     def __init__(self, commands: BinaryIO, reports: BinaryIO, job: Job) -> None:
         self._commands = commands
-        self._reports = reports
+        self.reports = ReportPipe(reports)
         self._job = job
         self.spec: TrialSpec = job.spec
-        self._last_beat = 0.0
-        self._process = os.getpid()
         self.clock = CLOCKS[self.spec.clock]()
         # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
         losses = self.spec.losses and self.spec.profiling not in ("plain", "times")
@@ -83,22 +81,6 @@ class Worker:
         found: Facts = self.instruments.probe.facts(self.recorder, costs)
         return replace(found, own=self._own_facts.gathered(found.framework), sets_environment=self._sets_environment)
 
-    @property
-    def _forked(self) -> bool:
-        """Whether this is a process that the program has forked. It goes on as the program has it, and neither reports
-        nor obeys: all such processes have one pair of pipes with the one that is measured."""
-        return os.getpid() != self._process
-
-    def report(self, report: messages.Report) -> None:
-        if not self._forked:
-            self._send(report)
-
-    def _send(self, report: messages.Report) -> None:
-        self._last_beat = time.monotonic()
-        with contextlib.suppress(BrokenPipeError):  # the tuner is gone; its reaper ends us
-            self._reports.write(messages.write(report))
-            self._reports.flush()
-
     def observe(self, seams: Seams) -> None:
         """The worker's own observer of the program."""
         spec = self.spec
@@ -109,10 +91,10 @@ class Worker:
             self._answering(seams)
         if self._gathers_facts:
             self._own_facts(seams)
-        seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
-        seams.at_work.subscribe(self.beat)
+        seams.batch_fetched.subscribe(self.reports.beat)  # an evaluation makes no step, and lives
+        seams.at_work.subscribe(self.reports.beat)
         if not (self.clock.inference or spec.profiling == "plain"):  # which is to have nothing looked at
-            seams.model_begins.subscribe(self.beat)  # one that makes its batches by hand lives, too
+            seams.model_begins.subscribe(self.reports.beat)  # one that makes its batches by hand lives, too
         if spec.hyperparameters:
             with seams.owned_by(hyperparameter_watch.NAME):
                 self.hyperparameters = hyperparameter_watch.HyperparameterWatch(spec.hyperparameters, self._over)
@@ -142,13 +124,13 @@ class Worker:
 
     def _over(self) -> None:
         """The program has shown what was to be seen, though it makes no step: it ends here."""
-        if not self._forked:
-            self.report(self.ended())
+        if not self.reports.forked:
+            self.reports.report(self.ended())
             os._exit(0)
 
     def _enough(self) -> None:
         """It answers, and perhaps for ever: what was seen is reported as at its end, outside of all seams."""
-        if self._forked:
+        if self.reports.forked:
             return
         assert self.session is not None
         for each in self._observers.values():
@@ -159,14 +141,14 @@ class Worker:
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
-        if name == OBSERVER and not self._forked:
-            self.report(Failed(ExitReason("unwatched", f"Overdrive could not watch this program: {reason}")))
+        if name == OBSERVER and not self.reports.forked:
+            self.reports.report(Failed(ExitReason("unwatched", f"Overdrive could not watch this program: {reason}")))
             os._exit(1)
 
     def _answers(self) -> None:
         """There is no training step to be waited for: its model's calls are what it does."""
-        if not self._forked:  # else an actor's, beside a learner
-            self.report(self._no_training())
+        if not self.reports.forked:  # else an actor's, beside a learner
+            self.reports.report(self._no_training())
             os._exit(1)
 
     def _no_training(self) -> Failed:
@@ -176,16 +158,8 @@ class Worker:
     def _training_after_all(self) -> Failed:
         return Failed(ExitReason("trains", f"an optimizer stepped after {self.clock.steps} calls of the model"))
 
-    def beat(self, *_: object) -> None:
-        """Tell the watchdog that there is progress, at most twice a second."""
-        self.filling(0, 0)
-
-    def filling(self, done: int, total: int) -> None:
-        if time.monotonic() - self._last_beat > _BEAT_SECONDS:
-            self.report(Beat(done, total))
-
     def _stand_still(self) -> None:
-        if self._forked:
+        if self.reports.forked:
             return self._trains_elsewhere()
         with self.rank.lockstep.aside() if self.rank else contextlib.nullcontext():
             self._between_steps()
@@ -194,17 +168,17 @@ class Worker:
         """A forked process has made a step. Where the one that forked it has made none, it only waits for such ones."""
         if not self.blocks.rests and not self.clock.inference:
             self.blocks.rests_at(self.clock.steps)
-            self._send(Failed(ExitReason("unwatched", _ELSEWHERE.format("forks"))))
+            self.reports.report_anyhow(Failed(ExitReason("unwatched", _ELSEWHERE.format("forks"))))
 
     def told_of_spawned(self) -> AbstractContextManager[None]:
         """Meanwhile, so are the steps of processes that it starts anew, as long as it has made none itself."""
         line = messages.write(Failed(ExitReason("unwatched", _ELSEWHERE.format("spawns"))))
-        return told_of_steps(self._reports.fileno(), line, lambda: not (self.blocks.rests or self.clock.inference))
+        return told_of_steps(self.reports.handle(), line, lambda: not (self.blocks.rests or self.clock.inference))
 
     def _between_steps(self) -> None:
         steps = self.clock.steps
         if self.clock.trains:
-            self.report(self._training_after_all())
+            self.reports.report(self._training_after_all())
             os._exit(1)
         self.blocks.rests_at(steps)
         instruments = self.instruments
@@ -218,7 +192,7 @@ class Worker:
             self.blocks.lead_over(steps)
             return
         if not self.blocks.ends(steps):
-            self.beat()
+            self.reports.beat()
             return
         framework = self._of_framework()
         framework.synchronize()
@@ -228,7 +202,7 @@ class Worker:
         if instruments.profiler:
             instruments.profiler.end(self.blocks.made(steps))
         left_out = dict(self.session.seams.left_out) if self.session else {}
-        self.report(self.blocks.measured(steps, now, framework.peak_memory() or peak_resident(), left_out))
+        self.reports.report(self.blocks.measured(steps, now, framework.peak_memory() or peak_resident(), left_out))
         self.stand_by()
 
     def _settling(self) -> int:
@@ -251,17 +225,17 @@ class Worker:
             case messages.Switch(on):
                 assert self.session is not None
                 switch(self.session, on)
-                self.report(messages.Switched(switched_on(self.session)))
+                self.reports.report(messages.Switched(switched_on(self.session)))
             case messages.TellFacts(costs):
-                self.report(self.facts(costs))
+                self.reports.report(self.facts(costs))
             case messages.TellRecorded():
                 profiler = self.instruments.profiler
                 assert profiler is not None
-                self.report(Recorded(profiler.report()))
+                self.reports.report(Recorded(profiler.report()))
             case messages.TellObserved():
-                self.report(Observed(self._observed()))
+                self.reports.report(Observed(self._observed()))
             case messages.TellTrace():
-                self.report(self._trace())
+                self.reports.report(self._trace())
             case messages.Stop():
                 # At once, without the program's own cleaning up: it must not save, evaluate or print now.
                 os._exit(0)
@@ -272,7 +246,7 @@ class Worker:
 
     def stand_by(self) -> None:
         """Carry out commands until the program is to go on: one that is over, until the parent has done with it."""
-        while not self._forked and self._obey():
+        while not self.reports.forked and self._obey():
             pass
 
     def _observed(self) -> dict[str, Any]:

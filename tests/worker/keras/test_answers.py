@@ -16,7 +16,8 @@ import numpy as np
 from overdrive.core.contract import Contract
 from overdrive.core.records import Trace
 from overdrive.evidence import agreement, replayed, rounding
-from overdrive.evidence.equivalence import compared, first_broken, judged_exact
+from overdrive.evidence.equivalence import judged_exact
+from overdrive.evidence.invariants import compared, first_broken
 from overdrive.seams.hub import Seams
 from overdrive.worker import answering
 from overdrive.worker.answering import AnsweringObserver

@@ -15,7 +15,8 @@ pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])"
 from overdrive.core.contract import Contract
 from overdrive.core.records import Trace
 from overdrive.evidence import replayed, rounding
-from overdrive.evidence.equivalence import aligned, compared, first_broken, first_difference, judged_exact
+from overdrive.evidence.equivalence import first_difference, judged_exact
+from overdrive.evidence.invariants import aligned, compared, first_broken
 from overdrive.seams.hub import Seams
 from overdrive.worker.observers import make_digests, make_replay
 from overdrive.worker.recording import Recorder

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import torch
 
@@ -26,22 +27,31 @@ def measure_all_reduce(answer: Measurements, backend: str) -> None:
             raise NotMeasured(f"it takes two GPUs, and there {'is one' if ranks else 'are none'}")
         if not torch.distributed.is_nccl_available():
             raise NotMeasured("this PyTorch was built without NCCL")
+    result = _told_by_ranks(backend, ranks, answer.share)
+    name = f"all_reduce.{backend}"
+    bus = 2 * (ranks - 1) / ranks
+    answer.put(
+        name,
+        result["bytes"] / result["seconds"],
+        "B/s",
+        f"{result['bytes'] / 1e6:.0f} MB of fp32 between {ranks} ranks; times {bus:.3g} is what each link carries",
+    )
+    answer.put(f"{name}.latency", result["latency"], "s", f"one number between {ranks} ranks")
+
+
+def _told_by_ranks(backend: str, ranks: int, share: float) -> dict[str, Any]:
+    """What rank 0 of them measured.
+
+    Raises:
+        NotMeasured: they do not come to an end, or fail.
+    """
     with passing("overdrive-ranks-") as folder:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's own name need not lead back to it
-        share = str(answer.share)
+        command = [sys.executable, "-m", "overdrive.machine.microbenchmarks.rank"]
         started = [
             subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "overdrive.machine.microbenchmarks.rank",
-                    backend,
-                    str(rank),
-                    str(ranks),
-                    str(folder),
-                    share,
-                ],
+                [*command, backend, str(rank), str(ranks), str(folder), str(share)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -59,16 +69,8 @@ def measure_all_reduce(answer: Measurements, backend: str) -> None:
                     process.kill()
                     process.wait()
         try:
-            result = json.loads((folder / "answer.json").read_text())
+            told: dict[str, Any] = json.loads((folder / "answer.json").read_text())
         except (OSError, ValueError):
             lines = [line for error in errors for line in error.decode(errors="replace").strip().splitlines()[-1:]]
             raise NotMeasured(lines[0][:160] if lines else "the ranks ended without an answer") from None
-    name = f"all_reduce.{backend}"
-    bus = 2 * (ranks - 1) / ranks
-    answer.put(
-        name,
-        result["bytes"] / result["seconds"],
-        "B/s",
-        f"{result['bytes'] / 1e6:.0f} MB of fp32 between {ranks} ranks; times {bus:.3g} is what each link carries",
-    )
-    answer.put(f"{name}.latency", result["latency"], "s", f"one number between {ranks} ranks")
+    return told

@@ -6,14 +6,15 @@ They are over the samples of all ranks: each rank sums its own, and the total ha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from overdrive.core.flag import Flag
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.exchange import Total
 from overdrive.ranks.group import Group
@@ -28,7 +29,7 @@ _ORDER = {
     **dict.fromkeys(_SPREADS, ("input", "dim", "unbiased", "keepdim")),
 }
 _NARROW = (torch.float16, torch.bfloat16)
-_aside = [0]
+_aside = Flag()
 
 Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # see `Totals.total`
 
@@ -41,14 +42,9 @@ class Totals(Protocol):
         """How many there are in the whole batch, of how many in this part."""
 
 
-@contextmanager
-def aside() -> Iterator[None]:
+def aside() -> Flag:
     """What is summed within this is not the model's code's own."""
-    _aside[0] += 1
-    try:
-        yield
-    finally:
-        _aside[0] -= 1
+    return _aside
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ class Watching(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         func, kwargs = plain_of(func), kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in _ORDER and func in _FUNCTIONS and not _aside[0]:
+        if name in _ORDER and func in _FUNCTIONS and not _aside:
             asked = taken(name, args, kwargs)
             if asked is not None and not (self._but_numbers and _is_number(asked, args, kwargs)):
                 return self._watcher.summed(asked, lambda: func(*args, **kwargs))

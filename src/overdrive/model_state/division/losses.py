@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.model_state.division.by_hand import Sum, aside
 from overdrive.ranks.group import Group
 
@@ -35,7 +36,7 @@ class Losses:
 
     def __init__(self) -> None:
         self.group: Group | None = None
-        self.active = False
+        self.active = Flag()
         self.whole: Sum | None = None
         self.totals: list[torch.Tensor] | None = None
         self.parts: list[torch.Tensor] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.model_state.division.by_hand import aside
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.exchange import Total
@@ -25,7 +26,7 @@ class Norms:
 
     def __init__(self, group: Group | None) -> None:
         self.group = group
-        self.active = False
+        self.active = Flag()
         self.statistics: list[tuple[torch.Tensor, torch.Tensor, int]] | None = None
         self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
 

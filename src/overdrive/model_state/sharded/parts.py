@@ -6,12 +6,12 @@ Who looks at one finds it whole, and in its place; it stays there until it is se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.model_state.sharded.held import Held
 from overdrive.ranks.group import Group
 from overdrive.ranks.norms import norm_of_parts
@@ -35,7 +35,7 @@ class GradientParts:
         settle: Callable[[Held], None],
     ) -> None:
         self._group_of, self._of, self._all, self._settle = group, of, all_held, settle
-        self._aside = self._shown = False
+        self._aside, self._shown = Flag(), Flag()
 
     def shown(self, held: Held) -> torch.Tensor | None:
         """This rank's share, where that is what `.grad` is to give now."""
@@ -56,14 +56,9 @@ class GradientParts:
                 parameter.grad = whole
         self._settle(held)
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Flag:
         """Within it, `.grad` is what is in its place, and to write to it says nothing of the shares."""
-        before, self._aside = self._aside, True
-        try:
-            yield
-        finally:
-            self._aside = before
+        return self._aside
 
     def takes(self, leaf: Any) -> Held | None:
         """Where it is one whose gradient is to be in parts, and not in its place."""
@@ -95,11 +90,8 @@ class GradientParts:
             return call(set_to_none)
 
     def clipped(self, parameters: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._shown = True
-        try:
+        with self._shown:
             return call(*args, **kwargs)
-        finally:
-            self._shown = False
 
     def norm(self, call: Callable[..., Any], gradients: Sequence[Any], kind: float, foreach: Any) -> Any:
         """Of all gradients together, with the shares of all ranks; None where there are none."""

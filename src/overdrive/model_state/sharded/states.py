@@ -7,13 +7,13 @@ Between two steps who reads a parameter or the state finds it whole; the next st
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.core.objective import size
 from overdrive.model_state.sharded.held import Held, set_data
 from overdrive.model_state.sharded.kept import Kept
@@ -51,7 +51,7 @@ class ShardedStates:
         self._divided: weakref.WeakKeyDictionary[Any, dict[int, set[str]]] = weakref.WeakKeyDictionary()
         self._told: set[str] = set()
         self._stepping: Any = None
-        self._aside = False
+        self._aside = Flag()
 
     @property
     def in_parts(self) -> bool:
@@ -73,14 +73,9 @@ class ShardedStates:
                 if isinstance(state.get(name), torch.Tensor) and share is not None:
                     state[name] = share.whole(state[name], self._group_of(), "an optimizer's state")
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Flag:
         """Who reads a state within it finds this rank's part."""
-        before, self._aside = self._aside, True
-        try:
-            yield
-        finally:
-            self._aside = before
+        return self._aside
 
     def told(self, optimizer: Any) -> list[Any]:
         """What is in parts of its state: the place of each parameter, and names; as JSON."""

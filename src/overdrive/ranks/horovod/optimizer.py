@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.ranks.horovod.compression import Compression
 from overdrive.ranks.horovod.handles import Handle, synchronize
 from overdrive.ranks.horovod.operations import sparse_allreduce_async
@@ -114,11 +115,8 @@ class _Reducing(torch.optim.Optimizer):
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """Inside, `step` exchanges nothing: `synchronize` did."""
-        self._horovod.skipped = True
-        try:
+        with self._horovod.skipped:
             yield
-        finally:
-            self._horovod.skipped = False
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         self._horovod.passes = passes
@@ -147,7 +145,7 @@ class _Gradients:
         self.passes, self.before = 1, 1.0
         self.handles: dict[Any, tuple[Handle, Any, Any] | None] = {}  # None: a sparse one, which waits
         self.made: dict[Any, int] = {}
-        self.synchronized = self.skipped = False
+        self.synchronized, self.skipped = False, Flag()
 
     def __deepcopy__(self, memo: Any) -> _Gradients:
         raise NotImplementedError("an optimizer of hvd.DistributedOptimizer is not copied: copy its state_dict")

@@ -8,13 +8,13 @@ an eager call of the model itself. A call while a function is traced, or within 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras.src.models.model import Model
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.seams.answering import Answers
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.functions import Functions
@@ -40,7 +40,7 @@ class _Watch:
         self._hub = hub
         self._eager = eager
         self._answers = Answers(hub, "keras", lambda model: list(model.variables)) if hub.inference else None
-        self._inside = threading.local()
+        self._inside = FlagOfThread()  # a call of a model
 
     def function(self, model: Any, kind: str, made: Callable[..., Any]) -> Callable[..., Any]:
         """What is called instead of a predict function."""
@@ -49,7 +49,7 @@ class _Watch:
     def calling(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
         def __call__(model: Any, *args: Any, **kwargs: Any) -> Any:
-            trains, within = kwargs.get("training"), getattr(self._inside, "model", False)
+            trains, within = kwargs.get("training"), bool(self._inside)
             if trains or within or not self._eager() or _symbolic(args, kwargs):
                 return call(model, *args, **kwargs)
             return self._run(model, CALL, functools.partial(call, model), *args, **kwargs)
@@ -57,15 +57,12 @@ class _Watch:
         return __call__
 
     def _run(self, model: Any, kind: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if getattr(self._inside, "model", False):
+        if self._inside:
             return call(*args, **kwargs)
-        self._inside.model = True
-        try:
+        with self._inside:
             # One that its first call builds has no variables yet.
             step = self._answers.begins(model) if self._answers and model.built else None
             result = self._hub.answer_called.run((model, kind), call, *args, **kwargs)
-        finally:
-            self._inside.model = False
         if self._answers and step:
             self._answers.ended(step)
         return result

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,6 +21,7 @@ from keras.src.trainers.trainer import Trainer
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import resource_variable_ops
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.internals import is_of_itself
 from overdrive.seams.keras.marks import SCOPE
@@ -66,6 +66,7 @@ class _Watch:
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
         self._here = threading.local()
+        self._silence = FlagOfThread()
 
     def enter(self, patches: Patches) -> list[Callable[[], None]]:
         for kind in KINDS:
@@ -99,15 +100,7 @@ class _Watch:
 
     def _is_quiet(self) -> bool:
         here = self._here.__dict__
-        return here.get("quiet", False) or here.get("execution") is not None or not tf.executing_eagerly()
-
-    @contextmanager
-    def _silence(self) -> Iterator[None]:
-        before, self._here.quiet = getattr(self._here, "quiet", False), True
-        try:
-            yield
-        finally:
-            self._here.quiet = before
+        return bool(self._silence) or here.get("execution") is not None or not tf.executing_eagerly()
 
     # -- what is patched --------------------------------------------------------------------------
 
@@ -156,7 +149,7 @@ class _Watch:
         def reading(thing: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_quiet() or (is_layer and _is_symbolic(args, kwargs)):
                 return method(thing, *args, **kwargs)
-            with self._silence():
+            with self._silence:
                 return point.run((what, thing), functools.partial(method, thing), *args, **kwargs)
 
         return reading
@@ -176,7 +169,7 @@ class _Watch:
     def _quiet(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
         def quiet(*args: Any, **kwargs: Any) -> Any:
-            with self._silence():
+            with self._silence:
                 return call(*args, **kwargs)
 
         return quiet
@@ -185,7 +178,7 @@ class _Watch:
         @functools.wraps(call)
         def keeping(callback: Any, *args: Any, **kwargs: Any) -> Any:
             self._hub.weights_kept.publish(callback)
-            with self._silence():
+            with self._silence:
                 return call(callback, *args, **kwargs)
 
         return keeping
@@ -212,7 +205,7 @@ class _Watch:
         @functools.wraps(write)
         def writing(*args: Any, **kwargs: Any) -> Any:
             self._hub.written_past.publish()
-            with self._silence():
+            with self._silence:
                 return write(*args, **kwargs)
 
         return writing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +11,18 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.trainers.trainer import Trainer
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.internals import is_of_fit
 from overdrive.seams.patch import Patches
 from overdrive.seams.points import Around, Event
 
-_here = threading.local()
+_loads = FlagOfThread()
 
 
 def being_loaded() -> bool:
     """Whether a model is being compiled as it was when it was saved."""
-    return getattr(_here, "loading", False)
+    return bool(_loads)
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -65,11 +65,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _loading(compile_as_saved: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(compile_as_saved)
     def compile_from_config(*args: Any, **kwargs: Any) -> None:
-        before, _here.loading = being_loaded(), True
-        try:
+        with _loads:
             compile_as_saved(*args, **kwargs)
-        finally:
-            _here.loading = before
 
     return compile_from_config
 

@@ -22,6 +22,7 @@ from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from overdrive.core.flag import Flag
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
@@ -104,7 +105,7 @@ class _JaxWatch:
         self._step_log: JaxStepLog = step_log_of(hub)  # type: ignore[assignment]
         self._noted: _Noted | None = None
         self._making: tuple[str, Any] = ("", None)  # kind of the function that is being made, and what its step notes
-        self._applying = False
+        self._applying = Flag()
 
     # -- functions that a model makes ---------------------------------------------------------------
 
@@ -231,11 +232,8 @@ class _JaxWatch:
             noted = self._noted
             if noted is not None and not self._applying:
                 self._heard(lambda: self._note(noted, optimizer, optimizer_variables, grads))
-            before, self._applying = self._applying, True  # by an optimizer that wraps another, too
-            try:
+            with self._applying:  # by an optimizer that wraps another, too
                 return apply(optimizer, optimizer_variables, grads, trainable_variables)
-            finally:
-                self._applying = before
 
         return stateless_apply
 

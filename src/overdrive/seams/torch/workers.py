@@ -14,6 +14,7 @@ import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from overdrive.core.rng import States
+from overdrive.core.variables import variables_set
 from overdrive.seams.torch.drawn_indices import begin
 
 
@@ -49,16 +50,8 @@ class WorkerStart:
 @contextlib.contextmanager
 def threads_of_children(count: int) -> Iterator[None]:
     """Processes that start inside load their libraries with so many threads, where that is more than one."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    if count > 1:
-        os.environ["OMP_NUM_THREADS"] = str(count)
-    try:
+    with variables_set({"OMP_NUM_THREADS": str(count)} if count > 1 else {}):
         yield
-    finally:
-        if count > 1:
-            os.environ.pop("OMP_NUM_THREADS")
-            if before is not None:
-                os.environ["OMP_NUM_THREADS"] = before
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from overdrive.core.contract import Contract
@@ -19,17 +19,15 @@ from overdrive.techniques.technique import Settings, Technique
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected, excluded_by, names_of
-from overdrive.tuner.reasons import lost_narrowly, peaks
+from overdrive.tuner.reasons import peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
+from overdrive.tuner.strategies.second_chances import SecondChances
 from overdrive.tuner.strategies.untried import tell_untried
 from overdrive.tuner.strategies.worth import LEAST_OF_SWAP, Worth, beyond, gained_by
 from overdrive.tuner.switchable import goes_ahead
 
-# A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
-# small share of a step may then be a large one.
-_OTHER_PROGRAM = 1.1
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
@@ -59,13 +57,11 @@ class Greedy:
         self._ahead = ahead
         self._screened = found.screened
         self._worth = Worth(found, schedule, elsewhere)
-        self._schedule = schedule
         self._progress = progress
         self._tried: set[str] = set(before._tried if before else ())
         self._put_off: dict[str, Candidate] = {}  # those that had no time, as if they had been tried
-        # Those that lost narrowly: techniques help each other, so that autocast may lose in one memory order and win in
-        # the other.
-        self._second_chances: dict[str, _Loser] = dict(before._second_chances if before else {})
+        earlier = before._second_chances if before else None
+        self._second_chances: SecondChances = SecondChances(found, schedule, self._worth, earlier)
         self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
         self._groups = self._chosen_together()
 
@@ -98,7 +94,7 @@ class Greedy:
                 self._put_off[each.label] = each
                 untried.setdefault(each.names[0], each)  # with its first settings, which were screened
         tell_untried(untried, self._found, self._worth, self._progress)
-        again = self._once_more()
+        again = self._second_chances.best(self._suits)
         return self._begun(again) if again else None
 
     def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
@@ -112,12 +108,10 @@ class Greedy:
             else:
                 self._adopt(outcome)
             return
-        duel = outcome.duel
         if len(candidate.members) > 1:
             return self._divide(candidate, outcome)
-        if not again and duel and outcome.check is None and lost_narrowly(duel) and duel.interval:
-            seen = replace(candidate, promise=1 - 1 / duel.interval.estimate, again=True)
-            self._second_chances[candidate.label] = _Loser(seen, self._found.gain())
+        if not again:
+            self._second_chances.add(candidate, outcome)
         self._reject(outcome)
 
     def has_time_now(self) -> bool:
@@ -135,34 +129,9 @@ class Greedy:
         self._progress.outcome(f"proved sooner than there was time for: {names} may join after all")
         return True
 
-    def _once_more(self) -> Candidate | None:
-        """Of those that lost narrowly the one that seemed to save most, where time is left when all were tried.
-
-        Of public super-resolution the allocator's duel told 1.16x [0.97, 1.38], and 69 s of five minutes were left; in
-        another tune 1.11x [1.05, 1.16], which was no more than processes differed, and two minutes.
-        """
-        if self._found.wanted() != "time":
-            return None
-        for each in sorted(self._second_chances.values(), key=lambda each: -each.candidate.promise):
-            candidate, schedule = each.candidate, self._schedule
-            if candidate.promise < LEAST_GAIN or not self._worth.pays(candidate):
-                continue
-            if (
-                not self._suits(candidate.techniques[0])
-                or names_of(excluded_by(candidate.names, self._found.adopted)) != candidate.replaces
-            ):
-                continue
-            if self._found.adopted:
-                in_time = schedule.time_for_all(self._worth.seconds(candidate))
-            else:
-                in_time = schedule.time_to_confirm_first(candidate.contract, candidate.promise)
-            if in_time:
-                return candidate
-        return None
-
     def _begun(self, candidate: Candidate) -> Candidate:
         """Begin a candidate. Its second attempt is the last one, and replaces its earlier rejection."""
-        if self._second_chances.pop(candidate.label, None):
+        if self._second_chances.take(candidate):
             self._found.take_back(*candidate.chosen[0])
         return candidate
 
@@ -261,10 +230,9 @@ class Greedy:
                 if candidate.label not in self._tried:
                     yield candidate, rating
                     continue
-                lost = self._second_chances.get(candidate.label)
-                if lost and not excluded and found.gain() > _OTHER_PROGRAM * lost.gain:
+                if not excluded and (promise_now := self._second_chances.promise_now(candidate)) is not None:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
-                    yield candidate, (rating + lost.candidate.promise) / 2
+                    yield candidate, (rating + promise_now) / 2
 
     def _goes_now(self, technique: Technique) -> bool:
         """Before the screening, as long as nothing of its kind is adopted."""
@@ -326,11 +294,3 @@ class Greedy:
         self._tried.add(label(rejected.name, rejected.settings))
         self._found.reject(rejected)
         self._progress.outcome(f"left out: {rejected.reason}")
-
-
-@dataclass(frozen=True)
-class _Loser:
-    """One that lost narrowly, promising what it saved as far as could be seen. `gain`: of the plan until then."""
-
-    candidate: Candidate
-    gain: float

@@ -8,7 +8,6 @@ https://github.com/pytorch/pytorch/issues/181723.)
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.internals import graph_is_kept, version_of
@@ -239,12 +239,8 @@ class RecordedCall:
         buffers = {id(each): each.detach().clone() for each in self._model.buffers()}
         if handle.random_state is not None:
             self._graph_pool.set_random_state(handle.random_state)
-        again.going_on = True  # its layers' calls are no calls of models
-        try:
-            with torch.enable_grad(), swapped(list(self._model.modules()), buffers):
-                made = parts_of(self._call(*args, **kwargs))[0]
-        finally:
-            again.going_on = False
+        with runs_again, torch.enable_grad(), swapped(list(self._model.modules()), buffers):
+            made = parts_of(self._call(*args, **kwargs))[0]
         self._graph_pool.set_random_state(now)
         outputs = [each for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
         wanted = [*(each for each in inputs if each.requires_grad), *self.parameters]
@@ -269,11 +265,7 @@ def _those_there(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
     return [each for each in tensors if each is not None]
 
 
-class _GoingOn(threading.local):
-    going_on = False
-
-
-again = _GoingOn()
+runs_again = FlagOfThread()  # the layers' calls within it are no calls of models
 _TENSOR = object()
 
 

@@ -13,7 +13,7 @@ from overdrive.seams.torch.control import product_precision
 from overdrive.seams.torch.hooks import all_modules_have_hooks, has_hooks
 from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.modules import buffers_in, modules_in, parameters_in
-from overdrive.techniques.compile.cuda_graphs.calls import Copied, RecordedCall, again
+from overdrive.techniques.compile.cuda_graphs.calls import Copied, RecordedCall, runs_again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
 from overdrive.techniques.compile.cuda_graphs.flat import flattened
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
@@ -57,7 +57,7 @@ class RecordedModel:
     def __call__(self, around: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """`around`: the techniques that may make the call another one."""
         evaluation = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
-        if evaluation or again.going_on or in_backward():
+        if evaluation or runs_again or in_backward():
             return call(*args, **kwargs)
         if self._structure_now() != self._structure or self._state is None or self._state.changed():
             self._look()

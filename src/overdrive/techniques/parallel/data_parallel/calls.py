@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.core.units import several
 from overdrive.model_state.division.by_hand import ByHand
 from overdrive.model_state.division.call import CallToDivide
@@ -73,7 +74,7 @@ class Divided:
         self._models: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
         self._told: set[tuple[str, str]] = set()
         self._calls: dict[str, Calls] = {}  # by the model's name
-        self._within = False  # a call that is tried or divided
+        self._within = Flag()  # a call that is tried or divided
         self.divided = 0  # calls
 
     @property
@@ -183,17 +184,18 @@ class Divided:
         )
         by_hand = ByHand(group, way.by_hand or ())
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
-        self._within = self.norms.active = self.losses.active = True
         self.losses.whole = None if way.by_hand is None else by_hand.total
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
             with (
+                self._within,
+                self.norms.active,
+                self.losses.active,
                 by_hand.watched(kind.asks) if way.by_hand else nullcontext(),
                 Watching(values) if kind.asks else nullcontext(),
             ):
                 results, together = flatten(asked.made(own), objects=True)
         finally:
-            self._within = self.norms.active = self.losses.active = False
             self.losses.whole = None
             self.chance.end()
         by_hand.over()
@@ -268,17 +270,13 @@ class Divided:
         elif own_hooks(model):
             told = {"reason": "the program has hooks on it"}
         else:
-            self._within = True
             told = {}
-            try:
-                with nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
-                    if self.group.tells:
-                        began = time.monotonic()
-                        with self._aside():  # where it is made in this very process, what the model reads in it
-                            told = find_way(asked)
-                        self.group.waited += time.monotonic() - began  # no part of its steps: it is not slow for that
-            finally:
-                self._within = False
+            with self._within, nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
+                if self.group.tells:
+                    began = time.monotonic()
+                    with self._aside():  # where it is made in this very process, what the model reads in it
+                        told = find_way(asked)
+                    self.group.waited += time.monotonic() - began  # no part of its steps: it is not slow for that
             told = self.group.told_by_first(told, "how a model's call is divided")
         way = None if "reason" in told else Way.of_plain(told)
         if way is not None and compiled(model) and (way.norms or way.drawn):
