@@ -44,9 +44,7 @@ def start(rank: int, folder: Path) -> subprocess.Popen[str]:
     apart = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
     command = ["ip", "netns", "exec", _HOSTS[rank], *apart, sys.executable, "-m", "overdrive", "run", "train.py"]
     with (folder / f"errors{rank}").open("w") as errors:
-        return subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
 def stall() -> None:

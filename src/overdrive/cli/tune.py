@@ -293,7 +293,8 @@ def command(
         fail("--pool is of what goes between --ranks: --ranks auto, or a number of them.")
     program = parse_trial_program(words, stdin)
     again = typed(click.get_current_context(), _TYPED_AGAIN)
-    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks, pool, again)
+    level = Contract(contract)
+    request = TuneRequest(program, level, budget, runs, metric, margin, objective, only, ranks, pool, again)
     outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
     with faults_as_sentences():
         try:

@@ -43,8 +43,8 @@ class Diagnosis(Found):
 @dataclass(frozen=True)
 class PoolDiagnosis(Found):
     """Collectives between ranks. `measured`: a point for each operation and size; `fits`: by operation; `busy`: seconds
-    of a processor that a second of an exchange takes; `memory`: of ranks of one machine, seconds of an exchange by memory
-    that they share, and bytes a second that each copies."""
+    of a processor that a second of an exchange takes; `memory`: of ranks that share some, seconds of an exchange by it,
+    and bytes a second that each copies."""
 
     backend: str = ""
     ranks: tuple[Mapping[str, Any], ...] = ()

@@ -8,7 +8,15 @@ from overdrive.core.tune_result import Scaling, TuneResult
 from overdrive.core.units import count, duration
 from overdrive.report.ratio import ratio
 
-STRONG_HEAD = ("ranks", "samples per second", "time per step", "speed-up", "efficiency", "between ranks", "memory a rank")
+STRONG_HEAD = (
+    "ranks",
+    "samples per second",
+    "time per step",
+    "speed-up",
+    "efficiency",
+    "between ranks",
+    "memory a rank",
+)
 WEAK_HEAD = ("ranks", "a step of one alone", "of all together", "efficiency")
 STRONG = (
     "Strong scaling: the same batches, divided among more ranks, against one process. Efficiency is the speed-up for "
@@ -52,12 +60,14 @@ def notes(result: TuneResult) -> list[str]:
     said = []
     if pool := _pool(result):
         said.append(
-            f"By doctor is the share of a step that the same exchanges took where `doctor --pool` measured them ({pool}), "
-            "with nothing beside them: what goes beside the backward pass counts in full there."
+            "By doctor is the share of a step that the same exchanges took where `doctor --pool` measured them "
+            f"({pool}), with nothing beside them: what goes beside the backward pass counts in full there."
         )
     for each in result.scaling:
         if each.ranks and each.ranks > 1 and not each.weak:
-            said.append(f"Weak scaling of {each.ranks:,} ranks was not measured: {each.why_not_weak or 'no reason is told'}.")
+            said.append(
+                f"Weak scaling of {each.ranks:,} ranks was not measured: {each.why_not_weak or 'no reason is told'}."
+            )
     return said
 
 

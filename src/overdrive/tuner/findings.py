@@ -19,6 +19,7 @@ from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
+from overdrive.machine.pool.curve import Measured
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.between_epochs import BetweenEpochs
