@@ -33,6 +33,18 @@ def test_a_rank_whose_process_is_over_is_not_waited_for(
     assert words_of(error, 0, [1], store, lambda rank: {"failed": True}) == ""  # it has said why
 
 
+def test_a_network_that_stands_still_is_no_rank_that_was_killed() -> None:
+    gloo = (
+        "[/__w/gloo/transport/tcp/pair.cc:537] Read error [10.78.0.2]:42720: Connection timed out. This is typically "
+    )
+    error, store = RuntimeError(f"{gloo}caused by a remote worker hanging."), SimpleNamespace(check=lambda keys: False)
+    told = words_of(error, 0, [1], store, lambda rank: None)
+    assert told == (
+        "rank 0 reaches no other rank any more: the network between them stands still, or a host is down "
+        "(Read error [10.78.0.2]:42720: Connection timed out)"
+    )
+
+
 @pytest.mark.parametrize("beats_on", [True, False])
 def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_on: bool) -> None:
     """What one that was stopped had told last may have come to it since."""
