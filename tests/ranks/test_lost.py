@@ -40,8 +40,8 @@ def test_a_rank_whose_process_is_over_is_not_waited_for(
 
 
 GLOO = (
-    "[/__w/gloo/transport/tcp/pair.cc:537] Read error [10.78.0.2]:42720: Connection timed out. This is typically caused "
-    "by a remote worker hanging."
+    "[/__w/gloo/transport/tcp/pair.cc:537] Read error [10.78.0.2]:42720: Connection timed out. This is typically "
+    "caused by a remote worker hanging."
 )
 
 
