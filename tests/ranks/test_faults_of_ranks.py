@@ -98,6 +98,37 @@ def test_a_rank_that_is_killed_while_it_saves_ends_all(rank: int, script: Write,
         assert torch.load(path.with_name("last.pt"), weights_only=False)["epoch"] == 1
 
 
+EVALUATES = """
+import os, signal, torch
+from overdrive.ranks.rank import current
+rank = current().rank if current() else 0
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(4):
+    model.train()
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for batch in range(3):
+            if rank == DIES and (epoch, batch) == (2, 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+            print(epoch, batch, model(torch.randn(8, 4)).sum().item(), flush=True)
+"""
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_while_it_evaluates_ends_all(rank: int, script: Write, overdrive: Run) -> None:
+    path = script(EVALUATES.replace("DIES", str(rank)))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=MOST)
+    assert told.returncode == 137 and f"rank {rank} was ended by SIGKILL" in told.stderr, told.stderr
+    assert len(told.stdout.splitlines()) == 7 and "Traceback" not in told.stderr and not left_in(path.parent)
+
+
 def on_small_disk(folder: Path, size: str, *words: str) -> subprocess.CompletedProcess[str]:
     """The command with a disk of its own for all that Overdrive keeps beside the user's files."""
     (folder / "disk").mkdir()

@@ -28,17 +28,24 @@ _THREADS = "OMP_NUM_THREADS"
 def measure_weak_scaling(found: Findings, duels: DuelRunner, schedule: Schedule) -> None:
     """One rank with its share of the batch, the others imagined, against all of them; as far as there is time left."""
     for ranks, strong in _measured(found).items():
-        if found.facts.device != "cpu":
-            found.take_weak_scaling(ranks, "a rank by itself is measured on CPUs alone")
-        elif not schedule.time_for_duel(ALONE):
-            found.take_weak_scaling(ranks, _NO_TIME)
-        else:
-            duels.progress.stage(f"weak scaling: one of {ranks} ranks alone, and all of them")
-            spec = strong.new
-            duel = duels.run_duel(_alone(spec), spec, ALONE, schedule.deadline)
-            reason = duel.old_exit_reason or duel.exit_reason
-            found.take_weak_scaling(ranks, duel if duel.interval else f"its trial came to an end: {reason or _NO_TIME}")
-            duels.progress.outcome(duel.describe() if duel.interval else found.weak[ranks])  # type: ignore[arg-type]
+        told = _weak(found, strong.new, duels, schedule)
+        found.take_weak_scaling(ranks, told)
+        said = told.describe() if isinstance(told, Duel) else told
+        duels.progress.outcome(f"weak scaling of {ranks} ranks: {said}")
+
+
+def _weak(found: Findings, spec: TrialSpec, duels: DuelRunner, schedule: Schedule) -> Duel | str:
+    """Or why it is not measured."""
+    if found.facts.device != "cpu":
+        return "a rank by itself is measured on CPUs alone"
+    if not schedule.time_for_duel(ALONE):
+        return _NO_TIME
+    duels.progress.stage("one rank alone, against all of them")
+    duel = duels.run_duel(_alone(spec), spec, ALONE, schedule.deadline)
+    if duel.interval is not None:
+        return duel
+    reason = duel.old_exit_reason or duel.exit_reason
+    return f"its trial came to an end: {reason}" if reason else _NO_TIME
 
 
 def scaling_of(found: Findings) -> tuple[Scaling, ...]:
