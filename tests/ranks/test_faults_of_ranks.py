@@ -175,7 +175,11 @@ def test_a_full_disk_for_the_programs_own_checkpoint_ends_all_as_in_one_process(
     assert not left_in(path.parent)
 
 
-NO_MORE = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 20,) * 2); torch.zeros(1 << 28)"
+# 64 MiB more than it has, of which a gigabyte is asked for.
+NO_MORE = (
+    "import resource; now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
+    "resource.setrlimit(resource.RLIMIT_AS, (now + (64 << 20),) * 2); torch.zeros(1 << 28)"
+)
 
 
 @pytest.mark.fault(16)
