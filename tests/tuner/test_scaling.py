@@ -136,7 +136,7 @@ def test_one_rank_alone_is_measured_against_all_when_the_plan_is_settled(
     alone = [spec for spec in made.started if spec.alone]
     assert alone and all(spec.techniques == found.best() for spec in alone)
     _, row = scaling_of(found)
-    assert row.weak and row.weak.low < 0.9 < row.weak.high and row.weak.high < 0.97
+    assert row.weak and 0.85 < row.weak.low <= row.weak.high < 0.95  # of two processes, which differ by a hundredth
     assert row.alone and row.together and row.alone / row.together == pytest.approx(row.weak.estimate)
 
 

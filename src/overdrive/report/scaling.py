@@ -8,15 +8,7 @@ from overdrive.core.tune_result import Scaling, TuneResult
 from overdrive.core.units import count, duration
 from overdrive.report.ratio import ratio
 
-STRONG_HEAD = (
-    "ranks",
-    "samples per second",
-    "time per step",
-    "speed-up",
-    "efficiency",
-    "between ranks",
-    "memory a rank",
-)
+STRONG_HEAD = ("ranks", "samples per second", "speed-up", "efficiency", "between ranks", "memory a rank")
 WEAK_HEAD = ("ranks", "a step of one alone", "of all together", "efficiency")
 STRONG = (
     "Strong scaling: the same batches, divided among more ranks, against one process. Efficiency is the speed-up for "
@@ -78,9 +70,8 @@ def _strong(row: Scaling, pool: bool) -> tuple[str, ...]:
     between = "-" if one else _of_step(row.communication)
     by_doctor = ["-" if one else _of_step(row.by_doctor)] if pool else []
     return (
-        "one process" if one else f"{row.ranks:,}",
+        f"{row.ranks:,}",
         count(row.samples_per_s) if row.samples_per_s else _NOT_KNOWN,
-        duration(row.seconds_per_step) if row.seconds_per_step else _NOT_KNOWN,
         speed,
         efficiency,
         between,
