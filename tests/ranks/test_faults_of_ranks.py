@@ -73,7 +73,7 @@ class Dies:
     def __reduce__(self):
         if rank == DIES:
             os.kill(os.getpid(), signal.SIGKILL)
-        return Dies, ()
+        return int, ()
 
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)

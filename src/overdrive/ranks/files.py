@@ -12,6 +12,7 @@ import functools
 import io
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -75,6 +76,8 @@ class FileOrder:
         self._changes = 0
         self._waits = True
         self._within = False
+        with suppress(OSError):
+            tempfile.gettempdir()  # it tries folders by writing to them, once in a process: not on all ranks together
         patches = Patches()
         for name in _CHANGES:
             patches.set_os(name, self._ordered(getattr(os, name), lambda *_, **__: not _is_the_runs()))
