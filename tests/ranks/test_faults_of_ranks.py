@@ -151,17 +151,18 @@ def test_a_full_disk_for_what_other_ranks_print_is_told_and_the_run_goes_on(scri
     assert not left_in(path.parent)
 
 
-LARGE = "torch.save(torch.zeros(1_000_000), 'large.pt')"
+ONE_IS_FULL = "open('/dev/full' if rank else 'large', 'w').write('x' * 10_000_000)"
 
 
 @pytest.mark.fault(13)
-def test_a_full_disk_for_the_copies_of_another_rank_ends_all_with_its_error(script: Write) -> None:
-    path = script(acting(LARGE))
-    told = on_small_disk(path.parent, "2m", *RUN)
+def test_a_full_disk_of_another_rank_ends_all_with_its_error(script: Write, overdrive: Run) -> None:
+    path = script(acting(ONE_IS_FULL))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=MOST)
     assert told.returncode == 1 and "rank 1 of 2" in told.stderr and "failed in step 4" in told.stderr, told.stderr
+    assert told.stderr.count("OSError: [Errno 28] No space left on device") == 1, told.stderr
+    large = path.with_name("large")
+    assert not large.exists() or large.stat().st_size == 10_000_000
     assert not left_in(path.parent)
-    large = path.with_name("large.pt")
-    assert not large.exists() or len(torch.load(large)) == 1_000_000
 
 
 @pytest.mark.fault(13)

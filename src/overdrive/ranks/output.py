@@ -25,7 +25,7 @@ class _Log(io.FileIO):
         super().__init__(number, "w", closefd=False)
         self._tell = tell
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -71,7 +71,7 @@ class RankOutput:
             sys.stderr = sys.__stderr__ = self._forgiving(sys.stderr, 2)  # type: ignore[misc]
         os.environ.pop(LOGS, None)
 
-    def _forgiving(self, stream: TextIO, number: int) -> TextIO:
+    def _forgiving(self, stream: TextIO, number: int) -> io.TextIOWrapper:
         """The same, but that a full disk is no error of the program's, which needs nothing of what is written there."""
         log, at_once = _Log(number, self._not_kept), bool(getattr(stream, "write_through", False))  # `python -u`
         return io.TextIOWrapper(

@@ -57,8 +57,8 @@ def scaling_of(found: Findings) -> tuple[Scaling, ...]:
 
 def _measured(found: Findings) -> Mapping[int, Duel]:
     """By number of ranks, the duel of the plan on them against itself in one process."""
-    tried = [(each.name, each.duel) for each in (*found.rejected, *found.dropped, *found.adopted)]
-    tried += found.other_duels
+    tried: list[tuple[str, Duel | None]] = [(each.name, each.duel) for each in (*found.rejected, *found.dropped)]
+    tried += [*((each.name, each.duel) for each in found.adopted), *found.other_duels]
     told: dict[int, Duel] = {}
     for name, duel in tried:
         on_ranks = name.startswith(TECHNIQUE) and duel is not None and ranks_for(duel.old.techniques) == 1
