@@ -1,6 +1,7 @@
 """Two ranks by `overdrive run --ranks 2` against `accelerate launch` and Lightning's DDP of hand-ported scripts.
 
 python benchmarks/ranks.py [--only MODEL,...] [--rounds 2]     writes benchmarks/results/ranks.json; 15 minutes
+python benchmarks/ranks.py --seam [--rounds 10]                its part "seam"; 25 minutes
 (python -m pip install accelerate lightning deepspeed)
 
 Six models at the same global batch, two processes of one thread each, the ways in turn; one process with all cores
@@ -8,6 +9,9 @@ beside them. The GPT is also divided: by `--layout zero1=2`, `shard=2` and `tens
 by hand with PyTorch's own parts (`fully_shard`, `parallelize_module`) as torchtitan has it, started by torchrun. Told
 is a step's time in the median of the rounds, and how far the losses that are printed lie from those of one process: the
 largest difference in the first steps, and in the mean of all.
+
+`--seam`: what the same model's step costs in one process under `overdrive run --ranks 1`, which divides nothing, beside
+`python`: whole runs of both in every round, in random order, and their ratio with its interval. 1.01 is a per cent.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -22,6 +27,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from alternate import ratio
+
+from overdrive.core.interval import Interval
 from overdrive.machine.inventory import machine, versions
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +45,7 @@ MODELS = {  # arguments, and steps that take some ten seconds on two cores
     "gpt": (("gpt", "--layers", "4", "--width", "128", "--context", "64", "--batch-size", "32"), 60),
 }
 WAYS = ("one process", "overdrive", "accelerate", "lightning")
+ALONE = ("one process", "one rank")  # what the seam costs is the second by the first
 BY_TORCHRUN = ("fsdp2", "tensor", "zero1", "zero3")
 PORTS = ("accelerate", "lightning", *BY_TORCHRUN)  # ways of on_ranks.py
 DIVIDED = ("overdrive zero1=2", "zero1", "overdrive shard=2", "zero3", "fsdp2", "overdrive tensor=2", "tensor")
@@ -53,6 +62,8 @@ def command(way: str, name: str, steps: int, words: tuple[str, ...]) -> list[str
         return [*python, *launch, *ported]
     if way in BY_TORCHRUN:
         return [*python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), *ported]
+    if way == "one rank":
+        return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", "1", *ported]
     if way.startswith("overdrive"):
         divided = ["--layout", way.split()[1]] if way != "overdrive" else []
         return [*python, "-m", "overdrive", "run", "--no-plan", "--ranks", str(RANKS), *divided, *ported]
@@ -63,7 +74,7 @@ def ran(way: str, name: str, steps: int, words: tuple[str, ...]) -> dict[str, ob
     # DeepSpeed builds an operator at its first start, with the ninja that came with it.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "PATH": path}
-    if way != "one process":
+    if way not in ALONE:
         environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // RANKS))
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         words_of = command(way, name, steps, words)
@@ -107,16 +118,35 @@ def measured(name: str, rounds: int) -> dict[str, object]:
     return {"arguments": [model, *words], "steps": steps, "ways": found}
 
 
+def seam(name: str, rounds: int) -> dict[str, object]:
+    """What a step costs more on one rank, with the interval over rounds."""
+    (model, *words), steps = MODELS[name]
+    rng, seconds = random.Random(name), {way: [] for way in ALONE}
+    for _ in range(rounds):
+        for way in rng.sample(ALONE, len(ALONE)):
+            seconds[way].append(ran(way, model, steps, tuple(words))["seconds"])
+    faster = ratio(seconds, *ALONE)
+    cost = Interval(1 / faster.high, 1 / faster.estimate, 1 / faster.low)
+    print(f"{name:12} a step on one rank takes {cost.estimate:.4f} [{cost.low:.4f}, {cost.high:.4f}]", flush=True)
+    return {"arguments": [model, *words], "steps": steps, "cost": vars(cost), "seconds": seconds}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(MODELS))
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seam", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     kept = json.loads(options.out.read_text()) if options.out.exists() else {"rows": {}}
     for name in options.only.split(","):
-        row = measured(name, options.rounds)
-        kept["rows"][name] = {"date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0], **row}
+        row = seam(name, options.rounds or 10) if options.seam else measured(name, options.rounds or 2)
+        part = kept.setdefault("seam" if options.seam else "rows", {})
+        part[name] = {
+            "date": time.strftime("%Y-%m-%d %H:%M"),
+            "load": os.getloadavg()[0],
+            **row,
+        }
         here = {"machine": machine(), "versions": versions()}
         del here["machine"]["available_bytes"]
         options.out.write_text(json.dumps({**kept, **here}, indent=1) + "\n")

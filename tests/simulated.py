@@ -109,6 +109,7 @@ class _Trial:
         self.call_steps = 1
         self._names = frozenset(name for name, _ in spec.techniques)
         self._names |= {f"{name} {value}" for name, settings in spec.techniques for value in settings.values()}
+        self._names |= {"one rank alone"} if spec.alone else set()
         self.left_out = dict(program.left_out(self._names))
         self._names -= self.left_out.keys()
         self._program = program

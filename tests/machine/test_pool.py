@@ -160,7 +160,10 @@ def test_the_file_of_a_pool_is_a_network(tmp_path: Path, overdrive: Run) -> None
     text = json.dumps(to_json(examine(found)))
     kept = Measured.kept(text, "pool.json")
     assert (kept.ranks, kept.busy, kept.times) == (2, 0.4, times)
-    assert kept.seconds("all_gather", 1500, 2) == pytest.approx(2.0)
+    assert kept.seconds("all_gather", 1500, 2) == pytest.approx(2.0) and kept.by_memory() is kept
+    shared = {"exchange": 0.1, "bytes_per_second": 1e6}
+    of_one_host = Measured.kept(json.dumps(to_json(examine({**found, "memory": shared}))), "pool.json")
+    assert of_one_host.by_memory() == ByMemory(of_one_host, 0.1, 1e6)
     there = ranks_of(2, kept, quick=True)
     assert there.name == "2 machines as this one, over the network of pool.json" and not there.together
     with pytest.raises(CannotForetell, match=r"pool\.json was measured among 2 ranks"):
@@ -173,4 +176,11 @@ def test_the_file_of_a_pool_is_a_network(tmp_path: Path, overdrive: Run) -> None
         (("--ranks", "8..16", "--link", "pool.json"), "are more than were measured"),
     ):
         told = overdrive("doctor", "--for", *words, "train.py", cwd=tmp_path)
+        assert told.returncode == 2 and said in told.stderr, told.stderr
+    for words, said in (
+        (("--ranks", "2", "--pool", "none.json"), "none.json cannot be read"),
+        (("--ranks", "2", "--pool", "other.json"), "other.json is no pool"),
+        (("--pool", "pool.json"), "--pool is of what goes between --ranks"),
+    ):
+        told = overdrive("tune", *words, "train.py", cwd=tmp_path)
         assert told.returncode == 2 and said in told.stderr, told.stderr

@@ -14,23 +14,44 @@ from overdrive.ranks.lost import words_of
 from overdrive.ranks.monitor import Monitor
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds, to which sleeping alone adds."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda slept: now.__setitem__(0, now[0] + slept))
+    return now
+
+
 @pytest.mark.parametrize(
     ("error", "seconds"), [(ProcessEnded(), 0.5), (RuntimeError("Connection closed by peer"), 5.0)]
 )
 def test_a_rank_whose_process_is_over_is_not_waited_for(
-    error: RuntimeError, seconds: float, monkeypatch: pytest.MonkeyPatch
+    error: RuntimeError, seconds: float, clock: list[float]
 ) -> None:
     """It has left its note or says nothing more. Of one that only does not answer, a word may come yet."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda slept: now.__setitem__(0, now[0] + slept))
     store: Any = SimpleNamespace(
         check=lambda keys: keys[0].startswith("beat"), get=lambda key: json.dumps({"count": 7})
     )
     told = words_of(error, 0, [1], store, lambda rank: None)
     assert told.startswith("another rank is gone, without a word") and str(error) in told
-    assert now[0] == pytest.approx(seconds, abs=0.2)
+    assert clock[0] == pytest.approx(seconds, abs=0.2)
     assert words_of(error, 0, [1], store, lambda rank: {"failed": True}) == ""  # it has said why
+
+
+GLOO = (
+    "[/__w/gloo/transport/tcp/pair.cc:537] Read error [10.78.0.2]:42720: Connection timed out. This is typically "
+    "caused by a remote worker hanging."
+)
+
+
+def test_a_network_that_stands_still_is_no_rank_that_was_killed(clock: list[float]) -> None:
+    store: Any = SimpleNamespace(check=lambda keys: False)
+    told = words_of(RuntimeError(GLOO), 0, [1], store, lambda rank: None)
+    assert told == (
+        "rank 0 reaches no other rank any more: the network between them stands still, or a host is down "
+        "(Read error [10.78.0.2]:42720: Connection timed out)"
+    )
 
 
 @pytest.mark.parametrize("beats_on", [True, False])

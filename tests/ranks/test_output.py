@@ -25,6 +25,33 @@ if "told" in sys.argv:
 """
 
 
+FULL = """
+import os, sys, tempfile
+from types import SimpleNamespace
+from overdrive.ranks.output import RankOutput
+tempfile.tempdir = os.getcwd()
+output = RankOutput(SimpleNamespace(rank=1), apart=True)
+print("kept", flush=True)
+output.keep()
+full = os.open("/dev/full", os.O_WRONLY)
+for number in (1, 2):
+    os.dup2(full, number)
+print("lost" * 10_000, flush=True)
+print("lost, too", file=sys.stderr)
+sys.__stdout__.write("and at the end")
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-u",)], ids=["buffered", "unbuffered"])
+def test_a_full_disk_for_what_a_rank_prints_is_told_once_and_is_no_error(
+    flags: tuple[str, ...], python: Run, tmp_path: Path
+) -> None:
+    done = python(*flags, "-c", FULL, cwd=tmp_path)
+    (log,) = tmp_path.glob("overdrive-ranks-*/rank1.log")
+    assert done.returncode == 0 and log.read_text() == "kept\n", done.stderr
+    assert done.stderr == f"overdrive: rank 1 prints what is not kept any more, in {log}: No space left on device\n"
+
+
 @pytest.mark.parametrize("told", [(), ("told",)], ids=["ended well", "its place was told"])
 def test_a_rank_that_a_launcher_has_started_leaves_what_people_were_told_of(
     told: tuple[str, ...], python: Run, tmp_path: Path

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from overdrive.core.contract import Contract
+from overdrive.core.exchanged import of_kind
 from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
@@ -125,15 +128,65 @@ def test_a_trial_of_two_ranks_steps_and_is_proved(
 
 
 @pytest.mark.cluster
+def test_a_trial_tells_what_its_ranks_exchange_and_the_memory_of_the_largest(
+    script: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 computes for longer, and holds more: rank 0 waits for it."""
+    apart = "from overdrive.ranks.rank import current\nrank = current().rank\nheld = b'x' * (rank * 200_000_000)\n"
+    path = script(apart + SLOW.replace("sleep(len(x) * 2e-3)", "sleep(0.2 * rank)"))
+    monkeypatch.chdir(path.parent)
+    with TrialPool() as pool:
+        trial = Trial(pool, TrialSpec(Program("train.py", ("50",)), (ON_TWO,)))
+        try:
+            trial.first_step()
+            trial.run(4)
+            block = trial.run(5)
+        finally:
+            trial.stop()
+    exchanged = block.exchanged
+    assert exchanged is not None and 0.1 < exchanged.seconds / block.seconds < 0.6  # most of one's, none of the other's
+    kinds = {operation for operation, _ in map(of_kind, exchanged.counts)}
+    assert kinds == {"all_gather", "all_reduce"}, block
+    assert block.peak_memory > 350_000_000
+
+
+@pytest.mark.cluster
+def test_one_rank_alone_divides_its_calls_and_waits_for_nobody(script: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = script(SLOW)
+    monkeypatch.chdir(path.parent)
+    with TrialPool() as pool:
+        trial = Trial(pool, replace(TrialSpec(Program("train.py", ("50",)), (ON_TWO,)), alone=True))
+        try:
+            assert trial.group.size == 1
+            trial.first_step()
+            trial.run(9)
+            block = trial.run(5)
+            assert not trial.left_out
+        finally:
+            trial.stop()
+    exchanged = block.exchanged
+    assert exchanged is not None and exchanged.seconds < block.seconds / 2
+    kinds = {operation for operation, _ in map(of_kind, exchanged.counts)}
+    assert "all_reduce" in kinds, block  # of gradients: none are summed of calls that are made whole
+
+
+@pytest.mark.cluster
 def test_ranks_that_pay_come_into_a_plan_and_ranks_that_do_not_are_told(
     script: Write, python: Run, overdrive: Run
 ) -> None:
     path = script(SLOW.replace("2e-3", "5e-3"))  # that it pays is to be clear on a busy machine
     few = ("--techniques", "fused_optimizer,sample_cache", "--budget", "4m")
-    told = overdrive("tune", "--ranks", "2", *few, "train.py", "400", cwd=path.parent, timeout=600)
+    assert overdrive("doctor", "--pool", "--quick", "--json", "pool.json", cwd=path.parent).returncode < 2
+    beside = ("--pool", "pool.json", "--json", "result.json")
+    told = overdrive("tune", "--ranks", "2", *beside, *few, "train.py", "400", cwd=path.parent, timeout=600)
     plan = path.with_name("train.overdrive.toml").read_text()
     assert told.returncode == 0 and "settings = { ranks = 2 }" in plan, told.stdout + told.stderr
     assert re.search(r"2 ranks.* make [12]\.\d\dx", told.stdout.replace("\n", " ")), told.stdout
+    one, two = json.loads(path.with_name("result.json").read_text())["scaling"]
+    assert two["ranks"] == 2 and two["samples_per_s"] > one["samples_per_s"] and two["peak_memory"]
+    assert 0 < two["communication"] < 1 and 0 < two["by_doctor"] < 1 and two["efficiency"], two
+    assert two["weak"] or two["why_not_weak"], two
+    assert "Strong scaling" in path.with_name("train.overdrive.html").read_text()
     quick = path.with_name("quick.py")
     quick.write_text(SLOW.replace("sleep(len(x) * 2e-3)", "pass"))
     words = ("--techniques", "fused_optimizer", "--budget", "3m")

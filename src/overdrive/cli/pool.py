@@ -72,6 +72,7 @@ def examine(found: Mapping[str, Any]) -> PoolDiagnosis:
         measured=tuple(measured),
         fits={name: fit(times) for name, times in seconds.items()},
         busy=found["busy"],
+        memory=found.get("memory"),
     )
 
 

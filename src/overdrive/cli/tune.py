@@ -24,6 +24,7 @@ from overdrive.cli.values import (
     Duration,
     Names,
     ObjectiveName,
+    PoolFile,
     PriceName,
     RanksToTry,
     Whole,
@@ -44,6 +45,7 @@ from overdrive.core.tune_result import Energy, Price, TuneResult
 from overdrive.core.units import duration
 from overdrive.evidence.speed import Verdict
 from overdrive.machine.energy import EnergyMeter
+from overdrive.machine.pool.curve import Measured
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
@@ -57,7 +59,7 @@ from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.tune import tune as run_tune
 
 # By their parameters: those that a tune's next command has as this one, whatever was found.
-_TYPED_AGAIN = ("metric", "margin", "output", "json_path", "price", "runs", "force")
+_TYPED_AGAIN = ("metric", "margin", "output", "json_path", "price", "runs", "pool", "force")
 
 _TWO_AT_ONCE = (
     "two tunes at once would take the cores from each other. Wait for its end, or stop it: what it established by then "
@@ -252,6 +254,12 @@ def _plan_at(path: Path) -> Plan | None:
     help="Try the plan that is found on N processes too, with the numbers of one; auto: on 2, 4, ... as far as that "
     "pays.",
 )
+@click.option(
+    "--pool",
+    type=PoolFile(),
+    metavar="FILE",
+    help="With --ranks: what doctor --pool --json FILE measured, to stand beside what ranks take for the same.",
+)
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
 @program_argument("SCRIPT [ARGS]...")
@@ -268,6 +276,7 @@ def command(
     objective: Objective,
     only: frozenset[str],
     ranks: int | None,
+    pool: Measured | None,
     force: bool,
     everything: bool,
     words: tuple[str, ...],
@@ -280,9 +289,12 @@ def command(
     Exit code: 0 where the tune came to its end, whatever it found; 1 where the program failed or could not be tuned;
     2 where the command line is wrong or the plan cannot be written.
     """
+    if pool and ranks is None:
+        fail("--pool is of what goes between --ranks: --ranks auto, or a number of them.")
     program = parse_trial_program(words, stdin)
     again = typed(click.get_current_context(), _TYPED_AGAIN)
-    request = TuneRequest(program, Contract(contract), budget, runs, metric, margin, objective, only, ranks, again)
+    level = Contract(contract)
+    request = TuneRequest(program, level, budget, runs, metric, margin, objective, only, ranks, pool, again)
     outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
     with faults_as_sentences():
         try:

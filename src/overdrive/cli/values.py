@@ -131,6 +131,24 @@ class SizeText(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, context)
 
 
+class PoolFile(click.ParamType):  # type: ignore[type-arg]
+    """What `doctor --pool --json` has written."""
+
+    name = "pool"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Measured:
+        from overdrive.machine.pool.curve import Measured
+
+        if isinstance(value, Measured):
+            return value
+        try:
+            return Measured.kept(Path(value).read_text(encoding="utf-8"), str(value))
+        except (OSError, UnicodeError) as error:
+            self.fail(f"{value} cannot be read: {getattr(error, 'strerror', 'it is no text')}", param, context)
+        except LinkError as error:
+            self.fail(str(error), param, context)
+
+
 class LinkText(click.ParamType):  # type: ignore[type-arg]
     """One of the catalogue, a rate and a latency, or the file of a pool that was measured."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from overdrive.core.exchanged import Exchanged
 from overdrive.core.facts import Facts
 from overdrive.core.products import Products
 from overdrive.core.units import unit_of
@@ -48,12 +49,22 @@ class Block:
     # the beginning of a run alone.
     calls: tuple[float, ...] = ()
     settling: int = 0  # calls in which a technique did not act yet as it will (see `Answers.settling`)
+    exchanged: Exchanged | None = None  # by one of several ranks; None of a process that is alone
     # As shares of its time, lead included; None where the machine does not tell. Noted by the parent.
     waited: float | None = None  # for a core, by all threads together
     others: float | None = None  # cores that other programs used meanwhile
     crowded: float | None = None  # times as long as usual cores took while all worked (see `machine.crowding`)
     # Of a first block, seconds of its process before the program's code began. Noted by the parent.
     launch: float = 0.0
+
+    def beside(self, others: Sequence[Block]) -> Block:
+        """This one, rank 0's, with the memory of the largest rank, and for how long a rank exchanged in the mean."""
+        told = [each.exchanged.seconds for each in (self, *others) if each.exchanged]
+        if self.exchanged is None or not others:
+            return self
+        exchanged = replace(self.exchanged, seconds=sum(told) / len(told))
+        most = max(each.peak_memory for each in (self, *others))
+        return replace(self, peak_memory=most, exchanged=exchanged)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class TrialSpec:
     timed: str = "step"  # what a block's seconds are of: "step" (all between two steps), or "call" (of the model alone)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process
+    alone: bool = False  # of several ranks the first alone, which imagines the others (see `ranks.imagined`)
     hyperparameters: Hyperparameters | None = None  # to be set and looked at (see `worker.hyperparameter_watch`)
 
     @property
@@ -58,4 +59,4 @@ class TrialSpec:
         for name, settings in self.techniques:
             values = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
             parts.append(f"{name}({values})" if values else name)
-        return " + ".join(parts) or "plain"
+        return (" + ".join(parts) or "plain") + ", one rank alone" * self.alone

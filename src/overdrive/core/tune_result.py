@@ -47,6 +47,37 @@ class OnDevice(Figures):
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """The plan on so many ranks, on the batches of one process; of one rank, that process itself.
+
+    Attributes:
+        speedup: over one process (strong scaling).
+        efficiency: that, for each of the threads or GPUs of one process.
+        communication: the share of a step in which a rank exchanges something or waits for others, in the mean.
+        by_doctor: the share that the same exchanges took where `doctor --pool` measured them; `pool` is its file.
+        peak_memory: bytes, of the largest rank.
+        alone: seconds of a step of one rank with its share of the batch, where no other one is.
+        together: of a step of all of them, measured in turn with that.
+        weak: the one by the other (weak scaling).
+        why_not_weak: why these three were not measured.
+    """
+
+    ranks: int | None = positive()
+    samples_per_s: float | None = positive()
+    seconds_per_step: float | None = positive()
+    speedup: Interval | None = None
+    efficiency: float | None = positive()
+    communication: float | None = None
+    by_doctor: float | None = None
+    pool: str = text(200)
+    peak_memory: float | None = positive()
+    alone: float | None = positive()
+    together: float | None = positive()
+    weak: Interval | None = None
+    why_not_weak: str = text(200)
+
+
+@dataclass(frozen=True)
 class Loader:
     """One data loader that the program iterated over; see `LoaderFacts`."""
 
@@ -221,6 +252,7 @@ class TuneResult:
     baseline: SideFigures | None = None
     tuned: SideFigures | None = None
     devices: tuple[OnDevice, ...] = ()
+    scaling: tuple[Scaling, ...] = ()  # where ranks were tried: one process first
     loaders: tuple[Loader, ...] = ()
     tuned_loaders: tuple[Loader, ...] = ()
     techniques: tuple[Kept, ...] = ()

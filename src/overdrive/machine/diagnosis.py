@@ -43,7 +43,8 @@ class Diagnosis(Found):
 @dataclass(frozen=True)
 class PoolDiagnosis(Found):
     """Collectives between ranks. `measured`: a point for each operation and size; `fits`: by operation; `busy`: seconds
-    of a processor that a second of an exchange takes."""
+    of a processor that a second of an exchange takes; `memory`: of ranks that share some, seconds of an exchange by it,
+    and bytes a second that each copies."""
 
     backend: str = ""
     ranks: tuple[Mapping[str, Any], ...] = ()
@@ -52,3 +53,4 @@ class PoolDiagnosis(Found):
     measured: tuple[CurvePoint, ...] = ()
     fits: Mapping[str, CurveFit] = field(default_factory=dict)
     busy: float = 0.0
+    memory: Mapping[str, float] | None = None

@@ -25,12 +25,15 @@ from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, Monitor
 from overdrive.ranks.requests import Differing, PartFailed, Requests
 from overdrive.ranks.slots import MessageSlots
+from overdrive.ranks.tally import Tally
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
 _START = timedelta(seconds=60)
 _MOST_TO_ADD = 4  # ranks of which each reads all that is summed; with more gloo divides it among them
+_WITH_DATA = ("gather", "sum")  # requests whose data lie in slots that ranks share
+_COUNTED_BEFORE = ("sums", "end of sums")  # with what is summed, when it began
 
 
 class Group:
@@ -38,6 +41,7 @@ class Group:
 
     Attributes:
         waited: seconds, for other ranks and for what they send.
+        tally: of what this rank exchanges.
         tells: whether this rank finds out what is told to all.
         may_undo: whether what this rank does now can be undone, should another rank's part of it fail.
         may_differ: whether ranks that then ask for different things undo it, too; else the run ends.
@@ -49,6 +53,7 @@ class Group:
     def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
         self.rank, self.size = membership.rank, membership.size
         self.waited = 0.0
+        self.tally = Tally()
         self.may_undo = self.may_differ = False
         self._process = os.getpid()
         self._end = end
@@ -66,6 +71,7 @@ class Group:
         if self.size > 1 and (slots := SharedSlots.among(self)) is not None:
             self._requests = Requests(slots, self.size)
             self._sums = SharedSums(self.rank, self.size)
+            self.tally.by_memory = True
 
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         """The one that all share, and the monitor's own connection to it."""
@@ -120,6 +126,13 @@ class Group:
         self._end(sentence)
         os._exit(1)
 
+    def _count_meeting(self, kind: str, size: int) -> None:
+        """Of all ranks, in slots: by memory with what is asked for in them."""
+        if not self._shares_memory:
+            self.tally.count("all_gather", self.size * self._requests.room)
+        elif kind not in _COUNTED_BEFORE:
+            self.tally.count("all_gather", self.size * min(size, self._requests.room) if kind in _WITH_DATA else 0)
+
     # -- words ----------------------------------------------------------------------------------
 
     @property
@@ -153,6 +166,7 @@ class Group:
             if size <= self._requests.room:
                 return json.loads(self._requests.taken(self._members[0], size))
             told = torch.frombuffer(bytearray(data) if self.tells else bytearray(size), dtype=torch.uint8)
+            self.tally.count("broadcast", size)
             self._calls.broadcast([told]).wait()
         return json.loads(bytes(told.tolist()))
 
@@ -174,6 +188,7 @@ class Group:
         """All ranks' tensors, which are as long, one after the other there; both are flat, and `own` may be a part."""
         with self._waiting(what):
             self._meet("gather", what, own.nbytes)
+            self.tally.count("all_gather", whole.nbytes)
             gather(self._on(own, self._calls), _bytes(whole), _bytes(own)).wait()
 
     def _gathered(self, own: torch.Tensor, what: str) -> torch.Tensor:
@@ -184,6 +199,7 @@ class Group:
             # Before they meet, after which the others go on: memory may be short.
             whole = own.new_empty(self.size * len(own))
             self._meet("gather", what, len(own))
+            self.tally.count("all_gather", len(whole))
             gather(self._on(own, self._calls), whole, own).wait()
         return whole
 
@@ -196,6 +212,7 @@ class Group:
                 meet = lambda: self._meet("sum", what, own.nbytes)  # noqa: E731
                 return tensor.copy_(self._requests.summed(own, self._members, meet).view(tensor.shape))
             self._meet("sum", what, tensor.nbytes)
+            self.tally.count("all_reduce", tensor.nbytes)
             self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
 
@@ -203,6 +220,7 @@ class Group:
         """That rank's tensor, into all ranks', which are of one piece."""
         with self._waiting(what):
             self._meet("broadcast", what, tensor.nbytes)
+            self.tally.count("broadcast", tensor.nbytes)
             self._on(tensor, self._calls).broadcast(tensor, source).wait()
 
     # -- from one to another ----------------------------------------------------------------------
@@ -215,6 +233,7 @@ class Group:
 
     def begin_send(self, tensor: torch.Tensor, to: int, tag: int) -> Any:
         """Returns what is waited for before the tensor, which is of one piece, may be written to."""
+        self.tally.count("point_to_point", tensor.nbytes)
         with self._reaching():
             return self._stages.send([tensor], to, tag)
 
@@ -229,6 +248,7 @@ class Group:
     def _meet(self, kind: str, what: str, size: int, sizes_differ: bool = False) -> list[int]:
         """All ranks ask for this now; `kind`: in what way they exchange it. Returns their sizes."""
         monitor = self.monitor
+        self._count_meeting(kind, size)
         try:
             return self._requests.meet(monitor.number, monitor.step, kind, what, size, sizes_differ)
         except Differing as differing:
@@ -251,6 +271,7 @@ class Group:
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
         """Of gradients, beside the backward pass; `finish` waits for it."""
+        self.tally.count("all_reduce", tensor.nbytes)
         with self._reaching():
             return self._on(tensor, self._gradients, "gradients").allreduce([tensor])
 
@@ -260,7 +281,10 @@ class Group:
         All that was begun so is to be finished at once, and `sums_read` is said after it, on all ranks.
         """
         on_cpu = all(each.device.type == "cpu" for each in parts)
-        return self._sums.begin(parts, kind) if self._sums is not None and on_cpu else None
+        if self._sums is None or not on_cpu or (begun := self._sums.begin(parts, kind)) is None:
+            return None
+        self.tally.count("all_reduce", sum(each.numel() for each in parts) * kind.itemsize)
+        return begun
 
     def finish(self, works: Sequence[Any]) -> None:
         shared = [each for each in works if isinstance(each, SharedSum) and not each.finished]
@@ -296,7 +320,9 @@ class Group:
                 yield
         finally:
             self.monitor.goes_on()
-            self._run.waited += time.monotonic() - began
+            took = time.monotonic() - began
+            self._run.waited += took
+            self.tally.seconds += took
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

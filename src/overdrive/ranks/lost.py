@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ _OWN_WORDS = (
     "CUDA error",
     "can't allocate memory",
 )  # of errors without a class of their own; the first in old versions
+_FILE = re.compile(r"^\[\S*?\] ")  # of gloo's, where an error was found
+_ADVICE = ". This is typically caused"  # of gloo's, from which on it is no reason
+_UNANSWERED = "timed out"
 
 
 def is_own(error: RuntimeError) -> bool:
@@ -39,7 +43,7 @@ def words_of(error: RuntimeError, rank: int, others: Sequence[int], store: Any, 
         store: that all ranks have.
         noted: what a rank has said of its end, if it has.
     """
-    first = str(error).strip().split("\n", 1)[0]
+    first = _FILE.sub("", str(error).strip().split("\n", 1)[0]).partition(_ADVICE)[0]
     over = isinstance(error, ProcessEnded)
     until = time.monotonic() + (_LAST_NOTES if over else _NOTES)
     try:
@@ -53,6 +57,11 @@ def words_of(error: RuntimeError, rank: int, others: Sequence[int], store: Any, 
         alive = False
     if alive:
         return f"the exchange between ranks failed on rank {rank}, and no other one is gone ({first})"
+    if _UNANSWERED in first:  # by the system, for what it had sent: a process that is gone would have been missed
+        return (
+            f"rank {rank} reaches no other rank any more: the network between them stands still, or a host is down "
+            f"({first})"
+        )
     return f"another rank is gone, without a word; it was killed, perhaps for want of memory ({first})"
 
 

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import io
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TextIO
 
 from overdrive.core import scratch
 from overdrive.core.streams import flush
 from overdrive.ranks.membership import LOGS, Membership
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+class _Log(io.FileIO):
+    """What cannot be written for want of room is lost. `tell`: called with each such error."""
+
+    def __init__(self, number: int, tell: Callable[[OSError], None]) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._tell = tell
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._tell(error)
+            return memoryview(data).nbytes
 
 
 class RankOutput:
@@ -21,7 +45,8 @@ class RankOutput:
 
     def __init__(self, membership: Membership, apart: bool) -> None:
         """`apart`: whether that of ranks above 0 is kept apart; in a trial, all that is printed goes to one file."""
-        self._real, self._process = os.dup(2), os.getpid()
+        self._real, self._process, self._rank = os.dup(2), os.getpid(), membership.rank
+        self._lost = False  # some of what was printed
         self.log: Path | None = None
         self.told = False
         self.scratch: Path | None = None
@@ -42,7 +67,25 @@ class RankOutput:
             os.dup2(handle, 1)
             os.dup2(handle, 2)
             os.close(handle)
+            sys.stdout = sys.__stdout__ = self._forgiving(sys.stdout, 1)  # type: ignore[misc]
+            sys.stderr = sys.__stderr__ = self._forgiving(sys.stderr, 2)  # type: ignore[misc]
         os.environ.pop(LOGS, None)
+
+    def _forgiving(self, stream: TextIO, number: int) -> io.TextIOWrapper:
+        """The same, but that a full disk is no error of the program's, which needs nothing of what is written there."""
+        log, at_once = _Log(number, self._not_kept), bool(getattr(stream, "write_through", False))  # `python -u`
+        return io.TextIOWrapper(
+            log if at_once else io.BufferedWriter(log),
+            stream.encoding,
+            stream.errors,
+            line_buffering=number == 2,
+            write_through=at_once,
+        )
+
+    def _not_kept(self, error: OSError) -> None:
+        if not self._lost:
+            self._lost = True
+            self.say(f"rank {self._rank} prints what is not kept any more, in {self.log}: {error.strerror}")
 
     def _discard(self) -> None:
         """At this process's end: what nobody was told of."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.exchanged import Exchanged
 from overdrive.core.rng import reseed
 from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
@@ -149,6 +150,10 @@ class Rank:
     def say(self, sentence: str) -> None:
         if self.rank == 0:
             self.output.say(sentence)
+
+    def exchanged(self) -> Exchanged:
+        """With the others, so far."""
+        return self.group.tally.so_far() if "group" in self.__dict__ else Exchanged()
 
     def leave(self) -> None:
         """This process is about to end for all, and has said why."""

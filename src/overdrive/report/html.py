@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from overdrive.core.tune_result import MachineSummary, NotKept, TuneResult
-from overdrive.report import figures, plots, proof_plots, techniques, words
+from overdrive.report import figures, plots, proof_plots, scaling, techniques, words
 from overdrive.report.precision import precision
 from overdrive.report.proof import LEVELS, Level, Proof, proof
 from overdrive.report.reading import harmless
@@ -43,6 +43,7 @@ def page(result: TuneResult) -> str:
         numbers=figures.before_after(result),
         devices=figures.devices(result),
         devices_head=figures.DEVICES_HEAD,
+        scaling=_scaling(result),
         next_step=result.next_step,
         sentences=[*filter(None, [figures.one_size(result)]), *words.sentences(result)],
         techniques=list(_techniques(result)),
@@ -133,6 +134,23 @@ def _not_compared(each: Level, found: Proof) -> str:
     if found.claimed is not None and found.holds and found.claimed.rank < each.level.rank:
         return f"Whatever is {found.claimed} keeps this level too."
     return ""
+
+
+def _scaling(result: TuneResult) -> dict[str, Any] | None:
+    strong = scaling.strong(result)
+    if not strong:
+        return None
+    return {
+        "tables": [
+            (lead, head, rows)
+            for lead, head, rows in (
+                (scaling.STRONG, scaling.strong_head(result), strong),
+                (scaling.WEAK, scaling.WEAK_HEAD, scaling.weak(result)),
+            )
+            if rows
+        ],
+        "notes": scaling.notes(result),
+    }
 
 
 def _rejected(item: NotKept) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from overdrive.core.tune_result import TuneResult
-from overdrive.report import figures, techniques, words
+from overdrive.report import figures, scaling, techniques, words
 from overdrive.report.paper import Paper
 from overdrive.report.precision import precision
 from overdrive.report.proof import proof
@@ -36,6 +36,7 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
             paper.rows(("", "as it is"), [(name, a) for name, a, _ in numbers], right=True)
     if rows := figures.devices(result):
         paper.rows(figures.DEVICES_HEAD, rows, right=True)
+    _scaling(result, paper)
     if rows := figures.sizes(result, _MOST_SIZES):
         paper.rows(figures.SIZES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
@@ -71,6 +72,18 @@ def _verdict(result: TuneResult, paper: Paper) -> None:
         paper.say()
         paper.say("Run it:", "dim")
         paper.command(command)
+
+
+def _scaling(result: TuneResult, paper: Paper) -> None:
+    if not (rows := scaling.strong(result)):
+        return
+    paper.rows(scaling.strong_head(result), rows, right=True)
+    paper.say(scaling.STRONG, "dim")
+    if rows := scaling.weak(result):
+        paper.rows(scaling.WEAK_HEAD, rows, right=True)
+        paper.say(scaling.WEAK, "dim")
+    for line in scaling.notes(result):
+        paper.say(line)
 
 
 def _adopted(result: TuneResult, title: str, paper: Paper) -> None:

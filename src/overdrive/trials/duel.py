@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
+from overdrive.core.exchanged import Exchanged
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.records import Block, ExitReason, Trace
@@ -84,14 +85,17 @@ class Side:
     launches: tuple[float, ...] = ()  # ... and the part of these that was over when the program's code began
     peak_memory: int = 0  # bytes, the most of its processes; 0: not known
     end_seconds: float = 0.0  # that Python took to end one of its processes; 0: not known
+    exchanged: Exchanged | None = None  # between its ranks, in all its blocks; None where it is one process
 
     def add(self, block: Block) -> Side:
+        more = block.exchanged
         return replace(
             self,
             seconds=self.seconds + block.seconds,
             steps=self.steps + block.steps,
             samples=self.samples + block.samples,
             peak_memory=max(self.peak_memory, block.peak_memory),
+            exchanged=(self.exchanged or Exchanged()).plus(more) if more else self.exchanged,
         )
 
     @property

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.contention import LoadWatch
+from overdrive.ranks.membership import IMAGINED
 from overdrive.ranks.trackers import SILENT
 from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers.launcher import Launcher
@@ -62,8 +63,10 @@ class Trial:
             keep.append(str(samples_folder()))
         ranks = ranks_for(spec.techniques)
         launcher = launcher or pool.launcher
-        launcher = RanksLauncher(ranks, launcher) if ranks > 1 and not isinstance(launcher, RanksLauncher) else launcher
-        self.group = launcher.start(_environment(pool, spec), self._log)
+        if ranks > 1 and not isinstance(launcher, RanksLauncher):
+            launcher = RanksLauncher(ranks, launcher, (0,) if spec.alone else ())
+        imagined = {IMAGINED: str(self._folder)} if spec.alone else {}
+        self.group = launcher.start({**_environment(pool, spec), **imagined}, self._log)
         self._watch = LoadWatch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)
@@ -175,12 +178,12 @@ class Trial:
         return self._await(answer, patience, until)
 
     def _await(self, kind: type[Answer], patience: float, until: float) -> Answer:
-        """Worker 0's report of this kind, once every worker has sent one; all stand still then.
+        """Worker 0's report of this kind, once every worker has sent one; all stand still then. A block is of them all.
 
         What lives is waited for, but where the pool's time is over no longer than for what does not.
         """
         heard = began = time.monotonic()
-        missing, found = set(range(self.group.size)), None
+        found: dict[int, Answer] = {}  # by rank
         while True:
             deadline = max(began + patience, min(heard + patience, self.pool.until))
             over = self.group.exit_code() is not None  # before reading: what it said last is read then
@@ -189,14 +192,13 @@ class Trial:
                 report = messages.read(line)
                 self._silence = max(self._silence, time.monotonic() - heard)
                 if isinstance(report, kind):
-                    missing.discard(rank)
-                    found = report if rank == 0 else found
+                    found[rank] = report
                     continue
                 heard = time.monotonic()  # it lives
                 self._hear(report, rank)
-            if not missing and found is not None:
+            if len(found) == self.group.size:
                 self.group.pause()
-                return found
+                return _of_all([found[rank] for rank in range(self.group.size)])
             if over and not lines:
                 self.pool.last_output = self.output_tail()
                 failed = self._failure or Failed(self._post_mortem())
@@ -244,6 +246,11 @@ class Trial:
             if count >= MANY_FILES:
                 break
         return count
+
+
+def _of_all(reports: Sequence[Answer]) -> Answer:
+    first, *others = reports
+    return first.beside(others) if isinstance(first, Block) else first  # type: ignore[arg-type,return-value]
 
 
 def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:

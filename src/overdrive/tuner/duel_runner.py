@@ -18,6 +18,7 @@ CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
 # fused optimizer of a public script, screened at 1.04 [1.02, 1.06], took 58 s to show the same by its duel alone.
 SCREENED = Rules(looks=(10, 20), processes=1, most_processes=1)
 MEMORY = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
+ALONE = Rules(looks=(10, 20), processes=1, most_processes=1)  # of one rank against all
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
 
 

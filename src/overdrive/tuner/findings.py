@@ -18,6 +18,7 @@ from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, noise_floor, speedup_of_these
+from overdrive.machine.pool.curve import Measured
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.between_epochs import BetweenEpochs
@@ -59,6 +60,8 @@ class Findings:
     screened: Screened = field(default_factory=Screened)
     typed: tuple[str, ...] = ()  # options that the next command needs, too (see `TuneRequest`)
     ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
+    pool: Measured | None = None  # what was measured between ranks (see `TuneRequest`)
+    weak: dict[int, Duel | str] = field(default_factory=dict)  # one rank alone, by their number; or why not
     between: BetweenEpochs | None = None
     starts: Starts | None = None
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
@@ -184,6 +187,10 @@ class Findings:
 
     def take_between_epochs(self, between: BetweenEpochs | None) -> None:
         self.between = between
+
+    def take_weak_scaling(self, ranks: int, duel: Duel | str) -> None:
+        """One rank alone against all; or why that was not measured."""
+        self.weak[ranks] = duel
 
     def stop(self) -> None:
         self.stopped = True

@@ -8,6 +8,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
+from overdrive.machine.pool.curve import Measured
 
 LONGEST = 600.0  # seconds of a tune whose budget is not given
 
@@ -26,6 +27,7 @@ class TuneRequest:
     only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
 
     ranks: int | None = None  # as how many processes it is tried; 0: as many as pay; None: as one alone
+    pool: Measured | None = None  # what was measured between ranks, which the report has beside what they exchanged
     typed: tuple[str, ...] = ()  # options that stand again in a command that is to be typed next
 
     def purpose(self) -> str:

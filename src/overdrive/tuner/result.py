@@ -37,6 +37,7 @@ from overdrive.tuner.formats import precision_table
 from overdrive.tuner.next_step import next_step
 from overdrive.tuner.notes import notes_of
 from overdrive.tuner.outcomes import Adopted, Rejected, duels_of
+from overdrive.tuner.scaling import scaling_of
 from overdrive.tuner.whole_runs import LENGTHS, break_even, run_seconds, whole_run
 
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
@@ -59,6 +60,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         baseline=before,
         tuned=after,
         devices=devices_of(found),
+        scaling=scaling_of(found),
         loaders=_loaders(control.old_facts if control else None),
         tuned_loaders=_loaders(measured.new_facts if measured else None),
         techniques=tuple(_kept(found, each) for each in found.chosen),
@@ -248,6 +250,7 @@ def _duels(found: Findings) -> tuple[DuelRecord, ...]:
     named += [(" + ".join(new_names(duel)), duel) for duel in duels_of(found.adopted)]
     named += found.other_duels
     named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
+    named += [(f"weak scaling of {ranks} ranks", duel) for ranks, duel in found.weak.items() if isinstance(duel, Duel)]
     if found.confirmation:
         named.append(("confirmation", found.confirmation))
     named = [each for place, each in enumerate(named) if each[1] not in [duel for _, duel in named[:place]]]

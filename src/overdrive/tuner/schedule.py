@@ -302,6 +302,10 @@ class Schedule:
         few = seconds < _EPOCHS_SHARE * (self.deadline - self._found.started)
         return seconds if few and time.monotonic() + seconds < self.shortest_confirmation_begins() else 0.0
 
+    def time_for_duel(self, rules: Rules) -> bool:
+        """Whether there is time left, when all is settled, for another duel of the plan."""
+        return time.monotonic() + self.durations.of_duel(rules) < self.deadline
+
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""
         return time.monotonic() + 2 * self._prover.trial_seconds() < self.deadline

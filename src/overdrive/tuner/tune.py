@@ -15,6 +15,7 @@ from overdrive.tuner.formats import formats_tried
 from overdrive.tuner.judge import Judge
 from overdrive.tuner.neighbours import neighbours
 from overdrive.tuner.request import TuneRequest
+from overdrive.tuner.scaling import measure_weak_scaling
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import gains_elsewhere
 from overdrive.tuner.screener import Screener
@@ -40,6 +41,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         budget=request.most_seconds(),
         typed=request.typed,
         ranks=request.ranks,
+        pool=request.pool,
         runs=request.runs if request.budget is None else None,
         earlier=checkpoint.earlier_duels(),
     )
@@ -61,6 +63,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         if found.chosen:
             found.take_starts(starts_under(found.best(), found.inference))
         _between_epochs(found, schedule, pool, progress)
+        measure_weak_scaling(found, duels, schedule)
         errors = _errors(found, prover, schedule, progress)
     except KeyboardInterrupt:
         if found.adopted:

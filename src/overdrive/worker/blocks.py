@@ -6,20 +6,30 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
+from overdrive.core.exchanged import Exchanged
 from overdrive.core.records import Block
 from overdrive.worker.call_timer import CallTimer, Taken
 from overdrive.worker.recording import Recorder
 
 
 class Blocks:
-    def __init__(self, recorder: Recorder, calls: CallTimer | None, timed: str, settling: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        calls: CallTimer | None,
+        timed: str,
+        settling: Callable[[], int],
+        exchanged: Callable[[], Exchanged | None] = lambda: None,
+    ) -> None:
         """
         Args:
             calls: of a program that trains nothing.
             timed: what a block's seconds are of (see `TrialSpec.timed`).
             settling: calls so far in which a technique did not act as it will.
+            exchanged: with other ranks, so far; None where there are none.
         """
         self._recorder, self._calls, self._timed, self._settles = recorder, calls, timed, settling
+        self._exchanges, self._exchanged = exchanged, Exchanged()
         self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
         self._lead = 0  # the step at which the time is taken, where some come before that are not timed
         self._first_step = 0  # that of the block that has begun
@@ -66,8 +76,11 @@ class Blocks:
         of_calls = self._timed == "call" and self._first_step > 0
         seconds = math.fsum(calls.seconds) if of_calls else now - self._began
         samples, settling = self._recorder.samples - self._samples, self._settles() - self._settling
+        so_far = self._exchanges()
+        exchanged = so_far.since(self._exchanged) if so_far else None
+        made = self.made(steps)
         block = Block(
-            steps, self.made(steps), seconds, samples, memory, self.call_steps, left_out, calls.usual, settling
+            steps, made, seconds, samples, memory, self.call_steps, left_out, calls.usual, settling, exchanged
         )
         self._begin(steps)
         return block
@@ -76,4 +89,5 @@ class Blocks:
         self._first_step, self._samples, self._settling = steps, self._recorder.samples, self._settles()
         if self._calls:
             self._calls.taken()  # of before
+        self._exchanged = self._exchanges() or Exchanged()
         self._began = time.perf_counter()

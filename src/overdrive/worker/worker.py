@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from overdrive.core import messages
+from overdrive.core.exchanged import Exchanged
 from overdrive.core.facts import Facts
 from overdrive.core.messages import Ended, Failed, Job, Observed, Recorded
 from overdrive.core.records import ExitReason, Trace
@@ -63,8 +64,8 @@ class Worker:
         by_steps = not self.clock.inference and not self.spec.hyperparameters
         self._answering = AnsweringObserver(found) if by_steps else None
         self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
-        self.blocks = Blocks(self.recorder, self._calls, self.spec.timed, self._settling)
         self.rank: Rank | None = None  # where the trial is a group of ranks
+        self.blocks = Blocks(self.recorder, self._calls, self.spec.timed, self._settling, self._exchanged)
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it
         self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
@@ -207,6 +208,9 @@ class Worker:
 
     def _settling(self) -> int:
         return self.session.settling() if self.session else 0
+
+    def _exchanged(self) -> Exchanged | None:
+        return self.rank.exchanged() if self.rank else None
 
     def _obey(self) -> bool:
         """Carry out one command; False where the program is to go on."""

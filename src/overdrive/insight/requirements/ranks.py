@@ -22,7 +22,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.timeline import played
 from overdrive.insight.requirements.unlike import step_of
-from overdrive.machine.pool.curve import ByMemory, Measured, Network, OverLink
+from overdrive.machine.pool.curve import Measured, Network, OverLink
 from overdrive.machine.pool.start import PoolUnavailable, measure_here
 from overdrive.ranks.membership import IMAGINED, threads_of
 from overdrive.trials.launchers.ranks import RanksLauncher
@@ -79,9 +79,7 @@ def ranks_of(
     except PoolUnavailable as error:
         raise CannotForetell(str(error).rstrip(".")) from None
     times = {name: {int(size): float(took) for size, took in points} for name, points in told["seconds"].items()}
-    here: Network = (by_messages := Measured(count, times, told["busy"] / threads_of(count)))
-    if memory := told["memory"]:
-        here = ByMemory(by_messages, float(memory["exchange"]), float(memory["bytes_per_second"]))
+    here = Measured(count, times, told["busy"] / threads_of(count), memory=told["memory"] or {}).by_memory()
     return Ranks(count, here, True, f"{count} processes of this machine, measured")
 
 

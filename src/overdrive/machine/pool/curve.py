@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from overdrive.core.link import Link, LinkError
@@ -26,6 +26,7 @@ _HOPS: Mapping[str, Callable[[int], int]] = {
     "broadcast": lambda ranks: ranks - 1,
     "point_to_point": lambda ranks: 1,
 }
+_BY_MEMORY = ("exchange", "bytes_per_second")
 
 
 class Network(Protocol):
@@ -56,12 +57,22 @@ class OverLink:
 @dataclass(frozen=True)
 class Measured:
     """What was measured among `ranks`, in seconds by size, by operation: between two sizes on a straight line, beyond
-    the largest at the rate of all. Less takes no longer than more: where it did, it was disturbed."""
+    the largest at the rate of all. Less takes no longer than more: where it did, it was disturbed.
+
+    Attributes: `memory`: what was measured of memory that they share (see `PoolDiagnosis`); empty where they do not.
+    """
 
     ranks: int
     times: Mapping[str, Mapping[int, float]]
     busy: float
     name: str = ""
+    memory: Mapping[str, float] = field(default_factory=dict)
+
+    def by_memory(self) -> Network:
+        """Between ranks that gather and sum by memory, if that was measured."""
+        if not self.memory:
+            return self
+        return ByMemory(self, float(self.memory["exchange"]), float(self.memory["bytes_per_second"]))
 
     @classmethod
     def kept(cls, text: str, name: str) -> Measured:
@@ -75,7 +86,8 @@ class Measured:
             told = json.loads(text)
             for each in told["measured"]:
                 times.setdefault(each["operation"], {})[int(each["bytes"])] = float(each["seconds"])
-            found = cls(len(told["ranks"]), times, float(told["busy"]), name)
+            memory = {key: float(told["memory"][key]) for key in _BY_MEMORY} if told.get("memory") else {}
+            found = cls(len(told["ranks"]), times, float(told["busy"]), name, memory)
         except (ValueError, TypeError, KeyError):
             raise LinkError(f"{name} is no pool: `overdrive doctor --pool --json {name}` writes one") from None
         if found.ranks < 2 or not BUS.keys() <= times.keys():

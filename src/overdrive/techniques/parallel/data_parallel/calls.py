@@ -7,13 +7,11 @@ import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from overdrive.core.flag import Flag
-from overdrive.core.units import several
 from overdrive.model_state.division.by_hand import ByHand
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
@@ -32,21 +30,13 @@ from overdrive.seams.points import Again, Failing
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import compiled, traced
+from overdrive.techniques.parallel.data_parallel.counts import ENOUGH, Calls, saved_nothing
 from overdrive.techniques.parallel.data_parallel.gradients import Gradients
 from overdrive.techniques.parallel.data_parallel.known import Kind, Known, kind_of
 from overdrive.techniques.parallel.data_parallel.leaves import behind
 from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
 _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more
-
-
-@dataclass
-class Calls:
-    """Of models of one name, how many were divided or made whole, and why last."""
-
-    divided: int = 0
-    whole: int = 0
-    reason: str = ""
 
 
 class Divided:
@@ -98,15 +88,8 @@ class Divided:
         return gradients_of(inputs, call, args, kwargs, mean)
 
     def told(self) -> str:
-        """Of the model that was called whole the most, and for a reason; for the end of the run."""
-        whole = [(each.whole, name, each) for name, each in self._calls.items() if each.whole and each.reason]
-        if not whole:
-            return ""
-        count, name, calls = max(whole, key=lambda each: each[0])
-        return (
-            f"ranks saved nothing in {count:,} of the {several(count + calls.divided, 'call')} of {name}, which were "
-            f"made whole on each: {calls.reason}"
-        )
+        """For the end of the run."""
+        return saved_nothing(self._calls, self.group.size) if self._calls else ""
 
     def trained_by(self, model: Any) -> None:
         """Keras has made what it trains that model by."""
@@ -131,7 +114,10 @@ class Divided:
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
             refused = known.by_kind.get(kind_of(model, leaves))
-            calls.whole += refused is not None and not refused.ways  # and not only too few samples
+            if refused is not None and not refused.ways:
+                calls.whole += 1
+            else:
+                calls.few += 0 < _samples(leaves) < ENOUGH * self.group.size
             return self._whole(model, known, call, *args, **kwargs)
         kind, astray = known.by_kind[kind_of(model, leaves)], False
         self.group.may_undo, self.group.may_differ = True, kind.asks
@@ -256,8 +242,7 @@ class Divided:
             way = found.way(asked.model, leaves)
             if way is not None or not found.ways:
                 return way
-        first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
-        if first is None or len(first) < 2 * self.group.size:
+        if _samples(leaves) < ENOUGH * self.group.size:
             return None  # nothing to divide, or too few to find out
         return self._try(known, asked)
 
@@ -297,6 +282,11 @@ class Divided:
         if (name, reason) not in self._told:
             self._told.add((name, reason))
             self._say(f"{name} is called whole on every rank: {reason}")
+
+
+def _samples(leaves: Sequence[Any]) -> int:
+    """That a call may have, by the first tensor it is given."""
+    return next((len(each) for each in leaves if isinstance(each, torch.Tensor) and each.dim()), 0)
 
 
 def _how(error: BaseException) -> str:
