@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -94,9 +95,17 @@ def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
     def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
         if gpu.has(self):
             raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+        looked_at(self)
+        return plain["numpy"](self, **kwargs)
+
+    def tolist(self: torch.Tensor) -> Any:
+        looked_at(self)
+        return plain["tolist"](self.cpu())
+
+    def looked_at(self: torch.Tensor) -> None:
+        """By C++ that no dispatcher sees: what is copied into pinned memory must have arrived."""
         if gpu.pinned(self):
             self[:0].clone() if self.dim() else self.clone()
-        return plain["numpy"](self, **kwargs)
 
     def pin_memory(self: torch.Tensor, *_: Any) -> torch.Tensor:
         with _disable_current_modes():
@@ -118,7 +127,7 @@ def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "to": to,
         "cuda": lambda self, device=None, non_blocking=False, **_: moved(self, "cuda", non_blocking),
         "cpu": lambda self, **_: moved(self, "cpu"),
-        "tolist": lambda self: plain["tolist"](self.cpu()),
+        "tolist": tolist,
         "numpy": numpy,
         "pin_memory": pin_memory,
         "is_pinned": lambda self, *_: gpu.pinned(self),
@@ -135,8 +144,8 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         def made(*args: Any, _plain: Any = plain, _name: str = name, **kwargs: Any) -> torch.Tensor:
             target, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
             like = args[0] if _name in _LIKE else None
-            if target is None and like is not None:
-                target = like.device
+            if target is None:
+                target = like.device if like is not None else _chosen_place()
             if target is None or torch.device(target).type != "cuda":
                 if target is not None:
                     kwargs["device"] = target
@@ -148,7 +157,7 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
                 gpu.not_while_capturing()
             filled = {"zeros": 0, "ones": 1}.get(_name.removesuffix("_like"))
             with gpu.drawing() if "rand" in _name else _disable_current_modes():
-                result = gpu.place(_plain(*args, **kwargs))
+                result = gpu.place(_plain(*args, **kwargs, device="cpu"))
             if gpu.tape is not None:
                 gpu.tape.made(result)
             return result.fill_(filled) if filled is not None else result  # type: ignore[no-any-return]
@@ -156,6 +165,12 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         # Who looks at the code of a data set takes it for PyTorch's, as what it stands for.
         made.__code__ = made.__code__.replace(co_filename=str(torch.__file__))
         patch.setattr(torch, name, made)
+
+
+def _chosen_place() -> Any:
+    """Where factories make their tensors, by `with torch.device(...)`, which knows PyTorch's own functions only."""
+    place = torch.utils._device.CURRENT_DEVICE
+    return place if place is not None and place.type == "cuda" else None
 
 
 class FakeStream:
@@ -283,7 +298,7 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "set_stream": lambda wanted: setattr(gpu, "stream", wanted.name),
         "current_stream": lambda *_: FakeStream(gpu, gpu.stream),
         "default_stream": lambda *_: FakeStream(gpu, DEFAULT),
-        "synchronize": lambda *_: [gpu.host_waits("synchronize", each, noted=False) for each in [*gpu.order._now]],
+        "synchronize": lambda *_: [gpu.host_waits("synchronize", each, noted=False) for each in gpu.order.actors()],
         "empty_cache": lambda: None,
         "is_current_stream_capturing": lambda: gpu.tape is not None,
         "get_sync_debug_mode": lambda: gpu.sync_debug,
@@ -322,17 +337,27 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         return {(each[0][0][0].device, dtype): each for (_, dtype), each in found.items()}
 
     patch.setattr(optimizer, "_group_tensors_by_device_and_dtype", staticmethod(by_device))
+    clipping: Any = importlib.import_module("torch.nn.utils.clip_grad")
+    patch.setattr(clipping, "_group_tensors_by_device_and_dtype", by_device)
+    patch.setattr(torch.accelerator, "is_available", lambda: True)  # by which a DataLoader pins
+    patch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    patch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    _autocast(patch)
+
+
+def _autocast(patch: pytest.MonkeyPatch) -> None:
+    """The CPU's, by whose rules operations are computed, with a GPU's 16 bits where none are named."""
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
     patch.setattr(torch, "is_autocast_enabled", lambda kind="cuda": enabled("cpu" if kind == "cuda" else kind))
     patch.setattr(torch, "get_autocast_dtype", lambda kind: dtype("cpu" if kind == "cuda" else kind))
-    autocast = torch.autocast.__init__
-    patch.setattr(
-        torch.autocast,
-        "__init__",
-        lambda self, device_type, *args, **how: autocast(
-            self, "cpu" if device_type == "cuda" else device_type, *args, **how
-        ),
-    )
+    plain = torch.autocast.__init__
+
+    def begun(self: Any, device_type: str, dtype: Any = None, *args: Any, **how: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.float16
+        plain(self, device_type, dtype, *args, **how)
+
+    patch.setattr(torch.autocast, "__init__", begun)
 
 
 def _engine(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
