@@ -5,7 +5,8 @@ python benchmarks/gpu_smoke.py CASE ...                        one, in this proc
 
 Not a measurement: it tells what is left out and why, what crashes or hangs, and whether the losses are the program's.
 Those that find nothing to do in
-it have another model (_MODELS). An exact technique must give the same bits (cuDNN and cuBLAS are told to repeat themselves); one that rounds, losses
+it have another model (_MODELS). An exact technique must give the same bits (cuDNN and cuBLAS are told to repeat
+themselves); one that rounds, losses
 within a few per cent in the first twenty steps; a statistical one (fp16 skips a step where its gradients overflow, and
 goes another way from there) in the first five, and the last ten as low as the program's, or nearly so. With --stand-in
 it runs on tests/fakes, on a machine that has no GPU.
@@ -139,12 +140,13 @@ def one(case: Case, device: str) -> Result:
     from overdrive.techniques.catalogue import catalogue
 
     contracts = {catalogue()[name].contract for name, _ in case.techniques}
-    torch.backends.cudnn.deterministic = contracts <= {Contract.EXACT}  # where it is, no algorithm is chosen by its time
+    exact = contracts <= {Contract.EXACT}
+    torch.backends.cudnn.deterministic = exact  # library_autotune is left out where it is
     plain, _ = train(Case((), case.on, case.model), device if case.on == "cuda" else "cpu")
     began = time.monotonic()
     losses, left_out = train(case, device if case.on == "cuda" else "cpu")
     result: Result = {"seconds": round(time.monotonic() - began, 2), "left_out": left_out}
-    if contracts <= {Contract.EXACT}:
+    if exact:
         result["same"] = losses == plain
     elif contracts <= {Contract.EXACT, Contract.ROUNDING}:
         result["same"] = _near(losses[:20], plain)
