@@ -7,7 +7,7 @@ Not a measurement: it tells what is left out and why, what crashes or hangs, and
 Those that find nothing to do in it have another model (_MODELS). An exact technique must give the same bits (cuDNN and
 cuBLAS are told to repeat themselves); one that rounds, losses within a few per cent in the first twenty steps; a
 statistical one (fp16 skips a step where its gradients overflow, and goes another way from there) in the first five, and
-the last ten as low as the program's, or nearly so. With --stand-in it runs on tests/fakes, on a machine that has no GPU.
+the last ten as low as the program's, or nearly so. With --stand-in it runs on tests/fakes, where there is no GPU.
 """
 
 from __future__ import annotations
