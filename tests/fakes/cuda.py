@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -169,7 +170,8 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
 
 def _chosen_place() -> Any:
     """Where factories make their tensors, by `with torch.device(...)`, which knows PyTorch's own functions only."""
-    place = torch.utils._device.CURRENT_DEVICE
+    module: Any = sys.modules.get("torch.utils._device")  # PyTorch imports it when it is first asked for
+    place = module.CURRENT_DEVICE if module else None
     return place if place is not None and place.type == "cuda" else None
 
 
@@ -199,6 +201,10 @@ class FakeStream:
 
     def wait_stream(self, other: FakeStream) -> None:
         self.wait_event(other.record_event())
+
+    def is_capturing(self) -> bool:
+        """By which optimizers refuse a recording of what is not `capturable`."""
+        return self.gpu.tape is not None and self.gpu.tape.stream == self.name
 
     def synchronize(self) -> None:
         self.gpu.host_waits("stream.synchronize", self.name, noted=False)
@@ -340,8 +346,9 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
     clipping: Any = importlib.import_module("torch.nn.utils.clip_grad")
     patch.setattr(clipping, "_group_tensors_by_device_and_dtype", by_device)
     patch.setattr(torch.accelerator, "is_available", lambda: True)  # by which a DataLoader pins
-    patch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    patch.setattr(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
     patch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    patch.setattr(torch.accelerator, "current_stream", lambda *_: FakeStream(gpu, gpu.stream))
     _autocast(patch)
 
 

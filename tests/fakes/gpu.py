@@ -166,6 +166,7 @@ class FakeGpu(TorchDispatchMode):
         return self._on_device(func, args, kwargs, there)
 
     def _on_host(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+        self.kinds[f"{func} on the host"] += 1
         watched = {each.untyped_storage()._cdata for each in tensors if _plain(each) and self.pinned(each)}
         if watched:
             written = {each.untyped_storage()._cdata for each in _written(func, args, kwargs)} & watched
