@@ -11,10 +11,10 @@ from torch.utils._pytree import tree_leaves
 
 from overdrive.core.records import StepRecord
 from overdrive.core.rng import States
+from overdrive.model_state import trial_call
 from overdrive.seams.batches import leading_size, leaves
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.model_state import trial_call
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker import digests
