@@ -70,8 +70,8 @@ NOT_RUN: dict[str, str] = {
     "has a stand-in of its own in tests/techniques/compile/test_compile.py",
     "data_parallel": _RANKS,
     "data_pipeline": _KERAS,
-    "device": "there it was refused for other inputs of the model in the first step; whether it, the log or the stand-in "
-    "is to blame is not known. It has one of its own: tests/techniques/device/standin.py",
+    "device": "there it was refused for other inputs of the model in the first step; whether it, the log or the "
+    "stand-in is to blame is not known. It has one of its own: tests/techniques/device/standin.py",
     "direct_predict": _KERAS,
     "fast_decode": _HOST,
     "fp8": "torchao's weights are tensors of a kind of their own, whose memory the stand-in cannot tell; "
