@@ -36,37 +36,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gpu_ready import no_gpu, one_process_only, render_images, use_carried_wheels
+
 ROOT = Path(__file__).resolve().parent.parent
-# Overdrive's own, as in pyproject.toml, by module: the name of its wheel.
-NEEDS = {name: name for name in ("click", "jinja2", "numpy", "psutil", "rich", "tomlkit")} | {"pynvml": "nvidia_ml_py"}
 _UNTIMED_SECONDS = 120.0  # of the smoke and the tests
 _SIDE_BY_SIDE = 4  # most of a test is a process that starts
 _LIMITS_SECONDS = 90.0
-
-
-def use_carried_wheels(folder: Path) -> str | None:
-    """Put what the machine lacks where this process and its children find it; the reason where that fails."""
-    missing = _missing()
-    lacking = [NEEDS[name] for name in missing]
-    places = [str(ROOT / "src"), str(ROOT / "benchmarks")]
-    wheels = sorted((ROOT / ".whl").glob("*.whl"))
-    if missing and wheels:
-        site = folder / "site"
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
-        wanted = [str(wheel) for wheel in wheels if wheel.name.split("-")[0].lower().replace(".", "_") in lacking]
-        done = subprocess.run([*pip, *wanted], capture_output=True, text=True) if wanted else None
-        if done and done.returncode:
-            return f"the wheels in .whl/ cannot be installed: {done.stderr.strip()[-300:]}"
-        places.append(str(site))
-    sys.path[:0] = places
-    os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
-    if missing := _missing():
-        return f"missing here: {', '.join(missing)}. Run `make gpu-wheels` where there is a network, and bring .whl/"
-    return None
-
-
-def _missing() -> list[str]:
-    return [name for name in NEEDS if find_spec(name) is None]
+_ONE_PROCESS = (
+    "This GPU takes one process at a time (compute mode Exclusive_Process): only the smoke is run, a case after the "
+    "other. For all of it: `nvidia-smi -c DEFAULT` as root, or `--gpu_cmode=shared` where Slurm has that."
+)
 
 
 def run_tests(seconds: float, log: Path) -> dict[str, Any]:
@@ -133,19 +112,22 @@ def main() -> int:
     parser.add_argument("--no-smoke", action="store_true")
     parser.add_argument("--no-tests", action="store_true")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.set_defaults(at_once=None)
     parser.add_argument("--tiny", action="store_true", help="small models and nothing compiled: a dry run")
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
-    import torch
-
-    if options.device == "cuda" and not torch.cuda.is_available():
-        print("There is no GPU here: nothing was run, and benchmarks/results stays as it is.")
+    if options.device == "cuda" and (reason := no_gpu()):
+        print(reason)
         return 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if reason := use_carried_wheels(folder):
             print(reason)
             return 1
+        if options.device == "cuda" and one_process_only():
+            print(_ONE_PROCESS)
+            options.no_tests, options.rows, options.public, options.at_once = True, "none", None, 1
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         return measured(options, folder, end)
 
 
@@ -184,7 +166,7 @@ def measured(options: argparse.Namespace, folder: Path, end: float) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(results, indent=1) + "\n")
 
-    untimed_parts(options, end, results, folder, write)
+    untimed_parts(options, end, results, folder, write, any(row.files for row in rows.values()))
     if options.public:
         results["public"] = {}
         public(options, end, results["public"], write)
@@ -234,11 +216,18 @@ def measured(options: argparse.Namespace, folder: Path, end: float) -> int:
 
 
 def untimed_parts(
-    options: argparse.Namespace, end: float, results: dict[str, Any], folder: Path, write: Callable[[], None]
+    options: argparse.Namespace,
+    end: float,
+    results: dict[str, Any],
+    folder: Path,
+    write: Callable[[], None],
+    images: bool,
 ) -> None:
-    """The smoke and the tests, beside each other."""
-    seconds = min(_UNTIMED_SECONDS, end - time.monotonic())
+    """The smoke, the tests, and what the example reads, beside each other."""
+    left = end - time.monotonic()
+    seconds = min(_UNTIMED_SECONDS, left) if options.at_once is None else left - _LIMITS_SECONDS
     with ThreadPoolExecutor() as beside:
+        rendered = beside.submit(render_images) if images else None
         if not options.no_tests:
             print("== tests", flush=True)
             tests = beside.submit(run_tests, seconds, folder / "tests.log")
@@ -250,6 +239,8 @@ def untimed_parts(
             results["tests"] = tests.result()
             print(f"  {results['tests']}", flush=True)
             write()
+        if rendered and (reason := rendered.result()):
+            print(reason, flush=True)
 
 
 def smoke(options: argparse.Namespace, seconds: float, into: dict[str, Any], write: Callable[[], None]) -> None:
@@ -264,7 +255,7 @@ def smoke(options: argparse.Namespace, seconds: float, into: dict[str, Any], wri
             print(gpu_smoke.table({name: result})[-1], flush=True)
             write()
 
-    gpu_smoke.run(gpu_smoke.cases(options.tiny), options.device, False, seconds, keep)
+    gpu_smoke.run(gpu_smoke.cases(options.tiny), options.device, False, seconds, keep, options.at_once)
 
 
 def public(options: argparse.Namespace, end: float, into: dict[str, Any], write: Callable[[], None]) -> None:

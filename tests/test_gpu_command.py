@@ -8,12 +8,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+sys.path.append(str(ROOT / "benchmarks"))  # where `make gpu` finds what it is made of
 
 
 def _benchmark(name: str) -> Any:
@@ -24,7 +28,7 @@ def _benchmark(name: str) -> Any:
     return module
 
 
-gpu, smoke = _benchmark("gpu"), _benchmark("gpu_smoke")
+gpu, smoke, ready = _benchmark("gpu"), _benchmark("gpu_smoke"), _benchmark("gpu_ready")
 
 ALONE = """
 tests/gpu/test_data.py::test_one[a b] PASSED                             [ 10%]
@@ -125,12 +129,96 @@ def test_a_case_that_crashes_or_hangs_is_told(tmp_path: Path, monkeypatch: pytes
     assert smoke._in_a_process(smoke.Case(()), "cuda", False, 20.0) == {"same": True}
 
 
-ON_THE_STAND_IN = ['[["cuda_graphs",{}],["deferred_scalars",{}]]', '[["offload",{"least_mib":0}]]']
+def test_each_of_the_smoke_is_for_programs_that_train() -> None:
+    """No process of the two minutes is spent on what is left out for certain."""
+    named = {name for case in smoke.cases() for name, _ in case.techniques}
+    assert "no_grad" not in named
+    assert {case.model for case in smoke.cases() for name, _ in case.techniques if name == "micro_batch"} == {"mlp"}
 
 
-@pytest.mark.parametrize("techniques", ON_THE_STAND_IN)
-def test_a_case_runs_on_the_stand_in(techniques: str) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_smoke.py"), f'[{techniques},"cuda"]', "--stand-in"]
+@pytest.mark.parametrize(
+    ("there", "torchs", "told"),
+    [
+        (False, None, "There is no GPU here"),
+        (True, None, "was built without CUDA"),
+        (True, "13.0", "There is no GPU here"),
+        (True, "no torch", "has no PyTorch"),
+    ],
+)
+def test_why_there_is_no_gpu_is_told(
+    there: bool, torchs: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has a GPU and a PyTorch for the CPU must not read that there is no GPU."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", torchs)
+    monkeypatch.setattr(ready.os.path, "exists", lambda path: there)
+    monkeypatch.setattr(ready, "find_spec", lambda name: None if torchs == "no torch" else object())
+    assert told in ready.no_gpu()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(ready, "find_spec", lambda name: object())
+    assert ready.no_gpu() is None
+
+
+def test_a_gpu_for_one_process_at_a_time_is_known() -> None:
+    alone = {"gpus": [{"compute_mode": "Default"}, {"compute_mode": "Exclusive_Process"}]}
+    assert ready.one_process_only(alone)
+    assert not ready.one_process_only({"gpus": [{"compute_mode": "Default"}]}) and not ready.one_process_only({})
+
+
+def test_on_a_gpu_for_one_process_the_smoke_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case after case, without tests and rows, which start processes beside each other."""
+    seen: list[argparse.Namespace] = []
+    for name, value in (("no_gpu", None), ("use_carried_wheels", None), ("one_process_only", True)):
+        monkeypatch.setattr(gpu, name, lambda *_, value=value: value)
+    monkeypatch.setattr(gpu, "measured", lambda options, *_: seen.append(options) or 0)
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    assert gpu.main() == 0
+    assert seen[0].no_tests and seen[0].rows == "none" and seen[0].at_once == 1 and not seen[0].no_smoke
+    monkeypatch.setattr(gpu, "one_process_only", lambda: False)
+    assert gpu.main() == 0 and not seen[1].no_tests and seen[1].at_once is None
+
+
+def test_cases_can_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside: list[int] = []
+    under_way: list[str] = []
+
+    def ran(case: Any, *_: Any) -> dict[str, Any]:
+        under_way.append(case.name)
+        time.sleep(0.01)
+        beside.append(len(under_way))
+        under_way.remove(case.name)
+        return {"same": True}
+
+    monkeypatch.setattr(smoke, "_in_a_process", ran)
+    cases = [smoke.Case(((name, {}),)) for name in "abcd"]
+    assert len(smoke.run(cases, "cuda", False, 60.0, lambda *_: None, 1)) == 4 and beside == [1] * 4
+
+
+def test_the_examples_images_are_made_once_or_it_is_told_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program = "import os, pathlib\ndef prepare_data(data):\n    pathlib.Path(os.environ['XDG_CACHE_HOME']).mkdir()\n"
+    (tmp_path / "cifar_cnn.py").write_text(program)
+    assert ready.render_images(tmp_path) is None and (tmp_path / "cache").is_dir()
+    (tmp_path / "cifar_cnn.py").write_text("import no_such_module\n")
+    assert "no_such_module" in ready.render_images(tmp_path)
+    assert "prepare_data" in (ROOT / "examples" / "cifar_cnn.py").read_text()
+
+
+ON_THE_STAND_IN = [
+    '[[["cuda_graphs",{}],["deferred_scalars",{}]],"cuda"]',
+    '[[["offload",{"least_mib":0}]],"cuda"]',
+    '[[["micro_batch",{"parts":2}]],"cuda","mlp"]',
+    '[[["library_autotune",{"benchmark":true}]],"cuda"]',
+]
+
+
+@pytest.mark.parametrize("case", ON_THE_STAND_IN)
+def test_a_case_runs_on_the_stand_in(case: str) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_smoke.py"), case, "--stand-in"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]

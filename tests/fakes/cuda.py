@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -94,9 +96,17 @@ def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
     def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
         if gpu.has(self):
             raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+        looked_at(self)
+        return plain["numpy"](self, **kwargs)
+
+    def tolist(self: torch.Tensor) -> Any:
+        looked_at(self)
+        return plain["tolist"](self.cpu())
+
+    def looked_at(self: torch.Tensor) -> None:
+        """By C++ that no dispatcher sees: what is copied into pinned memory must have arrived."""
         if gpu.pinned(self):
             self[:0].clone() if self.dim() else self.clone()
-        return plain["numpy"](self, **kwargs)
 
     def pin_memory(self: torch.Tensor, *_: Any) -> torch.Tensor:
         with _disable_current_modes():
@@ -118,7 +128,7 @@ def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "to": to,
         "cuda": lambda self, device=None, non_blocking=False, **_: moved(self, "cuda", non_blocking),
         "cpu": lambda self, **_: moved(self, "cpu"),
-        "tolist": lambda self: plain["tolist"](self.cpu()),
+        "tolist": tolist,
         "numpy": numpy,
         "pin_memory": pin_memory,
         "is_pinned": lambda self, *_: gpu.pinned(self),
@@ -135,8 +145,8 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         def made(*args: Any, _plain: Any = plain, _name: str = name, **kwargs: Any) -> torch.Tensor:
             target, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
             like = args[0] if _name in _LIKE else None
-            if target is None and like is not None:
-                target = like.device
+            if target is None:
+                target = like.device if like is not None else _chosen_place()
             if target is None or torch.device(target).type != "cuda":
                 if target is not None:
                     kwargs["device"] = target
@@ -148,7 +158,7 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
                 gpu.not_while_capturing()
             filled = {"zeros": 0, "ones": 1}.get(_name.removesuffix("_like"))
             with gpu.drawing() if "rand" in _name else _disable_current_modes():
-                result = gpu.place(_plain(*args, **kwargs))
+                result = gpu.place(_plain(*args, **kwargs, device="cpu"))
             if gpu.tape is not None:
                 gpu.tape.made(result)
             return result.fill_(filled) if filled is not None else result  # type: ignore[no-any-return]
@@ -156,6 +166,13 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         # Who looks at the code of a data set takes it for PyTorch's, as what it stands for.
         made.__code__ = made.__code__.replace(co_filename=str(torch.__file__))
         patch.setattr(torch, name, made)
+
+
+def _chosen_place() -> Any:
+    """Where factories make their tensors, by `with torch.device(...)`, which knows PyTorch's own functions only."""
+    module: Any = sys.modules.get("torch.utils._device")  # PyTorch imports it when it is first asked for
+    place = module.CURRENT_DEVICE if module else None
+    return place if place is not None and place.type == "cuda" else None
 
 
 class FakeStream:
@@ -184,6 +201,10 @@ class FakeStream:
 
     def wait_stream(self, other: FakeStream) -> None:
         self.wait_event(other.record_event())
+
+    def is_capturing(self) -> bool:
+        """By which optimizers refuse a recording of what is not `capturable`."""
+        return self.gpu.tape is not None and self.gpu.tape.stream == self.name
 
     def synchronize(self) -> None:
         self.gpu.host_waits("stream.synchronize", self.name, noted=False)
@@ -283,7 +304,7 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "set_stream": lambda wanted: setattr(gpu, "stream", wanted.name),
         "current_stream": lambda *_: FakeStream(gpu, gpu.stream),
         "default_stream": lambda *_: FakeStream(gpu, DEFAULT),
-        "synchronize": lambda *_: [gpu.host_waits("synchronize", each, noted=False) for each in [*gpu.order._now]],
+        "synchronize": lambda *_: [gpu.host_waits("synchronize", each, noted=False) for each in gpu.order.actors()],
         "empty_cache": lambda: None,
         "is_current_stream_capturing": lambda: gpu.tape is not None,
         "get_sync_debug_mode": lambda: gpu.sync_debug,
@@ -322,17 +343,28 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         return {(each[0][0][0].device, dtype): each for (_, dtype), each in found.items()}
 
     patch.setattr(optimizer, "_group_tensors_by_device_and_dtype", staticmethod(by_device))
+    clipping: Any = importlib.import_module("torch.nn.utils.clip_grad")
+    patch.setattr(clipping, "_group_tensors_by_device_and_dtype", by_device)
+    patch.setattr(torch.accelerator, "is_available", lambda: True)  # by which a DataLoader pins
+    patch.setattr(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
+    patch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    patch.setattr(torch.accelerator, "current_stream", lambda *_: FakeStream(gpu, gpu.stream))
+    _autocast(patch)
+
+
+def _autocast(patch: pytest.MonkeyPatch) -> None:
+    """The CPU's, by whose rules operations are computed, with a GPU's 16 bits where none are named."""
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
     patch.setattr(torch, "is_autocast_enabled", lambda kind="cuda": enabled("cpu" if kind == "cuda" else kind))
     patch.setattr(torch, "get_autocast_dtype", lambda kind: dtype("cpu" if kind == "cuda" else kind))
-    autocast = torch.autocast.__init__
-    patch.setattr(
-        torch.autocast,
-        "__init__",
-        lambda self, device_type, *args, **how: autocast(
-            self, "cpu" if device_type == "cuda" else device_type, *args, **how
-        ),
-    )
+    plain = torch.autocast.__init__
+
+    def begun(self: Any, device_type: str, dtype: Any = None, *args: Any, **how: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.float16
+        plain(self, device_type, dtype, *args, **how)
+
+    patch.setattr(torch.autocast, "__init__", begun)
 
 
 def _engine(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:

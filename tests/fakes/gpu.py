@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -51,7 +52,8 @@ class FakeGpu(TorchDispatchMode):
         self.tape: Tape | None = None
         self.captures = self.replays = 0
         self.fails = False  # recordings, whatever they record
-        self.operations = self.launches = 0  # all, and those that are work of the device's
+        self.kinds: Counter[str] = Counter()  # operations, by name ...
+        self.launches = self.copies = 0  # ... those that are work of the device's, and copies to and from the host
         self.generator = torch.Generator().manual_seed(0).get_state()
         self.generator_broken = False
         self.pools: dict[Any, int] = {}  # bytes that graphs hold, whether a tensor uses them or not
@@ -164,6 +166,7 @@ class FakeGpu(TorchDispatchMode):
         return self._on_device(func, args, kwargs, there)
 
     def _on_host(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+        self.kinds[f"{func} on the host"] += 1
         watched = {each.untyped_storage()._cdata for each in tensors if _plain(each) and self.pinned(each)}
         if watched:
             written = {each.untyped_storage()._cdata for each in _written(func, args, kwargs)} & watched
@@ -171,7 +174,7 @@ class FakeGpu(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _on_device(self, func: Any, args: Any, kwargs: Any, there: list[torch.Tensor]) -> Any:
-        self.operations += 1
+        self.kinds[str(func)] += 1
         written = [each for each in _written(func, args, kwargs) if _plain(each)]
         writes = {each.untyped_storage()._cdata for each in written}
         reads = {each.untyped_storage()._cdata for each in there}
@@ -213,6 +216,7 @@ class FakeGpu(TorchDispatchMode):
 
     def copy(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> torch.Tensor:
         """Between host and device, as `copy_` does it."""
+        self.copies += 1
         host = source if self.has(into) else into
         pageable = not self.pinned(host) and not (self.has(into) and source.dim() == 0 and source.numel() == 1)
         if pageable or not non_blocking:

@@ -55,6 +55,10 @@ class Order:
             else:
                 memory.read[actor] = self._now[actor]
 
+    def actors(self) -> list[str]:
+        """The host, and the streams that had work."""
+        return list(self._now)
+
     def waits(self, actor: str, clocks: Clocks) -> None:
         _merge(self._knowledge(actor), clocks)
 

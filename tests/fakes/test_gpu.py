@@ -194,6 +194,61 @@ def _input_overwritten_beside_a_replay(gpu: FakeGpu) -> None:
     x.fill_(3)
 
 
+def _overwritten_while_another_stream_reads(gpu: FakeGpu) -> None:
+    x, stream = torch.ones(3, device="cuda"), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        x.sum()
+    x.mul_(2)
+
+
+def _gradient_used_beside_what_makes_it(gpu: FakeGpu) -> None:
+    weight, stream = torch.ones(3, device="cuda").requires_grad_(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    (weight * 2).sum().backward()
+    with torch.cuda.stream(stream), torch.no_grad():
+        weight.grad.mul_(0.5)  # type: ignore[union-attr]
+
+
+def _place_in_a_ring_taken_twice(gpu: FakeGpu) -> None:
+    place, one, other = torch.empty(1, pin_memory=True), torch.cuda.Stream(), torch.cuda.Stream()
+    losses = [torch.ones(1, device="cuda") for _ in range(2)]
+    for stream, loss in zip((one, other), losses, strict=True):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            place.copy_(loss, non_blocking=True)
+
+
+def _list_of_what_has_not_arrived(gpu: FakeGpu) -> None:
+    here = torch.empty(3, pin_memory=True)
+    here.copy_(torch.ones(3, device="cuda"), non_blocking=True)
+    here.tolist()
+
+
+def _array_of_what_has_not_arrived(gpu: FakeGpu) -> None:
+    here = torch.empty(3, pin_memory=True)
+    here.copy_(torch.ones(3, device="cuda"), non_blocking=True)
+    here.numpy()
+
+
+def _result_of_a_replay_read_elsewhere(gpu: FakeGpu) -> None:
+    x = torch.ones(3, device="cuda")
+    graph, made = recorded(lambda: x * 2)
+    graph.replay()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        made.sum()
+
+
+def _next_replay_while_the_last_ones_result_is_read(gpu: FakeGpu) -> None:
+    x, stream = torch.ones(3, device="cuda"), torch.cuda.Stream()
+    graph, made = recorded(lambda: x * 2)
+    graph.replay()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        made.sum()
+    graph.replay()
+
+
 RACES = [
     _work_on_two_streams,
     _read_of_what_another_stream_writes,
@@ -206,6 +261,13 @@ RACES = [
     _memory_of_another_stream_freed,
     _replay_beside_its_input,
     _input_overwritten_beside_a_replay,
+    _overwritten_while_another_stream_reads,
+    _gradient_used_beside_what_makes_it,
+    _place_in_a_ring_taken_twice,
+    _list_of_what_has_not_arrived,
+    _array_of_what_has_not_arrived,
+    _result_of_a_replay_read_elsewhere,
+    _next_replay_while_the_last_ones_result_is_read,
 ]
 
 

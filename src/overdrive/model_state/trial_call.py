@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,18 @@ from overdrive.seams.keras.layers_on_torch import buffers_of
 
 _outer: SideEffects | None = None  # of the trial call that this process was forked for
 _PATIENCE = 600.0  # seconds for a call on one core
+
+
+class _Thread(threading.local):
+    depth = 0
+
+
+_thread = _Thread()
+
+
+def under_way() -> bool:
+    """Whether a call in this thread is one of these, made here: no call of the program's, whoever comes to see it."""
+    return _thread.depth > 0
 
 
 class NoTrial(Exception):
@@ -98,12 +111,14 @@ def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResul
         raise NoTrial(f"a trial call could not be undone: the model's code can reach {what}")
     chance = States.now()
     buffers = [(each, each.detach().clone()) for each in buffers_of(model)]
+    _thread.depth += 1
     try:
         with quiet(state.reach.loggers) as said:
             outcome = _observed(model, work, state)
     except Exception as error:
         raise NoTrial(_reason(error)) from error
     finally:
+        _thread.depth -= 1
         state.put_back()
         for buffer, before in buffers:
             # Through `data`, so that it does not count as a write: a graph of the program's may hold this buffer.

@@ -127,6 +127,8 @@ class _Exchange:
         buffers = self._distinct(each for module in self._holders for each in module._buffers.values())
         values = {id(each): each.to(self._new) for each in buffers}
         counts = {id(each): values[id(each)]._version for each in buffers}
+        # Batch normalisation writes to its own without counting it.
+        uncounted = {id(each) for module in self._holders if module.training for each in module._buffers.values()}
         places = [
             (table, name, each, new)
             for module in self._holders
@@ -146,8 +148,11 @@ class _Exchange:
                     table[name] = cast(table[name], self._new, self._old)
             with torch.no_grad():
                 for each in buffers:
-                    if values[id(each)]._version != counts[id(each)]:
-                        each.copy_(values[id(each)])
+                    made = values[id(each)]
+                    if made._version != counts[id(each)]:
+                        each.copy_(made)
+                    elif id(each) in uncounted:  # nothing is read back: what is as it was keeps all of its digits
+                        each.data.copy_(torch.where(made == each.to(self._new), each, made.to(self._old)))
 
     def written_to(self, compare: bool) -> bool:
         """Whether the model has written to a copy. `compare`: also by its values."""

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from overdrive.core.records import StepRecord
 from overdrive.core.rng import States
+from overdrive.model_state import trial_call
 from overdrive.seams.batches import leading_size, leaves
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
@@ -76,8 +77,9 @@ class DigestLog(digests.DigestLog):
             yield batch
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the model is truly given: after all techniques. Within a fetch it is a part of the data set."""
-        if fetches.under_way():
+        """What the model is truly given: after all techniques. Within a fetch it is a part of the data set. Beside a
+        GPU, techniques make their trial calls in this process: of these the program's log has nothing."""
+        if fetches.under_way() or trial_call.under_way():
             return call(*args, **kwargs)
         slots = slots_of(args, kwargs)
         training, modes = torch.is_grad_enabled(), [each.training for each in module.modules()]

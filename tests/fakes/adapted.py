@@ -1,0 +1,50 @@
+"""Brought into trials, for what looks for a GPU before a program enters its stand-in, or is made for hardware alone."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def _built_for_gpus() -> None:
+    """Some ask PyTorch as it is imported, and what they hear of one for CPUs ends them before the program begins."""
+    from overdrive.seams.hub import Seams
+
+    plain = Seams.__init__
+
+    def told() -> None:
+        import torch
+
+        torch.version.cuda = "13.0"
+        torch.cuda.is_available = lambda: True
+
+    def made(self: Seams, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        self.framework_arrived.subscribe(told)
+
+    Seams.__init__ = made  # type: ignore[method-assign]
+
+
+def _cross_entropy() -> None:
+    """PyTorch's operator is the kernel, which is Triton's; the stand-in is no target for that."""
+    from overdrive.techniques.kernels import fast_cross_entropy
+
+    def computed(self: Any, call: Any) -> Any:
+        import torch
+
+        given = call.logits, call.target, call.weight, call.reduction, call.ignored, call.smoothing
+        return torch.ops.aten.cross_entropy_loss(*given)
+
+    def not_here() -> None:
+        from overdrive.kernels.cross_entropy.comparison import CrossEntropy
+
+        CrossEntropy.__call__ = computed  # type: ignore[method-assign]
+        CrossEntropy.differs_on = lambda *_: None  # type: ignore[method-assign, assignment, misc]
+
+    fast_cross_entropy._not_here = not_here
+    fast_cross_entropy.find_spec = lambda name: fast_cross_entropy.__spec__  # type: ignore[assignment]
+
+
+if "STAND_IN_TELLS" in os.environ:  # of a trial, which is a process of its own; that of the tests stays as it is
+    _built_for_gpus()
+    _cross_entropy()
