@@ -276,6 +276,34 @@ def accumulation_and_clipping():
 
 
 @program
+def decides_by_truth_values():
+    model, numbers = mlp(nn.Dropout(0.1)), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best, waited = torch.tensor(math.inf), 0
+    for _ in range(4):
+        losses = []
+        for x, y in data():
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
+            if not torch.isfinite(norm).all():
+                continue
+            if norm >= 0.3:
+                for p in model.parameters():
+                    p.grad.mul_(0.3 / norm)
+            optimizer.step()
+            losses.append(loss.detach())
+        mean = torch.stack(losses).mean()
+        numbers += [mean.tolist(), norm.item()]
+        if mean < best:
+            best, waited = mean, 0
+        elif (waited := waited + 1) > 1:
+            break
+    return numbers, best.item(), size(model)
+
+
+@program
 def mean_weights_by_deepcopy():
     model = mlp(nn.BatchNorm1d(16))
     mean = copy.deepcopy(model)
