@@ -133,6 +133,13 @@ def test_what_is_summed_by_hand_and_objects_that_are_returned(python: Run, overd
     assert "called whole" not in told, told
 
 
+def test_what_is_divided_by_how_many_samples_there_are(python: Run, overdrive: Run) -> None:
+    names = ("divided_by_how_many_samples_there_are",)
+    compare((*names, "divided_by_other_numbers"), python, overdrive)
+    told = overdrive("run", "--ranks", "2", "small_programs.py", *names, cwd=HERE).stderr
+    assert "called whole" not in told, told
+
+
 @cluster
 def test_losses_that_a_model_makes_itself(python: Run, overdrive: Run) -> None:
     divided = ("losses_made_by_the_model", "labels_of_which_one_part_has_none", "loss_inside_of_the_model")
