@@ -316,6 +316,22 @@ def one_bit_of_one_parameter():
         yield
 
 
+@defect("decides_by_truth_values", STOPPED)
+def truth_values_that_each_rank_has_of_its_own():
+    """As if a norm were next to its limit, and another one there by rounding."""
+
+    def alone(self, numbers, what):
+        return [[*numbers]] * self.size if what.startswith("a truth value") else plain(self, numbers, what)
+
+    def at_least(self, other):
+        made = compared(self, other)
+        return ~made if current().rank and made.numel() == 1 else made
+
+    plain, compared = Group.numbers_of_each, torch.Tensor.__ge__
+    with patched(Group, "numbers_of_each", alone), patched(torch.Tensor, "__ge__", at_least):
+        yield
+
+
 @defect("layers_skipped_at_random", STOPPED)
 def one_rank_that_skips_other_layers():
     if current().rank:

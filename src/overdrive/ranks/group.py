@@ -151,11 +151,16 @@ class Group:
 
     def of_each(self, number: float | int, what: str) -> list[float | int]:
         """Each rank's number, of the kind that is given."""
-        kind = "d" if isinstance(number, float) else "q"
+        return [each for [each] in self.numbers_of_each([number], what)]
+
+    def numbers_of_each(self, numbers: Sequence[float | int], what: str) -> list[list[float | int]]:
+        """Those of each rank, equally many and all of the kind of the first; a slot holds some dozens."""
+        kind = "d" if isinstance(numbers[0], float) else "q"
+        form = struct.Struct(f"{len(numbers)}{kind}")
         with self._waiting(what):
-            self._requests.put(struct.pack(kind, number))
-            self._meet("float" if kind == "d" else "integer", what, 8)
-        return [struct.unpack(kind, self._requests.taken(each, 8))[0] for each in self._members]
+            self._requests.put(form.pack(*numbers))
+            self._meet("float" if kind == "d" else "integer", what, form.size)
+        return [[*form.unpack(self._requests.taken(each, form.size))] for each in self._members]
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         """Rank 0's thing, which JSON can hold."""

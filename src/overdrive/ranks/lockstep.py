@@ -1,4 +1,4 @@
-"""Keeps ranks in step: what is read and seeded comes from rank 0, and what they have come to is compared.
+"""Keeps ranks in step: what is read (see `reads`) and seeded comes from rank 0, and what they have come to is compared.
 
 Equal code on equal data gives equal bits; where it does not (a clock in the program, other hardware, a defect of ours)
 the run stops at the next comparison, and says what differs first.
@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
 from overdrive.ranks.pace import Pace
+from overdrive.ranks.reads import Reads
 from overdrive.seams.keras.internals import trained_variables
 from overdrive.seams.parameters import parameters_of
 
 if TYPE_CHECKING:
     from overdrive.ranks.group import Group
     from overdrive.seams.hub import Seams
-    from overdrive.seams.points import Point
 
 _FIRST, _EVERY = 4, 16  # steps: each of the first ones, then every so many; one takes 0.3 ms for a million parameters
-_UNLIKE = 1e-3  # of numbers that are read: further apart than other hardware computes the same
 _PARAMETERS, _PARTS = "the parameters", "the parts of parameters"
 _WHAT = ("the number of steps", "the losses", "random numbers", _PARAMETERS, _PARTS)
 
@@ -45,22 +44,19 @@ class Lockstep:
         self.differing: list[Callable[[Any], bool]] = []
         self.part_of: Callable[[Any], Any] = lambda parameter: None
         self.places = 1
-        self.seeded = self._told_reads = False
+        self.seeded = False
+        self._reads = Reads(group_of, say, lambda: self._goes, lambda: self._steps, self.differing)
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
         self._pending: list[Any] = []  # losses that were not read yet
         self._optimizers: list[Any] = []
         self._stopped = False
-        self._told_of_fetches: Point | None = None
-        self._in_step = False  # of an optimizer, which reads numbers of its own: Adam one for each parameter
 
     def observe(self, seams: Seams) -> None:
-        self._told_of_fetches = seams.samples_fetched
-        seams.step_begins.subscribe(self._step_begins)
+        self._reads.observe(seams)
         seams.step_ends.subscribe(self._step_ends)
         seams.loss_backward.subscribe(self._loss)
-        seams.scalar_read.subscribe(self._read)
         seams.seed_set.subscribe(self._seed)
 
     def stop(self) -> None:
@@ -97,46 +93,12 @@ class Lockstep:
             return seed
         return self._group_of().from_first(seed if isinstance(seed, float) else int(seed), "a seed")
 
-    def _read(self, tensor: Any, call: Any) -> Any:
-        number = call()
-        if self._in_step or not self._goes or isinstance(number, complex) or self._in_fetch():
-            return number
-        asked = number if isinstance(number, float) else int(number)
-        told = self._group_of().of_each(asked, "a number that is read")
-        self._compare_read(told)
-        return type(number)(told[0])
-
-    def _in_fetch(self) -> bool:
-        """Whether a data set reads this of its own tensors, as torchvision's MNIST does each label: ranks make samples
-        each by itself, and where these differ so do their losses. A run that survives keeps such numbers, and answers
-        for all ranks when it is made again: then rank 0 tells them."""
-        from overdrive.seams.torch import fetches
-
-        return fetches.under_way() and not (self._told_of_fetches and self._told_of_fetches.subscribers)
-
-    def _compare_read(self, told: list[float | int]) -> None:
-        """What a program only prints is in no comparison: of a layer in parts a norm by hand, say."""
-        if self._told_reads or self._group_of().rank or all(each == told[0] for each in told):
-            return
-        most = _UNLIKE * max(abs(each) for each in told)
-        other = next((rank for rank, each in enumerate(told) if abs(each - told[0]) > most), 0)
-        if other:
-            self._told_reads = True
-            self._say(
-                f"reads a number in step {self._steps + 1} that rank {other} has otherwise ({told[0]:.6g}, and "
-                f"{told[other]:.6g} there): all go on with the first"
-            )
-
     def _loss(self, loss: Any) -> Any:
         if self._goes and loss.numel() == 1:
             self._pending.append(loss.detach())
         return loss
 
-    def _step_begins(self, optimizer: Any) -> None:
-        self._in_step = True
-
     def _step_ends(self, optimizer: Any) -> None:
-        self._in_step = False
         if not self._goes:
             return
         self._steps += 1

@@ -118,6 +118,7 @@ class Seams:
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
         self.loss_scaled = Event(self)  # (loss, scaled) by a scaler of the program's; the loss without its graph
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
+        self.value_read = Around(self)  # (name) it takes something else from a tensor that it may decide by; call()
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
         # Calls that may be left out as a whole, and values that Python takes from tensors (see overdrive.survive)
         self.optimizer_called = Around(self)  # (optimizer) its step without the hooks around it; call(*args, **kwargs)

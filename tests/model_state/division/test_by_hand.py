@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -17,8 +18,10 @@ from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance
 from overdrive.model_state.division.losses import Losses
 from overdrive.model_state.division.norms import Norms
+from overdrive.model_state.division.sizes import Numbers
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
+from overdrive.model_state.division.way import Way
 
 Does = Callable[[torch.Tensor], Any]
 
@@ -38,7 +41,7 @@ def found(does: Does, by_hand: bool = True, objects: bool = False) -> dict[str, 
     leaves, build = flatten(((torch.randn(9, 6),), {}))
     losses = Losses()
     asked = (model, model, leaves, build, 2, Chance(), Norms(None), losses)
-    with mock.patch.multiple(F, **{name: seen(losses, name) for name in ("mse_loss", "cross_entropy")}):
+    with mock.patch.multiple(F, **{name: seen(losses, name) for name in ("mse_loss", "cross_entropy", "kl_div")}):
         return find_way(CallToDivide(*asked, by_hand=by_hand, objects=objects, values=True))
 
 
@@ -88,6 +91,41 @@ def test_what_is_summed_over_samples_is_that_of_all(does: Does) -> None:
     assert "reason" in found(does, by_hand=False)
 
 
+BY_HOW_MANY: list[tuple[Does, str]] = [
+    (lambda made: made - made.sum(0) / len(made), "times"),
+    (lambda made: made - made.sum(0).div(made.shape[0]), "times"),
+    (lambda made: made - made.sum(0).div_(float(made.size(0))), "times"),
+    (lambda made: made * (1 / made.sum(0) * len(made)), "times"),
+    (lambda made: made.square().sum() / made.numel(), "times"),
+    (lambda made: made.square().sum() / (len(made) * 3.5), "times"),
+    (lambda made: (made - made.mean(0)).square().sum(0) / (len(made) - 1) * made, "more"),
+    (lambda made: made * (made.sum(0) * (0.1 / len(made))), "share"),
+    (lambda made: made / len(made), "times"),
+    (lambda made: len(made) / (made.exp() + 1), "times"),
+    (lambda made: (F.mse_loss(made, made.roll(1, 1), reduction="sum") + made.abs().sum()) / len(made), "times"),
+    (lambda made: F.cross_entropy(made, made.argmin(1), reduction="sum") / made.shape[0] + made.mean(), "times"),
+]
+
+
+@pytest.mark.parametrize(("does", "kind"), BY_HOW_MANY)
+def test_a_number_that_hangs_on_how_many_samples_there_are_is_that_of_all(does: Does, kind: str) -> None:
+    way = found(does)
+    rules = [each["rule"]["kind"] for each in (way.get("numbers") or {"each": ()})["each"] if each["rule"]]
+    assert rules == [kind], way
+    assert way["numbers"]["rows"] == 9 and "reason" in found(does, by_hand=False)
+    assert Way.of_plain(json.loads(json.dumps(way))).numbers == Numbers.of_plain(way["numbers"])
+
+
+def test_a_divergence_by_the_batch_is_a_sum_of_shares() -> None:
+    def does(made: torch.Tensor, turned: bool = False) -> torch.Tensor:
+        one, other = made.log_softmax(1), made.softmax(1).roll(1, 1)
+        return F.kl_div(*(each.t() if turned else each for each in (one, other)), reduction="batchmean")
+
+    way = found(does)
+    assert way["joined"] == [[-1, 0]] and way["by_hand"] is None and way["numbers"] is None
+    assert "reason" in found(lambda made: does(made, turned=True)), "its first dimension has no samples"
+
+
 def test_a_penalty_beside_a_loss_of_shares_is_counted_once() -> None:
     weight = nn.Parameter(torch.ones(3))
     does: Does = lambda made: F.cross_entropy(made, made.argmin(1)) + weight.square().sum()  # noqa: E731
@@ -99,7 +137,9 @@ def test_a_penalty_beside_a_loss_of_shares_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("does", "reason"),
     [
-        (lambda made: made - made.sum(0) / len(made), "depends on the rest of its batch"),  # its part's length
+        (lambda made: made - made.sum(0) / len(made) ** 0.5, "depends on the rest of its batch"),
+        (lambda made: made - made.sum(0) / min(len(made), 7), "depends on the rest of its batch"),
+        (lambda made: made + torch.arange(len(made))[:, None] * len(made), "depends on the rest of its batch"),
         (lambda made: made - made[:2].mean(0), "depends on the rest of its batch"),
         (lambda made: made - made.flip(0) + made.mean(0), "depends on the rest of its batch"),
         (lambda made: made - made.median(0).values, "depends on the rest of its batch"),

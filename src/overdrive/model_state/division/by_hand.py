@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from overdrive.core.flag import Flag
 from overdrive.model_state.division.chance import Deviation
 from overdrive.model_state.division.exchange import Total
+from overdrive.model_state.division.sizes import Numbers, in_arithmetic
 from overdrive.ranks.group import Group
 from overdrive.seams.patch import plain_of
 
@@ -115,6 +116,9 @@ class Watcher(Protocol):
     def summed(self, asked: Taken, call: Callable[[], Any]) -> Any:
         """What is given in its place; `call` makes it of the part, as PyTorch does."""
 
+    def number(self, name: str, number: int | float) -> int | float:
+        """What is computed with in its place."""
+
 
 class Watching(TorchFunctionMode):
     """Args: `but_numbers`: somebody else watches sums of all of a tensor of integers (see `values`)."""
@@ -130,6 +134,8 @@ class Watching(TorchFunctionMode):
             asked = taken(name, args, kwargs)
             if asked is not None and not (self._but_numbers and _is_number(asked, args, kwargs)):
                 return self._watcher.summed(asked, lambda: func(*args, **kwargs))
+        elif in_arithmetic(name, args, kwargs) and not _aside:
+            args = (args[0], self._watcher.number(name, args[1]))
         return func(*args, **kwargs)
 
 
@@ -139,11 +145,21 @@ def _is_number(asked: Taken, args: Any, kwargs: Any) -> bool:
 
 @dataclass
 class ByHand:
-    """Of one divided call, on this rank. `known`: what was summed in the trial of such a call."""
+    """Of one divided call, on this rank.
+
+    Args:
+        known: what was summed in the trial of such a call.
+        numbers: what it computed with, and hangs on how many samples there are; None where nothing does.
+        own, rows: how many samples are this rank's, and how many there are.
+    """
 
     group: Group
     known: Sequence[Known]
+    numbers: Numbers | None = None
+    own: int = 0
+    rows: int = 0
     _place: int = 0
+    _number: int = 0
 
     def watched(self, but_numbers: bool) -> AbstractContextManager[Any]:
         return Watching(self, but_numbers)
@@ -160,12 +176,21 @@ class ByHand:
             raise Deviation(f"it sums its batch ({asked.name}) as it did not before")
         return asked.made(self, kind_of(call)) if self.known[place].whole else call()
 
+    def number(self, name: str, number: int | float) -> int | float:
+        if self.numbers is None:
+            return number
+        place, self._number = self._number, self._number + 1
+        try:
+            return self.numbers.of_all(place, name, number, self.own, self.rows)
+        except ValueError:
+            raise Deviation(f"it computes with {number} as it did not before") from None
+
     def over(self) -> None:
         """
         Raises:
-            Deviation: less was summed than in the trial.
+            Deviation: less was summed, or computed with, than in the trial.
         """
-        if self._place != len(self.known):
+        if self._place != len(self.known) or (self.numbers and self._number != len(self.numbers.each)):
             raise Deviation("it sums its batch as it did not before")
 
 

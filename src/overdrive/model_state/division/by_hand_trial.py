@@ -17,21 +17,27 @@ from overdrive.model_state.division.by_hand import Known, Taken, Watching, kind_
 from overdrive.model_state.division.likeness import Refused, tolerance
 from overdrive.model_state.division.losses import Losses
 from overdrive.model_state.division.made_again import refuse_made_again
+from overdrive.model_state.division.sizes import Noted, Numbers, numbers_of
 
 _MOST = 64  # totals of a call: each takes a backward pass of its own
 _OTHERWISE, _NOT_ONE = "what it sums hangs on its batch", "it sums what is not one a sample"
 
 
-_Noted = tuple[str, tuple[int, ...], tuple[int, ...]]  # what is summed: the function's name, the shape, the dimensions
+_Summed = tuple[str, tuple[int, ...], tuple[int, ...]]  # what is summed: the function's name, the shape, the dimensions
 
 
 class _Sizes:
     def __init__(self) -> None:
-        self.noted: list[_Noted] = []
+        self.noted: list[_Summed] = []
+        self.numbers: list[Noted] = []
 
     def summed(self, asked: Taken, call: Callable[[], Any]) -> Any:
         self.noted.append((asked.name, tuple(asked.x.shape), asked.dims))
         return call()
+
+    def number(self, name: str, number: int | float) -> int | float:
+        self.numbers.append((name, number))
+        return number
 
 
 class _Watcher:
@@ -60,6 +66,9 @@ class _Watcher:
         self.counts.append(own)
         return own
 
+    def number(self, name: str, number: int | float) -> int | float:
+        return number
+
 
 class _Whole(_Watcher):
     """
@@ -77,9 +86,15 @@ class _Whole(_Watcher):
 
 
 class _Part(_Watcher):
-    def __init__(self, known: Sequence[Known], whole: _Whole) -> None:
+    """
+    Args:
+        numbers: see `ByHand`.
+        own: how many samples are this part's.
+    """
+
+    def __init__(self, known: Sequence[Known], whole: _Whole, numbers: Numbers | None, own: int) -> None:
         super().__init__(known)
-        self._whole = whole
+        self._whole, self._numbers, self._own, self._number = whole, numbers, own, 0
         self.added: list[Added] = []
 
     def total(self, own: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
@@ -99,6 +114,21 @@ class _Part(_Watcher):
             raise Refused(_OTHERWISE)
         return self._whole.counts[place]
 
+    def number(self, name: str, number: int | float) -> int | float:
+        if self._numbers is None:
+            return number
+        place, self._number = self._number, self._number + 1
+        try:
+            return self._numbers.of_all(place, name, number, self._own, self._numbers.rows)
+        except ValueError:
+            raise Refused(_OTHERWISE) from None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to all that it was to come to."""
+        counted = (len(self.added), len(self.counts)) == (len(self._whole.totals), len(self._whole.counts))
+        return counted and (self._numbers is None or self._number == len(self._numbers.each))
+
 
 class ByHandTrial:
     """Of one call's trial, in one guess of where its samples are.
@@ -106,12 +136,16 @@ class ByHandTrial:
     Args:
         losses: what PyTorch's functions make is whole in it, too: it may be added to what is made by hand.
         but_numbers: see `Watching`.
+
+    Attributes:
+        known, numbers: see `ByHand`.
     """
 
     def __init__(self, losses: Losses, but_numbers: bool) -> None:
         self._losses, self._but_numbers = losses, but_numbers
         self._noted: list[_Sizes] = []
         self.known: tuple[Known, ...] = ()
+        self.numbers: Numbers | None = None
         self._whole = _Whole(())
         self._parts: list[_Part] = []
 
@@ -122,43 +156,54 @@ class ByHandTrial:
         with Watching(self._noted[-1], self._but_numbers):
             yield
 
-    def finds(self) -> bool:
-        """Whether anything is summed over samples, or a loss made."""
-        whole, part = (each.noted for each in self._noted)
-        if [name for name, *_ in whole] != [name for name, *_ in part]:
-            return False
-        known = [Known(one[0], _over_samples(one, other)) for one, other in zip(whole, part, strict=True)]
+    def tries(self, rows: int, own: int) -> Iterator[None]:
+        """Goes through what may make the parts up, the simplest first: sums over samples and losses alone, and together
+        with numbers that hang on how many samples there are, which were so many in the whole call and in the part."""
+        whole, part = self._noted
+        if [name for name, *_ in whole.noted] != [name for name, *_ in part.noted]:
+            return
+        pairs = zip(whole.noted, part.noted, strict=True)
+        known = [Known(one[0], _over_samples(one, other)) for one, other in pairs]
         found = any(each.whole for each in known)
         self.known = tuple(known) if found else ()
-        return found or bool(self._losses.totals)
+        if found or self._losses.totals:
+            yield
+        self.numbers = numbers_of(whole.numbers, part.numbers, rows, own)
+        if self.numbers is not None:
+            yield
 
     @contextmanager
     def of_whole(self) -> Iterator[None]:
-        self._whole = _Whole(self.known)
+        self._whole, self._parts = _Whole(self.known), []
         with self._watched(self._whole):
             yield
         if len(self._whole.totals) > _MOST:
             raise Refused("it sums its batch in many places")
 
     @contextmanager
-    def of_part(self, compared: bool = False) -> Iterator[None]:
-        """`compared`: the part is one of those that are."""
-        part = _Part(self.known, self._whole)
+    def of_part(self, own: int, compared: bool = False) -> Iterator[None]:
+        """
+        Args:
+            own: how many samples are this part's.
+            compared: it is one of those that are.
+        """
+        part = _Part(self.known, self._whole, self.numbers, own)
         with self._watched(part):
             yield
-        if (len(part.added), len(part.counts)) != (len(self._whole.totals), len(self._whole.counts)):
+        if not part.over:
             raise Refused(_OTHERWISE)
         if compared:
             self._parts.append(part)
 
     @contextmanager
     def _watched(self, watcher: _Whole | _Part) -> Iterator[None]:
-        self._losses.whole = watcher.total
+        self._losses.whole, self._losses.sums = watcher.total, self.numbers is not None
         try:
-            with Watching(watcher, self._but_numbers) if self.known else nullcontext():
+            watched = self.known or self.numbers is not None
+            with Watching(watcher, self._but_numbers) if watched else nullcontext():
                 yield
         finally:
-            self._losses.whole = None
+            self._losses.whole, self._losses.sums = None, False
 
     def added(self) -> list[list[Added]]:
         """Of each part, what it adds to each total.
@@ -180,7 +225,7 @@ class ByHandTrial:
         return [each.added for each in self._parts]
 
 
-def _over_samples(whole: _Noted, part: _Noted) -> bool:
+def _over_samples(whole: _Summed, part: _Summed) -> bool:
     """Whether the dimensions that are summed are those of which a part has less."""
     (_, one, dims), (_, other, _) = whole, part
     apart = {dim for dim, (a, b) in enumerate(zip(one, other, strict=False)) if a != b}

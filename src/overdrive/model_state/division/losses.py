@@ -31,6 +31,8 @@ class Losses:
         totals: in trial calls, of each such mean in their order, how much it was taken over; else None.
         whole: makes the whole's of a part's share, where the model adds what it has made by hand: the call's result is
             the whole's then. None: shares are its result, and these are added.
+        sums: whether losses that are sums are made whole as well. They need not be where nothing but their share is
+            made of them.
         parts: in trial calls of a part, how much of these there was in all parts so far.
     """
 
@@ -40,18 +42,25 @@ class Losses:
         self.whole: Sum | None = None
         self.totals: list[torch.Tensor] | None = None
         self.parts: list[torch.Tensor] = []
+        self.sums = self._answers = False
         self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
 
     def answer(self, name: str, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An answer to the seam *loss computed*."""
-        if self.totals is None and not self.active:
+        if self._answers or (self.totals is None and not self.active):  # within a mode of PyTorch's it comes here again
             return None
-        with aside():
-            return self._answer(name, plain, args, kwargs)
+        self._answers = True
+        try:
+            with aside():
+                return self._answer(name, plain, args, kwargs)
+        finally:
+            self._answers = False
 
     def _answer(self, name: str, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             given = _signature(plain).bind(*args, **kwargs).arguments
+            if _is_sum(name, given):
+                return self._sum(plain, given)
             own = _taken_over(name, given)
             if own is None:
                 return None
@@ -64,6 +73,12 @@ class Losses:
         summed, kind = made
         share = summed / self._total(own).to(summed.device)
         return (share if self.whole is None else self.whole(share, share)).to(kind)
+
+    def _sum(self, plain: Callable[..., Any], given: dict[str, Any]) -> Any:
+        if self.whole is None or not self.sums:
+            return None
+        summed, kind = _summed(plain, given)
+        return self.whole(summed, summed).to(kind)
 
     def _total(self, own: torch.Tensor) -> torch.Tensor:
         if self.totals is None:
@@ -118,11 +133,25 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
+def _is_sum(name: str, given: dict[str, Any]) -> bool:
+    return name in (*_BY_CLASS, *_BY_ELEMENT) and _reduction(given) == "sum"
+
+
+def _reduction(given: dict[str, Any]) -> str:
+    """Empty where it is told as it was before PyTorch 0.4, or not of two tensors."""
+    tensors = isinstance(given.get("input"), torch.Tensor) and isinstance(given.get("target"), torch.Tensor)
+    plain = tensors and given.get("size_average") is given.get("reduce") is None
+    return str(given.get("reduction", "mean")) if plain else ""
+
+
 def _taken_over(name: str, given: dict[str, Any]) -> torch.Tensor | None:
     """The weight of all that the mean is taken over; None where it is no mean, or is none of those that are known."""
-    x, target = given.get("input"), given.get("target")
-    usual = given.get("reduction", "mean") == "mean" and given.get("size_average") is given.get("reduce") is None
-    if not (usual and isinstance(x, torch.Tensor) and isinstance(target, torch.Tensor)):
+    x: Any = given.get("input")
+    target: Any = given.get("target")
+    reduction = _reduction(given)
+    if name == "kl_div" and reduction == "batchmean" and x.dim():
+        return torch.tensor(float(len(x)), dtype=torch.float64, device=x.device)
+    if reduction != "mean":
         return None
     if name in _BY_CLASS:
         return _classes(x, target, given)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -159,32 +160,39 @@ class _CallTrial:
         self._by_hand = None
         try:
             return self._made_up(split, rows, self._whole)
-        except (Refused, Deviation):
+        except (Refused, Deviation) as error:
             if not (self._asked.by_hand and self._sums):
                 raise
-            self._restore()
-            if not self._sums_by_hand(split, rows):
-                raise
-        assert self._by_hand is not None
-        self._norms.replayed = self._losses.replayed = 0
-        whole = self._make(self._leaves, self._by_hand.of_whole())
+            reason = error
         self._restore()
-        return self._made_up(split, rows, whole)
+        by_hand = self._noted_by_hand(split, rows)
+        if by_hand is None:
+            raise reason
+        for _ in by_hand.tries(rows, shares(rows, self._asked.ranks)[0]):
+            self._by_hand = by_hand
+            self._norms.replayed = self._losses.replayed = 0
+            try:
+                whole = self._make(self._leaves, by_hand.of_whole())
+                self._restore()
+                return self._made_up(split, rows, whole)
+            except (Refused, Deviation) as error:
+                reason = error
+                self._restore()
+        raise reason
 
-    def _sums_by_hand(self, split: tuple[int | None, ...], rows: int) -> bool:
-        """Whether there are sums over samples that its code takes: then parts are tried with those of the whole."""
+    def _noted_by_hand(self, split: tuple[int | None, ...], rows: int) -> ByHandTrial | None:
+        """What its code sums, and computes with, whole and in a part; None where a part fails."""
         sizes = shares(rows, self._asked.ranks)
         by_hand = ByHandTrial(self._losses, self._values is not None)
         for leaves in (self._leaves, self._part(split, 0, sizes)):
             self._norms.replayed = self._losses.replayed = 0
             try:
                 self._make(leaves, by_hand.noting())
-            except Exception:  # of a part that fails: it is told already
-                return False
+            except Exception:  # it is told already
+                return None
             finally:
                 self._restore()
-        self._by_hand = by_hand if by_hand.finds() else None
-        return self._by_hand is not None
+        return by_hand
 
     def _made_up(self, split: tuple[int | None, ...], rows: int, whole: list[Any]) -> Way:
         sizes = shares(rows, self._asked.ranks)
@@ -206,12 +214,15 @@ class _CallTrial:
             made_up = [
                 joined([each[n] for each in parts], whole[n], sizes, rows, self._sums) for n in range(len(whole))
             ]
-            if SUMMED in made_up and not self._losses.complete():
+            if (SUMMED in made_up or self._by_hand is not None) and not self._losses.complete():
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        known, added = (None, []) if self._by_hand is None else (self._by_hand.known, self._by_hand.added())
-        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks, known)
+        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
+        added: list[list[Added]] = []
+        if self._by_hand is not None:
+            way = replace(way, by_hand=self._by_hand.known, numbers=self._by_hand.numbers)
+            added = self._by_hand.added()
         self._compare_gradients(whole if self._by_hand else self._whole_as_parts(way), parts, way, added)
         return way
 
@@ -264,7 +275,7 @@ class _CallTrial:
         self._norms.replayed, self._losses.replayed, self._chance.noted = 0, 0, None
         self._chance.begin(drawn, sum(sizes[:rank]), sizes[rank], sum(sizes))
         try:
-            with nullcontext() if self._by_hand is None else self._by_hand.of_part(compared):
+            with nullcontext() if self._by_hand is None else self._by_hand.of_part(sizes[rank], compared):
                 return self._make(self._part(split, rank, sizes), within or self._of_part())
         finally:
             self._chance.end()

@@ -10,6 +10,7 @@ import torch
 
 from overdrive.model_state.division.by_hand import Known
 from overdrive.model_state.division.chance import Drawn
+from overdrive.model_state.division.sizes import Numbers
 from overdrive.model_state.division.values import NOTHING, Asked
 
 
@@ -24,6 +25,7 @@ class Way:
         effects: whether it changes attributes of the model, to the same on all ranks.
         asks: what its code asks of its batch.
         by_hand: what its code sums; losses are whole then. None: nothing is summed over samples, and losses are shares.
+        numbers: what its code computes with, where some of it hangs on how many samples there are.
     """
 
     split: tuple[int | None, ...]
@@ -33,6 +35,7 @@ class Way:
     effects: bool
     asks: Asked = NOTHING
     by_hand: tuple[Known, ...] | None = None
+    numbers: Numbers | None = None
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,6 +53,7 @@ class Way:
             told["effects"],
             Asked.of_plain(told["asks"]),
             None if told["by_hand"] is None else tuple(map(Known.of_plain, told["by_hand"])),
+            None if told["numbers"] is None else Numbers.of_plain(told["numbers"]),
         )
 
     def divides(self) -> Any:
@@ -57,7 +61,7 @@ class Way:
         drawn = tuple(
             each if each.dim is None else replace(each, shape=(len(each.shape),)) for each in self.drawn
         )  # of what is divided no size is looked at
-        return self.split, drawn, self.norms, self.by_hand
+        return self.split, drawn, self.norms, self.by_hand, self.numbers and self.numbers.each
 
     def alike(self, other: Way) -> bool:
         """Whether calls are divided in the same way, of whatever sizes."""

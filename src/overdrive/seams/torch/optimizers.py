@@ -81,7 +81,13 @@ def _with_closure(hub: Seams) -> Callable[..., Any]:
             return args, {**kwargs, "closure": around}
         return (args[0], around, *args[2:]), kwargs
 
-    return torch._compile._disable_dynamo(hook)
+    apart = torch._compile._disable_dynamo(hook)  # which imports the compiler when it is first called
+
+    def chosen(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        compiles = is_compiling() or get_eval_frame_callback() is not None
+        return (apart if compiles else hook)(optimizer, args, kwargs)
+
+    return chosen
 
 
 class _Owners(Sequence[torch.nn.Module]):

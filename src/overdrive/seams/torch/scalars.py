@@ -1,6 +1,7 @@
-"""Seam *scalar read*: the program's own `tensor.item()`, `float(tensor)` and `int(tensor)`.
+"""Seams *scalar read*: the program's own `tensor.item()`, `float(tensor)` and `int(tensor)`; and *value read*: all else
+that it may decide by, as `if loss > 1`.
 
-`f"{loss:.3f}"` comes here as well: torch asks `item` for it. A truth value (`if loss > 1`) does not.
+`f"{loss:.3f}"` is a scalar that is read as well: torch asks `item` for it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,26 @@ import torch
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
+from overdrive.seams.points import Around
+from overdrive.seams.torch.internals import scripted_alike
+
+_VALUES = ("__bool__", "__index__", "tolist", "numpy", "__repr__")
+_BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if hub.scalar_read.wanted:
         for name in ("item", "__float__", "__int__"):
             patches.replace(torch.Tensor, name, _seen(hub, getattr(torch.Tensor, name)))
-    return []
+    removers: list[Callable[[], None]] = []
+    for holder, names in ((torch.Tensor, (*_VALUES, *_BOTH)), (torch, _BOTH)):
+        for name in names if hub.value_read.wanted else ():
+            plain = getattr(holder, name)
+            read = _read(hub.value_read, name, plain)
+            patches.replace(holder, name, read)
+            if name in _BOTH:
+                removers.append(scripted_alike(read, plain))
+    return removers
 
 
 def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,5 +52,15 @@ def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
             return call(self)
         number = hub.scalar_read.run(self, lambda: call(self))
         return number if kind is None else kind(number)
+
+    return read
+
+
+def _read(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def read(*args: Any, **kwargs: Any) -> Any:
+        if not point.subscribers or torch.compiler.is_compiling():
+            return plain(*args, **kwargs)
+        return point.run(name, functools.partial(plain, *args, **kwargs))
 
     return read

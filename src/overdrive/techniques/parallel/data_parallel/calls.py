@@ -168,16 +168,17 @@ class Divided:
             rows,
             lambda: [*model.parameters(), *model.buffers()],
         )
-        by_hand = ByHand(group, way.by_hand or ())
+        by_hand = ByHand(group, way.by_hand or (), way.numbers, sizes[group.rank], rows)
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(asked.leaves, way.split, strict=True)]
         self.losses.whole = None if way.by_hand is None else by_hand.total
+        self.losses.sums = way.numbers is not None
         self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
         try:
             with (
                 self._within,
                 self.norms.active,
                 self.losses.active,
-                by_hand.watched(kind.asks) if way.by_hand else nullcontext(),
+                by_hand.watched(kind.asks) if way.by_hand or way.numbers else nullcontext(),
                 Watching(values) if kind.asks else nullcontext(),
             ):
                 results, together = flatten(asked.made(own), objects=True)

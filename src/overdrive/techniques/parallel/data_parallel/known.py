@@ -40,7 +40,7 @@ class Kind:
     def way(self, model: Any, leaves: Sequence[Any]) -> Way | None:
         """Of a call with these arguments; None where it is to be tried."""
         way = next((each for each in self.ways if each.asks.suits(leaves)), None)
-        if way is None or self.astray:
+        if way is None or self.astray or (way.numbers and way.rows(leaves) > way.numbers.rows):
             return None
         assert self.state is not None
         if not self.state.changed() and way.rows(leaves):
