@@ -57,7 +57,8 @@ class SearchRequest:
     plan: Path | None = None
     judge: Metric | None = None  # of the comparison
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
-    sampler: str = samplers.TPE  # who proposes configurations
+    sampler: str = samplers.TPE  # who proposes configurations, ...
+    sampler_seed: int = 1  # ... and by which chance: not that of the program's runs
     model: bool = False  # vary all of the model that can be
     plan_of_chosen: Path | None = None  # where a plan for what was chosen is written
 
@@ -93,7 +94,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         tell(f"the batch size is not varied: {_OTHER_LOSS}; --metric names another measure")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(plan))
     journal = _journal(request, found, domains, techniques)
-    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
+    engine = Engine(journal, domains, request.sampler_seed, bool(request.goal.against), request.sampler)
     try:
         engine.remember(f"looking, {engine.sharing.name}", looked)
         if known := len(engine.runs()):
