@@ -8,7 +8,6 @@ from typing import Any
 
 WAYS = ("overdrive", "tpe", "random")
 ASKED = 2.0  # times sooner than the defaults, of ours
-OFF = 0.25  # of a foretold time, at most
 _NAMED = "sooner"
 
 
@@ -84,10 +83,11 @@ def _when(told: Any) -> str:
 
 def _curve(name: str, row: Mapping[str, Any]) -> list[str]:
     when = _when(row["when"].values())
-    return [
-        f"| {name} | {batch} | {each['foretold']:.2f} | {_number(each['measured'])} | {_percent(each['error'])} | {when} |"
-        for batch, each in row.get("rows", {}).items()
-    ]
+    lines = []
+    for batch, each in row.get("rows", {}).items():
+        figures = f"{each['foretold']:.2f} | {_number(each['measured'])} | {_percent(each['error'])}"
+        lines.append(f"| {name} | {batch} | {figures} | {when} |")
+    return lines
 
 
 def _number(value: float | None) -> str:
@@ -108,8 +108,8 @@ def _said(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
         way: [name for name, row in rows.items() if ours[name] >= _middle(row, way)] for way in ("tpe", "random")
     }
     both = [name for name in rows if all(name in names for names in as_good.values())]
+    good = f"TPE by hand in {len(as_good['tpe'])}, as random search in {len(as_good['random'])}, as both in {len(both)}"
     return [
-        f"Programs: {len(rows)}. {ASKED:g} times as soon as the defaults (asked: 3 of 5): {twice}. At least as good as "
-        f"TPE by hand: {len(as_good['tpe'])}, as random search: {len(as_good['random'])}, as both (asked: 4 of 5): "
-        f"{len(both)}."
+        f"Of the {len(rows)} programs searched, {ASKED:g} times as soon as the defaults in {twice} (asked: 3 of 5); at "
+        f"least as good as {good} (asked: 4 of 5)."
     ]
