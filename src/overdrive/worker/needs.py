@@ -158,6 +158,7 @@ class NeedsObserver:
             "divided": self._divided,
             "layers": [held for model in self._models.values() for held in _layers(model)],
             "units": [held for model in self._models.values() for held in _units(model)],
+            "largest": max((each.nbytes for each in self._parameters()), default=0),
             "steps": self._steps,
         }
 

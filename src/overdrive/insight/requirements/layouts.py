@@ -11,6 +11,9 @@ from overdrive.core.runs import equal_runs
 from overdrive.insight.requirements.needs import Needs
 
 _OF_LAYERS = ("gradients", "optimizer states", "workspace")  # which divide as the weights do
+# A weight's gradient of one micro-batch, before it is added to those of the others; and the copy of their sum that its
+# rank keeps, as it comes.
+_OF_MICRO_BATCHES = 2
 _Layout = tuple[str, dict[str, int], str]  # its name, what a rank has by part, and what that hangs on
 
 
@@ -50,7 +53,8 @@ def _layouts(needs: Needs, memory: Mapping[str, int], ranks: int, step: bool = F
     else:
         largest = max(needs.units, default=alone["parameters"])
         shares["parameters"] += largest - largest // ranks
-        shares["gradients"] += largest  # those of the same unit, before they are summed
+        # Those of the same unit, before they are summed; or one that is being summed, and the next one.
+        shares["gradients"] += max(largest, 2 * needs.largest)
     divided = [held for multiple, held in needs.divided if multiple % ranks == 0]
     saved = sum(divided) - sum(divided) // ranks
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
@@ -67,12 +71,14 @@ def _layouts(needs: Needs, memory: Mapping[str, int], ranks: int, step: bool = F
             f"the largest of {len(needs.units)} units of parameters is whole in its use, and so are its gradients",
         ),
         (f"tensor={ranks}", layers, _said(ranks, len(divided), len(needs.divided))),
-        (f"pipeline={ranks}", *_staged(needs, alone, ranks)),
-        *((f"data={each},pipeline={stages}", *_staged(needs, alone, stages, each)) for each, stages in meshes),
+        (f"pipeline={ranks}", *_staged(needs, alone, step, ranks)),
+        *((f"data={each},pipeline={stages}", *_staged(needs, alone, step, stages, each)) for each, stages in meshes),
     ]
 
 
-def _staged(needs: Needs, memory: Mapping[str, int], stages: int, replicas: int = 1) -> tuple[dict[str, int], str]:
+def _staged(
+    needs: Needs, memory: Mapping[str, int], step: bool, stages: int, replicas: int = 1
+) -> tuple[dict[str, int], str]:
     """What the rank of the largest stage has, of one replica of them, and what it is."""
     runs = equal_runs(needs.layers, stages)
     if runs is None:
@@ -84,7 +90,10 @@ def _staged(needs: Needs, memory: Mapping[str, int], stages: int, replicas: int 
     share = max(held.values()) / sum(held.values())
     said = "the largest stage, were its activations as its weights; results come on top"
     # A stage has whole layers: what one of them needs for a while, in its backward pass or its step, is what it was.
-    return {name: each if name == "workspace" else round(each * share) for name, each in samples.items()}, said
+    parts = {name: each if name == "workspace" else round(each * share) for name, each in samples.items()}
+    if not step:
+        parts["workspace"] += _OF_MICRO_BATCHES * needs.largest
+    return parts, said
 
 
 def _said(ranks: int, divided: int, found: int) -> str:

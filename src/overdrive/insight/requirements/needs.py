@@ -46,6 +46,7 @@ class Needs:
     divided: tuple[tuple[int, int], ...] = ()  # of each weight that ranks can divide: a multiple of their number, bytes
     layers: tuple[int, ...] = ()  # bytes of parameters that are in one stage, in the model's order
     units: tuple[int, ...] = ()  # bytes of parameters that are used together, and whole together if they are divided
+    largest: int = 0  # bytes of the largest parameter
     step: Mapping[str, int] = field(default_factory=dict)  # as `memory`, within an optimizer's step
 
     @property
@@ -115,6 +116,7 @@ class Needs:
             divided=tuple((multiple, held) for multiple, held in report.get("divided", ())),
             layers=tuple(report.get("layers", ())),
             units=tuple(report.get("units", ())),
+            largest=int(report.get("largest", 0)),
         )
         return replace(needs, **measured)
 
