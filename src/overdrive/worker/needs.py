@@ -148,11 +148,13 @@ class NeedsObserver:
         for hook in self._hooks:
             hook.remove()
         memory, self._mode = self._memory, None
-        step = {} if self._closures else _parts(memory.peaks[True], self._left)
+        passes, step = memory.peaks[False], _parts(memory.peaks[True], self._left)
+        if self._closures:
+            passes, step = max(memory.peaks.values(), key=lambda peak: sum(peak.values())), {}
         self._report = {
             "device": memory.device,
             "threads": torch.get_num_threads(),
-            "memory": _parts(memory.peaks[False], self._activations),
+            "memory": _parts(passes, self._activations),
             "step": step,
             "program": self._program,
             "divided": self._divided,
