@@ -57,10 +57,10 @@ class SearchRequest:
     plan: Path | None = None
     judge: Metric | None = None  # of the comparison
     study: Path | None = None  # the folder that processes share, be their machines or GPUs others
-    sampler: str = samplers.TPE  # who proposes configurations, ...
-    sampler_seed: int = 1  # ... and by which chance: not that of the program's runs
+    sampler: str = samplers.TPE  # who proposes configurations
     model: bool = False  # vary all of the model that can be
     plan_of_chosen: Path | None = None  # where a plan for what was chosen is written
+    sampler_seed: int = 1  # by which chance they are proposed: not that of the program's runs
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
