@@ -54,7 +54,7 @@ def row(words: tuple[str, ...], limits: Limits) -> dict[str, Any]:
     tensors = all_threads.measured_peak - all_threads.program
     return {
         "command": program.command().replace(str(ROOT) + "/", ""),
-        "memory_by_part": dict(all_threads.memory),
+        "memory_by_part": dict(all_threads.at_peak),
         "program_bytes": all_threads.program,
         "estimated_peak": all_threads.estimated_peak,
         "measured_peak": all_threads.measured_peak,

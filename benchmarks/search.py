@@ -1,7 +1,8 @@
 """What `overdrive search` gains, beside random search and Optuna wired in by hand; and how far a batch curve is off.
 
 python benchmarks/search.py [--only soonest,curve] [--programs cifar,mnist,...] [--runs 20] [--seeds 5] [--minutes 12]
-                            [--from FOLDER]
+                            [--samplers 1] [--from FOLDER]
+python benchmarks/search.py --table      what came, for the docs
 
 After `public/prepare.py`, in the Python that has what these programs need. `soonest`: each program as its authors have
 it, to its end, under three seeds; the middle one of its last metrics is what others are to reach soonest. Each way of
@@ -12,7 +13,9 @@ the time, while `overdrive search` spends 40 % of its own on comparing. `curve`:
 `--batch-curve` foretells them, beside runs with these batch sizes and learning rates. Writes
 benchmarks/results/search.json after each part of a row (the defaults' ends, each way of searching, each fresh seed),
 with its date and load; the same command goes on with a row that is not whole. `--minutes`: after which no other part
-is begun. `--seeds`: fresh ones, fewer than 5 are named in the row.
+is begun. `--seeds`: fresh ones, fewer than 5 are named in the row. `--samplers 3`: each way searches three times, each
+time with another seed of who proposes, and its choices are run beside the defaults each time: which way is best is
+chance as much as method. A row with fewer is gone on with.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ sys.path.append(str(Path(__file__).resolve().parent / "public"))
 
 from alternate import ROOT
 from prepare import INTO, programs
+from search_table import WAYS, again_of, table
 
 from overdrive.core.json_data import finite, from_json, to_json
 from overdrive.core.metric import Metric
@@ -87,8 +91,9 @@ def jobs(base: Path) -> dict[str, Job]:
 class ByHand:
     """Optuna as a user wires it in: proposals, whole runs, the best of them."""
 
-    def __init__(self, sampler: str, job: Job, budget: float, target: float) -> None:
+    def __init__(self, sampler: str, job: Job, budget: float, target: float, seed: int) -> None:
         self._sampler, self._job, self._budget, self._target = sampler, job, budget, target
+        self._seed = seed
 
     def searched(self) -> Result:
         """The best values, empty where the defaults were, and how many runs there were."""
@@ -96,8 +101,8 @@ class ByHand:
         with TrialPool() as pool, tempfile.TemporaryDirectory() as scratch:
             runs = runs_of(pool, self._job, goal)
             parameters = usual(runs.found)
-            engine = _Plain(Path(scratch) / "journal", {each.name: domain_of(each) for each in parameters}, 1)
-            engine.sample_by(self._sampler)
+            engine = _Plain(Path(scratch) / "journal", {each.name: domain_of(each) for each in parameters}, self._seed)
+            engine.sample_by(self._sampler, self._seed)
             default = runs.run({}, 0, self._budget)
             patience, spent = _SLOWER * default.seconds, default.seconds
             best, score = {}, goal.score(default, patience)
@@ -120,9 +125,9 @@ class ByHand:
 class _Plain(Engine):
     """No run is ended early, and the sampler is the one that is named."""
 
-    def sample_by(self, name: str) -> None:
+    def sample_by(self, name: str, seed: int) -> None:
         samplers = self._optuna.samplers
-        self._study.sampler = samplers.TPESampler(seed=1) if name == "tpe" else samplers.RandomSampler(seed=1)
+        self._study.sampler = samplers.TPESampler(seed=seed) if name == "tpe" else samplers.RandomSampler(seed=seed)
 
 
 def goal_of(job: Job, target: float | None = None) -> Goal:
@@ -174,10 +179,15 @@ class OutOfTime(Exception):
     """The row is gone on with by the same command."""
 
 
-def reached(job: Job, end: Tried, arms: Mapping[str, Values], row: Row, seeds: int) -> dict[str, list[float | None]]:
+def reached(
+    job: Job, end: Tried, arms: Mapping[str, Values], row: Row, seeds: int, again: str = ""
+) -> dict[str, list[float | None]]:
     """Seconds to the target of each arm under fresh seeds, in turn; None where it was never reached.
 
     The defaults count with the time that they ran where they did not.
+
+    Args:
+        again: what the names of these parts of the row end with.
     """
     found: dict[str, list[float | None]] = {name: [] for name in arms}
     with TrialPool() as pool:
@@ -193,37 +203,43 @@ def reached(job: Job, end: Tried, arms: Mapping[str, Values], row: Row, seeds: i
             return seconds
 
         for seed in SEEDS[:seeds]:
-            for name, taken in row.part(f"seed {seed}", lambda seed=seed: under(seed)).items():
+            for name, taken in row.part(f"seed {seed}{again}", lambda seed=seed: under(seed)).items():
                 found[name].append(taken)
     return found
 
 
-def soonest(job: Job, length: int, row: Row, seeds: int) -> None:
-    """`length`: of each way of searching, in default runs."""
+def soonest(job: Job, length: int, row: Row, seeds: int, samplers: int) -> None:
+    """`length`: of each way of searching, in default runs; `samplers`: how often each searches."""
     end = from_json(Tried, row.part("defaults", lambda: to_json(default_end(job))))
     assert end.metric is not None, end.why
     budget, target = length * end.seconds, end.metric
     print(f"  defaults: {target:g} after {end.seconds:.0f} s; {budget:.0f} s for each way", flush=True)
+    for sampler in range(1, samplers + 1):
+        again = again_of(sampler)
+        ways = {"overdrive": row.part(f"overdrive{again}", lambda seed=sampler: ours(job, target, budget, seed))}
+        for name in ("tpe", "random"):
+            ways[name] = row.part(f"{name}{again}", ByHand(name, job, budget, target, sampler).searched)
+        for name, way in ways.items():
+            print(f"  {name}{again}: {way}", flush=True)
+        others: dict[str, Values] = {name: way["chosen"] for name, way in ways.items() if way["chosen"]}
+        seconds = reached(job, end, {"defaults": {}, **others}, row, seeds, again)
+        plain = seconds["defaults"]  # which a way that found nothing better has, too
+        sooner = row.part(
+            f"sooner{again}",
+            lambda plain=plain, seconds=seconds: {each: _ratio(plain, seconds.get(each, plain)) for each in WAYS},
+        )
+        print(f"  times sooner{again}, of the medians over {seeds} seeds: {sooner}", flush=True)
 
-    def ours() -> Result:
-        program, metric = Program(job.words[0], job.words[1:]), Metric(job.metric)
-        request = SearchRequest(program, (), metric, goal_of(job, target), budget)
-        with TrialPool() as pool:
-            found = conduct(request, pool, lambda text: print(f"    {text}", flush=True))
-        gain = finite(to_json(found.comparison.gain)) if found.comparison else None
-        told = {"verdict": found.verdict, "gain": gain, "pairs": len(found.comparison.seeds) if found.comparison else 0}
-        return {"chosen": dict(found.chosen), "runs": len(found.trials), "spent": found.spent, **told}
 
-    ways = {"overdrive": row.part("overdrive", ours)}
-    for name in ("tpe", "random"):
-        ways[name] = row.part(name, ByHand(name, job, budget, target).searched)
-    for name, way in ways.items():
-        print(f"  {name}: {way}", flush=True)
-    others: dict[str, Values] = {name: way["chosen"] for name, way in ways.items() if way["chosen"]}
-    seconds = reached(job, end, {"defaults": {}, **others}, row, seeds)
-    plain = seconds["defaults"]  # which a way that found nothing better has, too
-    sooner = row.part("sooner", lambda: {name: _ratio(plain, seconds.get(name, plain)) for name in ways})
-    print(f"  times sooner, of the medians over {seeds} seeds: {sooner}", flush=True)
+def ours(job: Job, target: float, budget: float, seed: int) -> Result:
+    """What `overdrive search` chooses. It knows nothing of a search before."""
+    program, metric = Program(job.words[0], job.words[1:]), Metric(job.metric)
+    with TrialPool() as pool, tempfile.TemporaryDirectory() as study:
+        request = SearchRequest(program, (), metric, goal_of(job, target), budget, study=Path(study), sampler_seed=seed)
+        found = conduct(request, pool, lambda text: print(f"    {text}", flush=True))
+    gain = finite(to_json(found.comparison.gain)) if found.comparison else None
+    told = {"verdict": found.verdict, "gain": gain, "pairs": len(found.comparison.seeds) if found.comparison else 0}
+    return {"chosen": dict(found.chosen), "runs": len(found.trials), "spent": found.spent, **told}
 
 
 def curve(job: Job, row: Row, seeds: int) -> None:
@@ -267,11 +283,16 @@ def main() -> None:
     parser.add_argument("--programs", default="cifar,mnist,gpt,tabular")
     parser.add_argument("--runs", type=int, default=20, help="default runs that each way of searching has time for")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="fresh ones, 5 at most")
+    parser.add_argument("--samplers", type=int, default=1, help="seeds of who proposes, with which each way searches")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no other part is begun")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
+    parser.add_argument("--table", action="store_true", help="print what is in the file, and measure nothing")
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes
     found: Result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if options.table:
+        print(table(found))
+        return
     here = {"machine": machine(), "versions": versions()}
     del here["machine"]["available_bytes"]
 
@@ -295,7 +316,7 @@ def main() -> None:
                     if part == "curve":
                         curve(job, row, asked["seeds"])
                     else:
-                        soonest(job, options.runs, row, asked["seeds"])
+                        soonest(job, options.runs, row, asked["seeds"], options.samplers)
                 except OutOfTime:
                     print("  not whole: the same command goes on with it", flush=True)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 CHART = runpy.run_path(str(ROOT / "benchmarks" / "chart.py"), run_name="chart")
+SEARCHES = runpy.run_path(str(ROOT / "benchmarks" / "search_table.py"))
 README = (ROOT / "README.md").read_text()
 MEASURED = (ROOT / "docs" / "measured.md").read_text()
 HISTORY = (ROOT / "docs" / "measured-history.md").read_text()
@@ -79,3 +80,12 @@ def test_the_figures_of_computing_alone_are_those_of_the_results() -> None:
     measured = [found["measured"] for each in results.values() for found in each["contracts"].values()]
     for side in ("by_hand_against_plain", "overdrive_against_plain"):
         assert measured and [figure(each[side]) for each in measured if figure(each[side]) not in table] == []
+
+
+def test_the_tables_of_searches_are_those_of_the_results() -> None:
+    """After a measurement was repeated: python benchmarks/search.py --table"""
+    made = SEARCHES["table"](json.loads((ROOT / "benchmarks" / "results" / "search.json").read_text()))
+    lines = [line for line in made.splitlines() if line]
+    assert len(lines) >= 5
+    for page in (MEASURED, HISTORY):
+        assert [line for line in lines if line not in page] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -291,3 +292,60 @@ def test_under_torchrun(script: Callable[[str], Path], python: Run) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
     told = python(*launcher, "-m", "overdrive", "run", "train.py", cwd=path.parent)
     assert told.returncode == 0 and told.stdout == "2 0 0.5\n", told.stderr
+
+
+# In the idiom of its examples: each rank reads its share, samples take 2 ms.
+_TUNED = """
+import sys, time
+import torch, horovod.torch as hvd
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+class Slow(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.randn(8, generator=torch.Generator().manual_seed(index)), index % 2
+
+hvd.init()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+sampler = DistributedSampler(Slow(), num_replicas=hvd.size(), rank=hvd.rank())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05 * hvd.size())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+for epoch in range(int(sys.argv[1])):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(Slow(), batch_size=8, sampler=sampler):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+mean = hvd.allreduce(loss.detach(), name="mean")
+if hvd.rank() == 0:
+    print(f"ranks {hvd.size()} loss {mean.item():.9f}")
+"""
+
+
+@pytest.mark.cluster
+def test_a_script_is_tuned_as_one_rank_and_its_plan_is_not_that_of_two(
+    script: Callable[[str], Path], overdrive: Run
+) -> None:
+    path = script(_TUNED)
+    wanted = ("--ranks", "2", "--techniques", "sample_cache", "--budget", "3m", "--json", "result.json")
+    told = overdrive("tune", *wanted, "train.py", "1000", cwd=path.parent, timeout=400)
+    assert told.returncode == 0, told.stderr
+    result = json.loads((path.parent / "result.json").read_text())
+    assert result["verdict"] == "FASTER" and [each["name"] for each in result["techniques"]] == ["sample_cache"]
+    why = "The plan is for one process: the program brings its own parallelism (it is written for Horovod)."
+    assert why in result["notes"], result["notes"]
+    for ranks in ((), ("--ranks", "2")):
+        plain = overdrive("run", *ranks, "--no-plan", "train.py", "3", cwd=path.parent)
+        planned = overdrive("run", *ranks, "train.py", "3", cwd=path.parent)
+        assert planned.returncode == 0 and planned.stdout == plain.stdout, planned.stderr
+        assert f"ranks {2 if ranks else 1} loss 0." in plain.stdout
+        used = "train.overdrive.toml (sample_cache)"
+        assert (used in planned.stderr) != bool(ranks)
+    assert "train.overdrive.toml is left out: it was not proved on 2 ranks" in planned.stderr

@@ -23,15 +23,19 @@ pytest.importorskip("optuna")
 
 from tests.search.simulated import Simulated, searched
 
+KILLS = 20
+
 
 def go_on(folder: Path, number: int) -> None:
-    """The search of one process, which is killed as a run begins, by chance; the last one is not."""
+    """The search of one process, which is killed as its first to fourth run begins, by chance; the last one is not."""
     program = Simulated(lambda values, chance: 90 + float(values["lr"]) + chance.gauss(0, 1), 0)
-    inner, chance = program.run, random.Random(number)
+    inner, left = program.run, random.Random(number).randrange(4)
 
     def run(values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
-        if number < 20 and chance.random() < 0.3:
+        nonlocal left
+        if number < KILLS and left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
         result = inner(values, seed, seconds, watch)
         with (folder / "made").open("a") as file:
             file.write(json.dumps([sorted(values.items()), seed]) + "\n")
@@ -43,17 +47,12 @@ def go_on(folder: Path, number: int) -> None:
 
 
 @pytest.mark.fault(9)
-def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> None:
-    killed = 0
-    for number in range(21):
+def test_killed_20_times_it_repeats_no_finished_run(tmp_path: Path) -> None:
+    for number in range(KILLS + 1):
         process = multiprocessing.get_context("fork").Process(target=go_on, args=(tmp_path, number))
         process.start()
         process.join()
-        killed += process.exitcode == -signal.SIGKILL
-        assert process.exitcode in (0, -signal.SIGKILL)
-        if process.exitcode == 0:
-            break
-    assert killed >= 5
+        assert process.exitcode == (-signal.SIGKILL if number < KILLS else 0), number
     made = (tmp_path / "made").read_text().splitlines()
     # Between its last line and the journal's a run may be lost, but here each dies as a run begins.
     assert len(made) == len(set(made))

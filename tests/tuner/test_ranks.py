@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason
+from overdrive.core.records import ExitReason, Trace
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
@@ -81,6 +82,19 @@ def test_more_ranks_than_such_as_were_slower_are_not_tried() -> None:
     found = findings()
     assert played(found, {2: 0.8}) == [2] and not found.adopted
     assert found.notes == ["The plan is for one process: no number of ranks was seen to be faster."]
+
+
+@pytest.mark.usefixtures("eight_cores")
+def test_of_a_program_that_is_never_divided_no_other_number_is_tried() -> None:
+    found, own = findings(), "the program brings its own parallelism (it is written for Horovod)"
+    schedule: Any = SimpleNamespace(time_for_another=lambda level: True)
+    strategy = Ranks(found, schedule, Progress(), wanted=0)
+    candidate = strategy.ask()
+    assert candidate is not None
+    tried = replace(duel(found, 2, 1.5), new_trace=Trace(left_out={NAME: own}))
+    strategy.tell(candidate, Rejected(NAME, {"ranks": 2}, own, tried))
+    assert strategy.ask() is None
+    assert found.notes == [f"The plan is for one process: {own}."]
 
 
 @pytest.mark.usefixtures("eight_cores")

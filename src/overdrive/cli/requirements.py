@@ -117,7 +117,7 @@ def judged(needs: Needs, limits: Limits | None, program: str) -> Requirements:
             roofline_seconds=(least_here(needs, limits) or None) if limits else None,
         ),
         memory=MemoryNeeds(
-            parts={part: needs.memory[part] for part in needs.parts},
+            parts={part: needs.at_peak[part] for part in needs.parts},
             tensors=needs.tensors,
             program=needs.program if needs.device == "cpu" else None,
             estimated_peak=needs.estimated_peak,

@@ -60,6 +60,7 @@ class SearchRequest:
     sampler: str = samplers.TPE  # who proposes configurations
     model: bool = False  # vary all of the model that can be
     plan_of_chosen: Path | None = None  # where a plan for what was chosen is written
+    sampler_seed: int = 1  # by which chance they are proposed: not that of the program's runs
 
     def aim(self) -> str:
         """`the largest Accuracy`."""
@@ -93,7 +94,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         tell(f"the batch size is not varied: {_OTHER_LOSS}; --metric names another measure")
     runs = Runs(pool, request.program, found, request.metric, request.goal, techniques, loosest_of(plan))
     journal = _journal(request, found, domains, techniques)
-    engine = Engine(journal, domains, seed=1, costs=bool(request.goal.against), sampler=request.sampler)
+    engine = Engine(journal, domains, request.sampler_seed, bool(request.goal.against), request.sampler)
     try:
         engine.remember(f"looking, {engine.sharing.name}", looked)
         if known := len(engine.runs()):

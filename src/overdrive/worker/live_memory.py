@@ -18,12 +18,17 @@ class LiveMemory:
 
     "working" is all that belongs to no parameter, gradient or optimizer: batches, activations, what an operation
     needs for a moment. What an operation allocates and frees inside itself is not seen.
+
+    Attributes:
+        in_step: an optimizer's step is under way.
+        peaks: what was alive at most, outside of optimizers' steps and within them.
     """
 
     def __init__(self, device: str) -> None:
         self.now = dict.fromkeys(PARTS, 0)
-        self.peak = dict(self.now)
-        self.peak_total = 0
+        self.in_step = False
+        self.peaks: dict[bool, dict[str, int]] = {False: dict(self.now), True: dict(self.now)}
+        self._most = {False: 0, True: 0}
         self.device = device
         self._alive: dict[int, tuple[Any, str, int]] = {}  # by storage: a weak reference, what it is, bytes
 
@@ -53,8 +58,12 @@ class LiveMemory:
             if known is None or known[0]() is not storage:
                 self.know(each, "working")
         total = sum(self.now.values())
-        if total > self.peak_total:
-            self.peak_total, self.peak = total, dict(self.now)
+        if total > self._most[self.in_step]:
+            self._most[self.in_step], self.peaks[self.in_step] = total, dict(self.now)
+
+    @property
+    def peak_total(self) -> int:
+        return max(self._most.values())
 
     def _storage(self, tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor) or tensor.device.type != self.device:

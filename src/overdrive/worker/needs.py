@@ -11,13 +11,14 @@ import ctypes
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overdrive.forks.forked import in_children
 from overdrive.forks.layout import Unfit
+from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 
@@ -48,6 +49,8 @@ class NeedsObserver:
         self._memory: Any = None
         self._hooks: list[Any] = []
         self._activations = 0  # working bytes alive when a backward pass begins
+        self._left = 0  # and when an optimizer's step does
+        self._closures = False  # the program's passes are within its steps
         self._steps: list[list[dict[str, Any]]] = []
         self._divided: list[list[int]] = []
         self._tried: set[int] = set()  # ids of models
@@ -57,6 +60,7 @@ class NeedsObserver:
         seams.model_called.subscribe(self.called)
         seams.batch_fetched.subscribe(self.fetched)
         seams.loss_backward.subscribe(self.backward_begins)
+        seams.step_begins.subscribe(self.step_begins)
         seams.step_ends.subscribe(self.stepped)
 
     def report(self) -> dict[str, Any] | None:
@@ -82,9 +86,18 @@ class NeedsObserver:
     def backward_begins(self, loss: Any) -> Any:
         if self._mode is not None:
             self._activations = max(self._activations, self._memory.now["working"])
+            self._closures |= self._memory.in_step
+            self._memory.in_step = False
         return loss
 
+    def step_begins(self, optimizer: Any) -> None:
+        if self._mode is not None and not isinstance(optimizer, AnsweringModel):  # whose step is a call
+            self._left = max(self._left, self._memory.now["working"])
+            self._memory.in_step = True
+
     def stepped(self, optimizer: Any) -> None:
+        if self._mode is not None:
+            self._memory.in_step = False
         if optimizer not in self._optimizers:
             self._optimizers.append(optimizer)
         if not self._iterations.over(optimizer, alone=len(self._optimizers) == 1):
@@ -135,21 +148,19 @@ class NeedsObserver:
         for hook in self._hooks:
             hook.remove()
         memory, self._mode = self._memory, None
-        at_peak = memory.peak["working"]
+        passes, step = memory.peaks[False], _parts(memory.peaks[True], self._left)
+        if self._closures:
+            passes, step = max(memory.peaks.values(), key=lambda peak: sum(peak.values())), {}
         self._report = {
             "device": memory.device,
             "threads": torch.get_num_threads(),
-            "memory": {
-                "parameters": memory.peak["parameters"],
-                "gradients": memory.peak["gradients"],
-                "optimizer states": memory.peak["optimizer"],
-                "activations": min(at_peak, self._activations),
-                "workspace": at_peak - min(at_peak, self._activations),
-            },
+            "memory": _parts(passes, self._activations),
+            "step": step,
             "program": self._program,
             "divided": self._divided,
             "layers": [held for model in self._models.values() for held in _layers(model)],
             "units": [held for model in self._models.values() for held in _units(model)],
+            "largest": max((each.nbytes for each in self._parameters()), default=0),
             "steps": self._steps,
         }
 
@@ -169,6 +180,18 @@ class NeedsObserver:
     def _parameters(self) -> Iterator[Any]:
         for optimizer in self._optimizers:
             yield from parameters_of(optimizer)
+
+
+def _parts(peak: Mapping[str, int], kept: int) -> dict[str, int]:
+    """`kept`: working bytes that were there before, the rest being alive for a moment."""
+    working = peak["working"]
+    return {
+        "parameters": peak["parameters"],
+        "gradients": peak["gradients"],
+        "optimizer states": peak["optimizer"],
+        "activations": min(working, kept),
+        "workspace": working - min(working, kept),
+    }
 
 
 def _divided(model: Any, optimizers: list[Any], call: Callable[..., Any], args: Any, kwargs: Any) -> list[list[int]]:

@@ -155,6 +155,10 @@ def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Cal
     assert needs.memory["activations"] == pytest.approx(4 * 64 * (256 + 1024 + 10), rel=0.01)
     products = 2 * 64 * (256 * 1024 + 1024 * 10)
     assert needs.flops == 2 * products + 2 * 64 * 1024 * 10, "no gradient of the first layer's input is computed"
+    # In the step the logits and the batch are left, and Adam has two of the largest weight for a moment.
+    assert needs.largest == 4 * 256 * 1024
+    assert needs.step["workspace"] == pytest.approx(2 * needs.largest, rel=0.01)
+    assert needs.step["activations"] == pytest.approx(4 * 64 * (256 + 2), rel=0.05)
     assert needs.samples == 64
     assert 0 < needs.step_seconds <= needs.usual_seconds < 60
     assert needs.estimated_peak == pytest.approx(needs.measured_peak, rel=0.15)
@@ -177,6 +181,7 @@ def test_of_a_program_that_only_calls_its_model_a_call_is_counted(
     assert needs.inference and needs.samples == 64
     assert needs.memory["parameters"] == 4 * (256 * 1024 + 1024 + 1024 * 10 + 10)
     assert needs.memory["gradients"] == needs.memory["optimizer states"] == needs.memory["activations"] == 0
+    assert needs.tensors == sum(needs.memory.values()) and not sum(needs.step.values())
     # a request, the first layer's result and ReLU's; and a little for the last answer
     assert needs.memory["workspace"] == pytest.approx(4 * 64 * (256 + 1024 + 1024), rel=0.01)
     assert needs.flops == 2 * 64 * (256 * 1024 + 1024 * 10)

@@ -63,6 +63,42 @@ def test_replicas_of_stages_divide_samples_too() -> None:
     assert fewer.layout == "data=2,pipeline=2" and fewer.parts == MEMORY
 
 
+# Within a step the batch is nearly gone, and what the optimizer makes for a moment is of weights.
+STEP = {"parameters": 1000, "gradients": 1000, "optimizer states": 1600, "activations": 1, "workspace": 300}
+
+
+def test_what_a_pass_and_what_a_step_needs_are_divided_each_in_its_way() -> None:
+    """Of a GPT in four stages 233 MB were foretold, and 262 held: what AdamW's step needs for a moment was taken for
+    activations, and divided by the stages."""
+    found = {
+        each.layout: each
+        for each in layouts(Needs("cpu", 1, MEMORY, 0, (), layers=4 * (100,), units=(100,), step=STEP), 4)
+    }
+    assert found["one process"].parts == MEMORY and found["one process"].bytes == 4001  # in a pass: a step has 3901
+    assert found["data=4"].parts == STEP | {"activations": 1}  # a pass has 3551
+    quarter = {name: round(each / 4) for name, each in STEP.items()}
+    assert found["pipeline=4"].parts == quarter | {"workspace": 300}
+    assert found["data=2,pipeline=2"].parts == {name: round(each / 2) for name, each in STEP.items()} | {
+        "workspace": 300
+    }
+    assert found["zero1=4"].parts == STEP | {"optimizer states": 400, "workspace": 75}
+    assert found["shard=4"].parts["workspace"] == 25  # in a pass, where a unit is whole
+
+
+def test_gradients_of_micro_batches_and_of_what_is_summed_come_on_top() -> None:
+    made = Needs("cpu", 1, MEMORY, program=0, operators=(), layers=4 * (100,), units=(100,), largest=80)
+    _, _, _, shard, _, pipeline, _ = layouts(made, 4)
+    assert shard.parts["gradients"] == 200 + 2 * 80 and pipeline.parts["workspace"] == 100 + 2 * 80
+
+
+def test_the_peak_is_that_of_a_pass_or_of_a_step() -> None:
+    larger = {**STEP, "workspace": 401}
+    assert Needs("cpu", 1, MEMORY, 0, (), step=STEP).tensors == 4001
+    made = Needs("cpu", 1, MEMORY, 0, (), samples=601.0, step=larger)
+    assert made.tensors == 4002 and made.at_peak == larger
+    assert made.largest_batch(4002) == 602 and made.largest_batch(4001) == 0
+
+
 @pytest.mark.parametrize(("limit", "fits"), [(4001, True), (4000, False), (None, None)])
 def test_what_fits(limit: int | None, fits: bool | None) -> None:
     told = layouts(needs(), 2, limit)[0]

@@ -32,7 +32,7 @@ class Needs:
 
     device: str  # where it was counted: "cpu" or "cuda"
     threads: int
-    memory: Mapping[str, int]  # bytes at the peak, by part (see PARTS); the batch is among the activations
+    memory: Mapping[str, int]  # bytes at the peak of a pass, by part (see PARTS); the batch is among the activations
     program: int  # bytes of the process between two steps, without these tensors: libraries, data; measured
     operators: tuple[Operator, ...]  # of one step
     samples: float = 0.0  # of one step
@@ -46,6 +46,8 @@ class Needs:
     divided: tuple[tuple[int, int], ...] = ()  # of each weight that ranks can divide: a multiple of their number, bytes
     layers: tuple[int, ...] = ()  # bytes of parameters that are in one stage, in the model's order
     units: tuple[int, ...] = ()  # bytes of parameters that are used together, and whole together if they are divided
+    largest: int = 0  # bytes of the largest parameter
+    step: Mapping[str, int] = field(default_factory=dict)  # as `memory`, within an optimizer's step
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -53,9 +55,14 @@ class Needs:
         return ("parameters", "workspace") if self.inference else PARTS
 
     @property
+    def at_peak(self) -> Mapping[str, int]:
+        """By part, of whichever takes more: a pass, or an optimizer's step."""
+        return max(self.memory, self.step, key=lambda parts: sum(parts.values()))
+
+    @property
     def tensors(self) -> int:
         """Bytes of all tensors together at the peak: what a GPU must hold besides its own context."""
-        return sum(self.memory.values())
+        return sum(self.at_peak.values())
 
     @property
     def estimated_peak(self) -> int:
@@ -81,7 +88,12 @@ class Needs:
         return max(0.0, self.step_seconds - self.data_seconds - inside) if inside else 0.0
 
     def largest_batch(self, memory: float) -> int:
-        """Samples of a step that `memory` bytes hold, if activations and workspace grow with them; 0: not one."""
+        """Samples of a step that `memory` bytes hold, if activations and workspace grow with them; 0: not one.
+
+        What an optimizer's step needs for a moment does not grow.
+        """
+        if memory < sum(self.step.values()):
+            return 0
         per_sample = (self.memory["activations"] + self.memory["workspace"]) / self.samples if self.samples else 0.0
         fixed = self.memory["parameters"] + self.memory["gradients"] + self.memory["optimizer states"]
         return max(0, int((memory - fixed) / per_sample)) if per_sample else 0
@@ -98,11 +110,13 @@ class Needs:
             device=report["device"],
             threads=report["threads"],
             memory={part: int(report["memory"][part]) for part in PARTS},
+            step={part: int(held) for part, held in report.get("step", {}).items()},
             program=int(report["program"]),
             operators=_fastest(least, steps),
             divided=tuple((multiple, held) for multiple, held in report.get("divided", ())),
             layers=tuple(report.get("layers", ())),
             units=tuple(report.get("units", ())),
+            largest=int(report.get("largest", 0)),
         )
         return replace(needs, **measured)
 

@@ -12,6 +12,7 @@ from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import Adopted, Rejected, excluded_by, names_of
+from overdrive.tuner.reasons import left_out_names
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
@@ -69,7 +70,9 @@ class Ranks:
             return
         self._progress.outcome(f"{candidate.label}: {outcome.reason}")
         duel = outcome.duel
-        if duel and duel.verdict is Verdict.SLOWER:
+        if duel and duel.new_trace and _NAME in left_out_names(duel):  # of its own parallelism, whatever the number
+            self._sizes, self._against = [], duel.new_trace.left_out[_NAME]
+        elif duel and duel.verdict is Verdict.SLOWER:
             self._sizes = []  # more ranks than such as were slower are not tried
         elif self._broke(outcome) and not self._won and not self._in_place_of_all and self._found.adopted:
             beside = " + ".join(names_of(self._found.adopted))
