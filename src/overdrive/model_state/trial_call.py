@@ -10,13 +10,13 @@ import contextlib
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.core.rng import States
 from overdrive.forks.effects import SideEffects
 from overdrive.forks.forked import in_children
@@ -27,18 +27,12 @@ from overdrive.seams.keras.layers_on_torch import buffers_of
 
 _outer: SideEffects | None = None  # of the trial call that this process was forked for
 _PATIENCE = 600.0  # seconds for a call on one core
-
-
-class _Thread(threading.local):
-    depth = 0
-
-
-_thread = _Thread()
+_in_place_now = FlagOfThread()
 
 
 def under_way() -> bool:
     """Whether a call in this thread is one of these, made here: no call of the program's, whoever comes to see it."""
-    return _thread.depth > 0
+    return bool(_in_place_now)
 
 
 class NoTrial(Exception):
@@ -111,14 +105,12 @@ def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResul
         raise NoTrial(f"a trial call could not be undone: the model's code can reach {what}")
     chance = States.now()
     buffers = [(each, each.detach().clone()) for each in buffers_of(model)]
-    _thread.depth += 1
     try:
-        with quiet(state.reach.loggers) as said:
+        with _in_place_now, quiet(state.reach.loggers) as said:
             outcome = _observed(model, work, state)
     except Exception as error:
         raise NoTrial(_reason(error)) from error
     finally:
-        _thread.depth -= 1
         state.put_back()
         for buffer, before in buffers:
             # Through `data`, so that it does not count as a write: a graph of the program's may hold this buffer.

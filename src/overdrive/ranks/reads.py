@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.flag import Flag
 from overdrive.core.whose import OURS, is_ours
 from overdrive.seams.parameters import looks_at_more, parameters_of
 
@@ -45,7 +46,7 @@ class Reads:
         self._step, self._differing = step, differing
         self._told_kinds: set[str] = set()
         self._told_of_fetches: Point | None = None
-        self._printing = False
+        self._printing = Flag()
         self._stepping: Any = None  # the optimizer whose step is under way
         self._step_is_own: bool | None = None  # see `_is_own`; None: nothing was read in it yet
 
@@ -114,15 +115,12 @@ class Reads:
 
     def _printed(self, call: Callable[[], Any]) -> Any:
         """PyTorch reads each number for itself, as many as are shown; only rank 0 shows them."""
-        before, self._printing = self._printing, True
-        try:
+        with self._printing:
             return call()
-        finally:
-            self._printing = before
 
     def _alone(self) -> bool:
         """Whether this rank goes by its own."""
-        return self._printing or not self._goes() or self._in_own_step() or self._in_fetch()
+        return bool(self._printing) or not self._goes() or self._in_own_step() or self._in_fetch()
 
     def _in_fetch(self) -> bool:
         """Whether a data set reads this of its own tensors, as torchvision's MNIST does each label: ranks make samples
