@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -16,6 +17,7 @@ import click
 import pytest
 
 from overdrive.cli.group import COMMANDS, cli
+from overdrive.machine.pool.curve import BUS
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import Point
 from overdrive.techniques.catalogue import catalogue
@@ -58,6 +60,8 @@ def test_a_command_is_one_that_is_taken(page: str, line: str, tmp_path: Path, mo
     """It is read as the command line would be, options and their values checked; nothing is started."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "answers.txt").touch()
+    measured = [{"operation": each, "bytes": 1000, "seconds": 1e-3} for each in BUS]
+    (tmp_path / "pool.json").write_text(json.dumps({"ranks": [1, 2], "busy": 0.1, "measured": measured}))
     optional = re.sub(r"\[(ARGS\]\.\.\.|NAME\])", "", line).replace("…", "")
     words = [STANDS_FOR.get(word, word) for word in shlex.split(optional)][1:]
     if words[0].startswith("-"):

@@ -4,6 +4,7 @@ cost. The programs train something small; where a test is about who proposes, th
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -82,7 +83,8 @@ def test_all_of_a_model_is_varied_beside_what_is_named(script: Callable[[str], P
     assert all(len(values) > 1 for values in tried.values()), tried
     assert result["verdict"] == "better" and result["chosen"]["width"] == 8, done.stdout
     # What is to be written, by the module's name, and the modules as a diff.
-    assert any("hidden size of blocks.0.up" in edit for edit in result["edits"]), result["edits"]
+    assert any("hidden size of Net.blocks.0.up" in edit for edit in result["edits"]), result["edits"]
+    assert not [edit for edit in result["edits"] if re.search(r"\b(\d+) instead of \1\b", edit)], result["edits"]
     assert any(line.startswith("+") and f"out_features={result['chosen']['width']}" in line for line in result["tree"])
     assert path.read_text() == UNITS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 import socket
 import subprocess
@@ -123,3 +124,44 @@ def test_the_error_of_one_rank_ends_the_job_and_is_shown(slurm: None, script: Wr
     [output] = path.parent.glob("train.py-*.out")
     text = output.read_text()
     assert text.count("ValueError: only here") == 1 and "rank 1 of 2" in text and "failed in step 4" in text, text
+
+
+LONG = """
+import os, time, torch
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(180):
+    optimizer.zero_grad()
+    x = torch.randn(16, 8)
+    loss = torch.nn.functional.mse_loss(model(x), x[:, :1])
+    loss.backward()
+    optimizer.step()
+    print(f"loss: {loss.item():.17g}", flush=True)
+    time.sleep(float(os.environ.get("PAUSE", 0)))
+"""
+
+
+def test_a_job_that_comes_to_its_limit_is_queued_again_and_ends_as_one_run(
+    slurm: None, script: Write, python: Run, overdrive: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm tells of the limit of four minutes one to two minutes after the start; the program takes three."""
+    path = script(LONG)
+    one = python("train.py", cwd=path.parent)
+    monkeypatch.setenv("PAUSE", "1")
+    told = overdrive("submit", "--until-done", "--time", "4", "train.py", cwd=path.parent)
+    assert told.returncode == 0, told.stderr
+    [number] = re.findall(r"job (\d+) is with Slurm", told.stderr)
+    restarts = ""
+
+    def over() -> bool:
+        nonlocal restarts
+        shown = words_of("scontrol", "show", "job", number)
+        restarts = max([restarts, *re.findall(r"Restarts=(\d+)", shown)])
+        return jobs() == 0
+
+    assert waited_for(over, 600), words_of("scontrol", "show", "job", number)
+    [output] = path.parent.glob("train.py-*.out")
+    text = output.read_text()
+    assert restarts == "1" and text.count("gone on after step") == 1, text
+    assert [line for line in text.splitlines() if line.startswith("loss: ")] == one.stdout.splitlines(), text

@@ -209,7 +209,7 @@ def command_of(
         f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
         f"{_of_schedules(each, values[each.name])}"
         for each in parameters
-        if each.places[0].kind not in (OPTION, ENVIRONMENT)
+        if each.places[0].kind not in (OPTION, ENVIRONMENT) and values[each.name] != each.default
     )
     variables = tuple(
         f"{each.places[0].name}={written(values[each.name])}"
