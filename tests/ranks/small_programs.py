@@ -1072,15 +1072,19 @@ def divided_by_how_many_samples_there_are():
     return numbers
 
 
+class WithLossByOtherNumbers(WithLoss):
+    pass
+
+
 @program
 def divided_by_other_numbers():
     numbers = []
     for loss in KINDS_BY_OTHER_NUMBERS.values():
         for rows in (37, 13):  # at first fewer samples than later ones
-            model = WithLoss(loss)
+            model = WithLossByOtherNumbers(loss)
             batches = sorted(data(rows=rows), key=lambda each: len(each[1]))
             numbers += [fit(model, batches, lambda m, x, y: m(x, y)[1]), size(model)]
-            model = WithLoss(loss)
+            model = WithLossByOtherNumbers(loss)
             numbers += [fit(model, batches[::-1], lambda m, x, y: m(x, y)[1]), size(model)]
     return numbers
 

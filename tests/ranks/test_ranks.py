@@ -95,7 +95,7 @@ def test_more_small_programs_do(python: Run, overdrive: Run) -> None:
 @cluster
 def test_what_is_not_divided_is_said_with_its_reason(overdrive: Run) -> None:
     names = (
-        "losses_made_by_the_model_that_are_no_sums",
+        "divided_by_other_numbers",
         "decides_by_its_batch",
         "blends_its_samples",
         "lstm_with_dropout",
@@ -104,7 +104,7 @@ def test_what_is_not_divided_is_said_with_its_reason(overdrive: Run) -> None:
     names += ("normalises_the_samples_that_it_chooses", "stores_on_an_object_that_it_is_given")
     names += ("gradients_between_results",)
     told = overdrive("run", "--ranks", "2", "small_programs.py", *names, cwd=HERE).stderr
-    assert "WithLossThatIsNoSum is called whole on every rank: it makes one value of the whole batch" in told
+    assert "WithLossByOtherNumbers is called whole on every rank: it makes one value of the whole batch" in told
     assert "ByValue is called whole on every rank: it looks at values of its batch" in told
     assert "Blended is called whole on every rank: what it makes of a sample depends on the rest" in told
     assert re.search(r"ranks saved nothing in [\d]+ of the [\d]+ calls of \w+, which were made whole on each: ", told)
