@@ -142,6 +142,7 @@ for step in range(180):
 """
 
 
+@pytest.mark.timeout(900)
 def test_a_job_that_comes_to_its_limit_is_queued_again_and_ends_as_one_run(
     slurm: None, script: Write, python: Run, overdrive: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
