@@ -161,6 +161,8 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
                 result = gpu.place(_plain(*args, **kwargs, device="cpu"))
             if gpu.tape is not None:
                 gpu.tape.made(result)
+            elif on_device and "empty" not in _name:
+                gpu.wrote({result.untyped_storage()._cdata}, _name)
             return result.fill_(filled) if filled is not None else result  # type: ignore[no-any-return]
 
         # Who looks at the code of a data set takes it for PyTorch's, as what it stands for.

@@ -24,6 +24,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from overdrive.core.flag import FlagOfThread
 from overdrive.seams.torch.internals import storage_owners
 from tests.fakes.capture import Tape
 from tests.fakes.races import HOST, Order
@@ -35,6 +36,7 @@ _ACROSS = {aten.copy_.default, aten.set_.source_Tensor, aten.lift_fresh.default}
 _LENGTHS = {aten._pack_padded_sequence.default}
 _WAITS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _UNTOLD = ("running_mean", "running_var")  # batch normalisation writes to them, and its schema does not say so
+uncounted = FlagOfThread()  # what is done now is not counted
 CAPTURING = "CUDA error: operation not permitted when stream is capturing"
 
 
@@ -139,7 +141,7 @@ class FakeGpu(TorchDispatchMode):
         """The host needs something of this stream."""
         self.not_while_capturing()
         self.order.waits(HOST, self.order.at(stream or self.stream))
-        if noted:
+        if noted and not uncounted:
             self.synced.append(what)
             if self.sync_debug == "error":
                 raise RuntimeError(f"called a synchronizing CUDA operation ({what})")
@@ -166,7 +168,7 @@ class FakeGpu(TorchDispatchMode):
         return self._on_device(func, args, kwargs, there)
 
     def _on_host(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
-        self.kinds[f"{func} on the host"] += 1
+        self._count(f"{func} on the host")
         watched = {each.untyped_storage()._cdata for each in tensors if _plain(each) and self.pinned(each)}
         if watched:
             written = {each.untyped_storage()._cdata for each in _written(func, args, kwargs)} & watched
@@ -174,7 +176,7 @@ class FakeGpu(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _on_device(self, func: Any, args: Any, kwargs: Any, there: list[torch.Tensor]) -> Any:
-        self.kinds[str(func)] += 1
+        self._count(str(func))
         written = [each for each in _written(func, args, kwargs) if _plain(each)]
         writes = {each.untyped_storage()._cdata for each in written}
         reads = {each.untyped_storage()._cdata for each in there}
@@ -191,21 +193,33 @@ class FakeGpu(TorchDispatchMode):
             self.tape.reads |= reads
             self.tape.writes |= writes
         elif not _is_view(func) and not _allocates(func):
-            self.launches += 1
+            self.launches += not uncounted
             self.order.touch(self.stream, reads - writes, writes, str(func))
         if random:
             with self.drawing():
                 result = func(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
-        for each in tree_leaves(result):
-            if _plain(each):
-                self.place(each)
+        made = [each for each in tree_leaves(result) if _plain(each)]
+        for each in made:
+            self.place(each)
+        fresh = {each.untyped_storage()._cdata for each in made} - reads
+        if fresh and not _allocates(func):
+            self.wrote(fresh, str(func))
         if self.tape is not None:
             self._taped(func, args, kwargs, result, random)
         if waits:
             self.host_waits(str(func))
         return result
+
+    def _count(self, kind: str) -> None:
+        if not uncounted:
+            self.kinds[kind] += 1
+
+    def wrote(self, made: set[int], what: str) -> None:
+        """Fresh memory got its first values, by work of this stream."""
+        if self.tape is None:
+            self.order.touch(self.stream, set(), made, what)
 
     def _taped(self, func: Any, args: Any, kwargs: Any, result: Any, random: bool) -> None:
         assert self.tape is not None
@@ -216,7 +230,7 @@ class FakeGpu(TorchDispatchMode):
 
     def copy(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> torch.Tensor:
         """Between host and device, as `copy_` does it."""
-        self.copies += 1
+        self.copies += not uncounted
         host = source if self.has(into) else into
         pageable = not self.pinned(host) and not (self.has(into) and source.dim() == 0 and source.numel() == 1)
         if pageable or not non_blocking:
@@ -284,6 +298,8 @@ class FakeGpu(TorchDispatchMode):
             self.broken_pools.add(tape.pool)
             raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
         self.captures += 1
+        for key in tape.storages():
+            self.order.made(key, HOST)  # the graph's, until CUDA takes it back, which waits for all streams
         self._pooled |= tape.storages()
         self.pools[tape.pool] = self.pools.get(tape.pool, 0) + sum(each.nbytes() for each in tape.storages().values())
         self.held -= min(self.held, sum(each.nbytes() for each in tape.storages().values()))
@@ -292,7 +308,8 @@ class FakeGpu(TorchDispatchMode):
     def replay(self, tape: Tape) -> None:
         self.not_while_capturing()
         self.replays += 1
-        self.order.touch(self.stream, tape.reads - tape.writes, tape.writes, "a replay")
+        writes = tape.writes | tape.storages().keys()
+        self.order.touch(self.stream, tape.reads - writes, writes, "a replay")
         with _disable_current_modes(), torch.enable_grad():  # oneDNN keeps what a backward pass needs only then
             tape.play(self.drawing)
 

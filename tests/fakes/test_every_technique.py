@@ -110,9 +110,9 @@ def test_it_acts_and_is_proved_as_declared(proofs: Proofs, name: str, case: Case
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("racing", "a race"),
-        ("unawaited", "a race"),
-        ("stale", "differ"),
+        ("racing", "a race: aten.clone.default on stream"),
+        ("unawaited", "on stream 0 does not wait"),
+        ("stale", "other inputs of the model"),
         ("coarse", ""),
     ],
 )
@@ -122,8 +122,9 @@ def test_a_defect_is_refused(proofs: Proofs, name: str, told: str, program: str)
     assert check.level is None and told in check.sentence, check.sentence
 
 
-def test_one_that_does_nothing_is_seen(proofs: Proofs) -> None:
-    check = proofs.prove("images", (("idle", {}),), Contract.EXACT)
+@pytest.mark.parametrize("program", ["images", "answers"])
+def test_one_that_does_nothing_is_seen(proofs: Proofs, program: str) -> None:
+    check = proofs.prove(program, (("idle", {}),), Contract.EXACT)
     assert check.level is Contract.EXACT and not proofs.acted
 
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.core.records import StepRecord
 from overdrive.worker.session import Session
+from overdrive.worker.torch.digests import DigestLog
 
 F = nn.functional
 Forward = Callable[[Any, torch.Tensor], Any]
@@ -73,6 +75,30 @@ def test_gradients_are_those_of_the_whole_batch_whatever_its_loss(parts: int, re
     assert not split["left_out"]
     torch.testing.assert_close(plain["result"], split["result"])
     assert_alike(plain, split)
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_call_in_parts_is_one_call_in_the_log_of_a_proof(parts: int) -> None:
+    """Each part was an evaluation there, of other inputs: no plan with the technique could be proved."""
+
+    def log(techniques: Any, rows: slice = slice(None)) -> list[StepRecord]:
+        torch.manual_seed(0)
+        log = DigestLog("inputs")
+        with Session(techniques, [log]) as session:
+            model = mlp()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x in torch.randn(2, 12, 8):
+                F.cross_entropy(model(x[rows]), torch.arange(12)[rows] % 4).backward()
+                optimizer.step()
+                log.stepped()
+            with torch.no_grad():
+                model(torch.ones(4, 8))
+            log.stepped()
+        assert not session.seams.left_out
+        return log.entries
+
+    split = [(technique, {"parts": parts})]
+    assert log(split) == log([]) != log(split, slice(8))
 
 
 def test_only_one_part_is_kept_at_a_time() -> None:

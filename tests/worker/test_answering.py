@@ -165,6 +165,14 @@ def test_the_hash_of_where_it_ended_has_the_last_answer_in_it() -> None:
     assert ended(torch.ones(2, 4)) == ended(torch.ones(2, 4)) != ended(torch.zeros(2, 4))
 
 
+def test_a_model_that_is_gone_by_the_end_is_told_of_all_the_same() -> None:
+    """It counted where a technique kept it, and not in the program as it is: proofs took that for other parameters."""
+    recorder = Recorder(losses=True, clock=InferenceClock())
+    with Session([], [recorder], inference=True), torch.no_grad():
+        nn.Linear(4, 2)(torch.ones(2, 4))
+    assert recorder.trained() == "2 tensors, 10 scalars"
+
+
 def test_a_module_of_a_kind_of_its_own_is_no_trouble() -> None:
     class Broken(nn.Module):
         def parameters(self, recurse: bool = True) -> Any:

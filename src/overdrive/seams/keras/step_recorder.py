@@ -102,6 +102,7 @@ class AnswerRecorder:
         self._calls = 0
         self._sizes = CallSizes()
         self._answer: Any = None
+        self._models: list[Any] = []  # kept alive: a script's own are gone when its main() returns
         hub.answer_called.subscribe(self._called)
 
     def _called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -117,6 +118,8 @@ class AnswerRecorder:
             return False
         if all(known is not optimizer for known in self.optimizers):
             self.optimizers = [*self.optimizers, optimizer][-_MOST_MODELS:]
+            if self._with_losses:
+                self._models = [each.model() for each in self.optimizers]
         if ticked:
             self.samples += self._pending
             self._calls += 1

@@ -114,6 +114,7 @@ class AnswerRecorder(TrainingRecorder):
         self._calls = 0
         self._sizes = CallSizes()
         self._answer: Any = None
+        self._models: list[Any] = []  # kept alive, as optimizers are: a script's own are gone when its main() returns
         hub.model_called.subscribe(self._called)
 
     def _called(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
@@ -129,6 +130,8 @@ class AnswerRecorder(TrainingRecorder):
             return False
         if all(known is not optimizer for known in self.optimizers):
             self.optimizers = [*self.optimizers, optimizer][-_MOST_OPTIMIZERS:]
+            if self._with_losses:
+                self._models = [each.model() for each in self.optimizers]
         if ticked:
             self.samples += self._pending_samples
             self._calls += 1

@@ -16,6 +16,8 @@ from overdrive.seams.batches import leading_size, leaves
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches
+from overdrive.seams.torch.call_parts import in_parts, joined
+from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker import digests
 from overdrive.worker.digests import NUDGE, Slot, hashed, plain
@@ -39,6 +41,8 @@ class DigestLog(digests.DigestLog):
         self._roots: Subject | None = None
         self._calls_made: list[tuple[bool, list[bool], list[Slot]]] = []  # within the program's call under way
         self._copied: list[Slot] | None = None
+        self._parts: list[list[Any]] = []  # what the call under way was given, where it is made in parts
+        self._part_modes: list[bool] = []
         self._begin()
 
     def __call__(self, seams: Seams) -> None:
@@ -78,14 +82,24 @@ class DigestLog(digests.DigestLog):
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         """What the model is truly given: after all techniques. Within a fetch it is a part of the data set. Beside a
-        GPU, techniques make their trial calls in this process: of these the program's log has nothing."""
-        if fetches.under_way() or trial_call.under_way():
+        GPU, techniques make their trial calls in this process: of these the program's log has nothing. Nor has it of
+        calls that a backward pass makes again; and a call in parts is one, of all that they were given."""
+        if fetches.under_way() or trial_call.under_way() or in_backward():
             return call(*args, **kwargs)
+        if in_parts:
+            return self._part(module, call, args, kwargs)
+        self._parts = []  # should some have been made, they were given up
         slots = slots_of(args, kwargs)
         training, modes = torch.is_grad_enabled(), [each.training for each in module.modules()]
         self._copied = None
         result = call(*args, **kwargs)
         self._calls_made.append((training, modes, slots if self._copied is None else self._copied))
+        return result
+
+    def _part(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
+        self._part_modes = [each.training for each in module.modules()]
+        result = call(*args, **kwargs)
+        self._parts.append(list(leaves(tree_leaves([args, kwargs]))))
         return result
 
     def _replayed_on(self, module: Any, tensors: Any) -> None:
@@ -94,8 +108,12 @@ class DigestLog(digests.DigestLog):
     def _returned(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         """The program's call is over: one that is undone and made again counts once. Of evaluations, what the program
         truly hears; in training, the gradients tell."""
-        self._calls_made = []
+        self._calls_made, self._parts = [], []
         result = call(*args, **kwargs)
+        if self._parts:
+            slots = slots_of(joined(self._parts), {})
+            self._calls_made.append((torch.is_grad_enabled(), self._part_modes, slots))
+            self._parts = []
         for training, modes, slots in self._calls_made:
             self._modes = checksum([training, modes], self._modes)
             if training:

@@ -17,6 +17,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from overdrive.core.rng import States
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
+from overdrive.seams.torch.call_parts import in_parts
 from overdrive.seams.torch.hooks import without_gradient_hooks
 from overdrive.seams.torch.moment import Circumstances, chance_as
 
@@ -106,7 +107,7 @@ class _Job:
         total = self._bounds[-1][1]
         for start, stop in self._bounds:
             self._chance.append(States.now())
-            with torch.no_grad(), self._circumstances.again():
+            with torch.no_grad(), self._circumstances.again(), in_parts:
                 leaves, spec = self._make(tensors, start, stop)
             self.result_spec = spec if self.result_spec is None else self.result_spec
             if spec != self.result_spec or len(leaves) != len(self._way.dims):
