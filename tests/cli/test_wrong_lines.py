@@ -35,6 +35,7 @@ LINES = {
     "train.py tune --lr 1": "Did you mean `overdrive tune train.py --lr 1`?",
     "tune -budget 5m train.py": "There is no option -budget. Did you mean --budget?",
     "tune --bugdet 5m train.py": "Did you mean '--budget'? `overdrive tune --help` lists the options.",
+    "tune --repot x.html --budget 5m train.py": "No such option '--repot'.",
     "tune --runs many train.py": "'many' is not a whole number, 1 or more.",
     "tune --budget -5m train.py": "'-5m' is not a duration; write for example 90s, 10m or 1h30m.",
     "run --on-hang stop --hang-after 0s train.py": "a time must be longer than nothing.",

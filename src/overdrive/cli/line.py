@@ -62,11 +62,11 @@ class ProgramCommand(click.Command):
         if rest and rest[0] == "--":
             del rest[0]
         elif not context.resilient_parsing:  # which completion in a shell is
-            found = context.meta[_MISPLACED] = misplaced(context.info_name or "", self, [*before, *plan], rest)
-            tell(found)
+            context.meta[_MISPLACED] = misplaced(context.info_name or "", self, [*before, *plan], rest)
         context.meta[_TYPED] = before
-        args = [*before, *(["--"] if plan or rest else []), *plan, *rest]
-        return super().parse_args(context, args)
+        left = super().parse_args(context, [*before, *(["--"] if plan or rest else []), *plan, *rest])
+        tell(context.meta.get(_MISPLACED))  # of a line that is understood: else a value of no option is the script
+        return left
 
 
 def typed(context: click.Context, names: Collection[str]) -> tuple[str, ...]:
