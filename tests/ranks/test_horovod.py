@@ -125,7 +125,7 @@ def test_who_waits_hears_of_an_error_within_an_exchange(provided: None, monkeypa
     """What was asked for is pending no longer then."""
 
     class OfTwo(Wire):
-        size = 2
+        size, by_memory = 2, False
         monitor = SimpleNamespace(waits=lambda *_, **__: None, goes_on=lambda: None)
 
         def __init__(self) -> None:

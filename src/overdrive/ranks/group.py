@@ -31,7 +31,7 @@ from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
 _START = timedelta(seconds=60)
-_MOST_TO_ADD = 4  # ranks of which each reads all that is summed; with more gloo divides it among them
+MOST_TO_ADD = 4  # ranks of which each reads all that is summed; with more gloo divides it among them
 _WITH_DATA = ("gather", "sum")  # requests whose data lie in slots that ranks share
 _COUNTED_BEFORE = ("sums", "end of sums")  # with what is summed, when it began
 
@@ -210,7 +210,7 @@ class Group:
 
     def sum_(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
         """The sum over ranks, in its place."""
-        shares = self._shares_memory and self.size <= _MOST_TO_ADD
+        shares = self._shares_memory and self.size <= MOST_TO_ADD
         with self._waiting(what):
             if tensor.device.type == "cpu" and (shares or tensor.nbytes <= self._requests.room):
                 own = tensor.contiguous().view(-1)

@@ -6,7 +6,6 @@ Gradients so travel while the backward pass goes on, and what is ready at once t
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -19,6 +18,9 @@ from overdrive.ranks.horovod.requests import Ready, Request, ready
 from overdrive.ranks.horovod.wire import Wire
 
 _LINGER = 0.001  # seconds in which more requests come: Horovod's default cycle
+# The same of ranks of one machine, until somebody waits: to exchange gradients beside the backward pass takes the cores
+# that the pass is made on.
+_LINGER_BY_MEMORY = 0.02
 _FUSED = 64 << 20  # bytes that travel together: Horovod's default too
 _TELLS = 1.0  # seconds that a request waits for other ranks before the monitor hears of it
 _LAST = 5.0  # seconds for the thread to end
@@ -32,6 +34,7 @@ class Coordinator:
         self._joined_at: dict[int, int] = {}  # of ranks that have joined, at which exchange
         self._exchanges = 0
         self._changed = threading.Condition()
+        self._waiting = 0  # calls of `wait`
         self._over = False
         self._thread = threading.Thread(target=self._go, name="overdrive-horovod", daemon=True)
         if wire.size > 1:
@@ -60,6 +63,19 @@ class Coordinator:
         Raises:
             HorovodInternalError: ranks ask for different things under its name.
         """
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify()
+        try:
+            self._wait(request)
+        finally:
+            with self._changed:
+                self._waiting -= 1
+        if request.error:
+            raise request.error
+        return request.result
+
+    def _wait(self, request: Request) -> None:
         monitor = self._wire.monitor
         told = False
         while not request.done.wait(_TELLS):
@@ -68,9 +84,6 @@ class Coordinator:
                 told = True
         if told:
             monitor.goes_on()
-        if request.error:
-            raise request.error
-        return request.result
 
     def stop(self) -> None:
         """Of this rank; what it has asked for is done first, where the others ask for it too."""
@@ -91,8 +104,7 @@ class Coordinator:
                     self._changed.wait()
                 if self._over:
                     return
-            time.sleep(_LINGER)
-            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._over, self._linger())
                 mine = [each.told() for each in self._pending.values()]
             told = self._wire.exchange({"pending": mine, "joined": JOIN in (each[0] for each in mine)})
             self._exchanges += 1
@@ -100,6 +112,10 @@ class Coordinator:
                 self._act(told)
             except Exception as error:  # of memory, say: who waits is to hear of it
                 self._fail(error)
+
+    def _linger(self) -> float:
+        on_gpu = any(each.event is not None for each in self._pending.values())
+        return _LINGER_BY_MEMORY if self._wire.by_memory and not on_gpu else _LINGER
 
     def _fail(self, error: Exception) -> None:
         with self._changed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,16 +14,22 @@ from typing import Any
 import torch
 from torch.distributed import ReduceOp
 
-from overdrive.ranks.group import Group
+from overdrive.machine.pool.shared_memory import SharedSlots
+from overdrive.ranks.group import MOST_TO_ADD, Group
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group
 
 _PATIENCE = timedelta(hours=24)  # as of the groups of a run: its monitor is quicker, and knows why
 _REDUCTIONS = {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX, "product": ReduceOp.PRODUCT}
+_LENGTH = struct.Struct("<q")
 _names = count()  # of groups: after `shutdown` the store has the places of those who are gone
 
 
 class Wire:
-    """All calls are made by one thread, in the same order on all ranks. `group`: None for a process that is alone."""
+    """All calls are made by one thread, in the same order on all ranks. `group`: None for a process that is alone.
+
+    Attributes:
+        by_memory: whether ranks are of one machine, and talk by memory that they share; tensors of GPUs do not.
+    """
 
     def __init__(self, group: Group | None) -> None:
         self._group = group
@@ -32,6 +39,10 @@ class Wire:
         if group:
             self._on_cpu = gloo_group(group.store, self._name, group.rank, group.size, _PATIENCE)
         self._on_gpu: Any = None
+        self._slots: SharedSlots | None = None
+        if group:
+            self._slots = SharedSlots.among(self)
+        self.by_memory = self._slots is not None
 
     @property
     def monitor(self) -> Any:
@@ -40,13 +51,45 @@ class Wire:
     def exchange(self, thing: Any) -> list[Any]:
         """What each rank says, which JSON can hold."""
         data = json.dumps(thing).encode()
+        if self._slots is not None and (told := self._by_slots(self._slots, data)) is not None:
+            return told
         lengths = torch.tensor([len(data)])
         told = self.gather(lengths, [1] * self.size).tolist()  # `item` is what techniques look at
         whole = self.gather(torch.frombuffer(bytearray(data), dtype=torch.uint8), told)
         return [json.loads(bytes(part.tolist())) for part in whole.split(told)]  # type: ignore[no-untyped-call]
 
+    def _by_slots(self, slots: SharedSlots, data: bytes) -> list[Any] | None:
+        """None where one of the ranks has more to say than a slot holds."""
+        _LENGTH.pack_into(slots.own, 0, len(data))
+        if fits := _LENGTH.size + len(data) <= slots.size:
+            slots.own[_LENGTH.size : _LENGTH.size + len(data)] = data
+        self._reached(slots.exchange)
+        rooms = [slots.of(rank) for rank in range(self.size)]
+        ends = [_LENGTH.size + _LENGTH.unpack_from(room)[0] for room in rooms]
+        if not fits or max(ends) > slots.size:
+            return None
+        return [json.loads(bytes(room[_LENGTH.size : end])) for room, end in zip(rooms, ends, strict=True)]
+
+    def told_by_first(self, thing: Any, what: str) -> Any:
+        return self.exchange(thing)[0]
+
+    def of_all(self, numbers: Sequence[int], what: str) -> list[list[int]]:
+        return self.exchange(list(numbers))
+
     def reduce_(self, tensor: torch.Tensor, operation: str) -> None:
-        self._done(tensor, lambda on: on.allreduce([tensor], _REDUCTIONS[operation]))
+        """In its place: a flat one, of one piece."""
+        if self._slots is not None and operation == "sum" and self.size <= MOST_TO_ADD and not tensor.is_cuda:
+            self._summed_by_slots(self._slots, tensor)
+        else:
+            self._done(tensor, lambda on: on.allreduce([tensor], _REDUCTIONS[operation]))
+
+    def _summed_by_slots(self, slots: SharedSlots, tensor: torch.Tensor) -> None:
+        for part in tensor.split(slots.size // tensor.itemsize):  # type: ignore[no-untyped-call]
+            held = [len(part), part.dtype]
+            torch.frombuffer(slots.own, count=held[0], dtype=held[1]).copy_(part)
+            self._reached(slots.exchange)
+            rooms = [torch.frombuffer(slots.of(rank), count=held[0], dtype=held[1]) for rank in range(self.size)]
+            torch.sum(torch.stack(rooms), 0, dtype=part.dtype, out=part)
 
     def gather(self, tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """One after the other along the first dimension, where rank r has `sizes[r]`."""
@@ -82,10 +125,19 @@ class Wire:
         """Begin it, and wait until it is over; does not return where another rank is gone."""
         if self._group is None:
             return
-        try:
+
+        def done() -> None:
             begin(self._on(tensor)).wait()
             if tensor.is_cuda:
                 torch.cuda.current_stream(tensor.device).synchronize()
+
+        self._reached(done)
+
+    def _reached(self, others: Callable[[], object]) -> None:
+        """Does not return where another rank is gone."""
+        assert self._group is not None
+        try:
+            others()
         except RuntimeError as error:
             self._group.lost(error)
 
