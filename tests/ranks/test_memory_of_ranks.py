@@ -18,8 +18,6 @@ HERE = Path(__file__).parent
 PEAKS = Path("/proc/self/clear_refs")
 TIMES = 1.8  # of the limit is what the model needs
 LAYOUTS = ["zero1=2", "shard=2", "tensor=2", "pipeline=2"]
-# Held 262 MB where 233 were foretold, on 11-29, before a pass and a step were counted apart; not yet measured since.
-WIDER = {("gpt", "pipeline=4"): 0.15}
 LAYOUTS_OF_FOUR = ["zero1=4", "shard=4", "tensor=4", "pipeline=4", "data=2,pipeline=2"]
 pytestmark = [
     pytest.mark.cluster,
@@ -67,7 +65,7 @@ def test_what_a_rank_holds_is_what_was_foretold(
         assert many.returncode == 0, many.stderr
         held = [int(told.recv(64)) for _ in range(ranks)]
     print(f"{name} {layout}: {[each / 1e6 for each in held]} MB, foretold {expected / 1e6}")
-    assert max(held) == pytest.approx(expected, rel=WIDER.get((name, layout), 0.1))
+    assert max(held) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("hooked", [[], ["hooked"]])
