@@ -30,6 +30,7 @@ several = hvd.grouped_allreduce([own, own.long()], op=hvd.Sum)
 assert torch.equal(several[0], 2 * base + 10) and several[1].dtype is torch.int64
 large = torch.arange(700_000.0)  # more than a slot of shared memory holds, as is the name below
 assert torch.equal(hvd.allreduce(large + rank, op=hvd.Sum), 2 * large + 1)
+assert hvd.allreduce(torch.empty(0, 3)).shape == (0, 3)
 assert torch.equal(hvd.allreduce(own.bfloat16(), name="n" * (1 << 20)), (base + 5).bfloat16())
 for refused in (hvd.Adasum, "mean"):
     with pytest.raises((NotImplementedError, ValueError)):

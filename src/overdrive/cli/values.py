@@ -137,25 +137,16 @@ class PoolFile(click.ParamType):  # type: ignore[type-arg]
     name = "pool"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Measured:
-        from overdrive.machine.pool.curve import Measured
+        from overdrive.machine.pool.curve import Measured  # `overdrive run` has no use for it
 
+        if isinstance(value, Measured):
+            return value
         try:
-            return value if isinstance(value, Measured) else _measured(Path(value))
+            return Measured.kept(Path(value).read_text(encoding="utf-8"), str(value))
+        except (OSError, UnicodeError) as error:
+            self.fail(f"{value} cannot be read: {getattr(error, 'strerror', 'it is no text')}", param, context)
         except LinkError as error:
             self.fail(str(error), param, context)
-
-
-def _measured(path: Path) -> Measured:
-    """
-    Raises:
-        LinkError: it cannot be read, or is none of these.
-    """
-    from overdrive.machine.pool.curve import Measured  # `overdrive run` has no use for it
-
-    try:
-        return Measured.kept(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeError) as error:
-        raise LinkError(f"{path} cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
 
 
 class LinkText(click.ParamType):  # type: ignore[type-arg]
@@ -171,11 +162,8 @@ class LinkText(click.ParamType):  # type: ignore[type-arg]
             return value
         if known := links().get(str(value).lower()):
             return known
-        try:
-            if str(value).endswith(".json"):
-                return _measured(Path(value))
-        except LinkError as error:
-            self.fail(str(error), param, context)
+        if str(value).endswith(".json"):
+            return PoolFile().convert(value, param, context)
         try:
             return Link.parse(str(value))
         except LinkError as error:

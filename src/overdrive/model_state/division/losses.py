@@ -42,19 +42,15 @@ class Losses:
         self.whole: Sum | None = None
         self.totals: list[torch.Tensor] | None = None
         self.parts: list[torch.Tensor] = []
-        self.sums = self._answers = False
+        self.sums, self._answers = False, Flag()
         self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
 
     def answer(self, name: str, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An answer to the seam *loss computed*."""
         if self._answers or (self.totals is None and not self.active):  # within a mode of PyTorch's it comes here again
             return None
-        self._answers = True
-        try:
-            with aside():
-                return self._answer(name, plain, args, kwargs)
-        finally:
-            self._answers = False
+        with self._answers, aside():
+            return self._answer(name, plain, args, kwargs)
 
     def _answer(self, name: str, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

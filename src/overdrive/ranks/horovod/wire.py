@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -16,11 +15,11 @@ from torch.distributed import ReduceOp
 
 from overdrive.machine.pool.shared_memory import SharedSlots
 from overdrive.ranks.group import MOST_TO_ADD, Group
+from overdrive.ranks.requests import Requests
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group
 
 _PATIENCE = timedelta(hours=24)  # as of the groups of a run: its monitor is quicker, and knows why
 _REDUCTIONS = {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX, "product": ReduceOp.PRODUCT}
-_LENGTH = struct.Struct("<q")
 _names = count()  # of groups: after `shutdown` the store has the places of those who are gone
 
 
@@ -39,9 +38,10 @@ class Wire:
         if group:
             self._on_cpu = gloo_group(group.store, self._name, group.rank, group.size, _PATIENCE)
         self._on_gpu: Any = None
-        self._slots: SharedSlots | None = None
-        if group:
-            self._slots = SharedSlots.among(self)
+        self._requests: Requests | None = None
+        self._slots = SharedSlots.among(self) if group else None
+        if self._slots is not None:
+            self._requests = Requests(self._slots, self.size)
         self.by_memory = self._slots is not None
 
     @property
@@ -51,24 +51,21 @@ class Wire:
     def exchange(self, thing: Any) -> list[Any]:
         """What each rank says, which JSON can hold."""
         data = json.dumps(thing).encode()
-        if self._slots is not None and (told := self._by_slots(self._slots, data)) is not None:
+        if self._requests is not None and (told := self._by_slots(self._requests, data)) is not None:
             return told
         lengths = torch.tensor([len(data)])
         told = self.gather(lengths, [1] * self.size).tolist()  # `item` is what techniques look at
         whole = self.gather(torch.frombuffer(bytearray(data), dtype=torch.uint8), told)
         return [json.loads(bytes(part.tolist())) for part in whole.split(told)]  # type: ignore[no-untyped-call]
 
-    def _by_slots(self, slots: SharedSlots, data: bytes) -> list[Any] | None:
+    def _by_slots(self, requests: Requests, data: bytes) -> list[Any] | None:
         """None where one of the ranks has more to say than a slot holds."""
-        _LENGTH.pack_into(slots.own, 0, len(data))
-        if fits := _LENGTH.size + len(data) <= slots.size:
-            slots.own[_LENGTH.size : _LENGTH.size + len(data)] = data
-        self._reached(slots.exchange)
-        rooms = [slots.of(rank) for rank in range(self.size)]
-        ends = [_LENGTH.size + _LENGTH.unpack_from(room)[0] for room in rooms]
-        if not fits or max(ends) > slots.size:
+        requests.put(data[: requests.room])
+        sizes: list[int] = []
+        self._reached(lambda: sizes.extend(requests.meet(0, 0, "words", "", len(data), sizes_differ=True)))
+        if max(sizes) > requests.room:
             return None
-        return [json.loads(bytes(room[_LENGTH.size : end])) for room, end in zip(rooms, ends, strict=True)]
+        return [json.loads(requests.taken(rank, size)) for rank, size in enumerate(sizes)]
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         return self.exchange(thing)[0]
@@ -78,18 +75,11 @@ class Wire:
 
     def reduce_(self, tensor: torch.Tensor, operation: str) -> None:
         """In its place: a flat one, of one piece."""
-        if self._slots is not None and operation == "sum" and self.size <= MOST_TO_ADD and not tensor.is_cuda:
-            self._summed_by_slots(self._slots, tensor)
-        else:
+        slots, requests = self._slots, self._requests
+        if slots is None or requests is None or operation != "sum" or self.size > MOST_TO_ADD or tensor.is_cuda:
             self._done(tensor, lambda on: on.allreduce([tensor], _REDUCTIONS[operation]))
-
-    def _summed_by_slots(self, slots: SharedSlots, tensor: torch.Tensor) -> None:
-        for part in tensor.split(slots.size // tensor.itemsize):  # type: ignore[no-untyped-call]
-            held = [len(part), part.dtype]
-            torch.frombuffer(slots.own, count=held[0], dtype=held[1]).copy_(part)
-            self._reached(slots.exchange)
-            rooms = [torch.frombuffer(slots.of(rank), count=held[0], dtype=held[1]) for rank in range(self.size)]
-            torch.sum(torch.stack(rooms), 0, dtype=part.dtype, out=part)
+        else:
+            self._reached(lambda: tensor.copy_(requests.summed(tensor, range(self.size), slots.exchange)))
 
     def gather(self, tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """One after the other along the first dimension, where rank r has `sizes[r]`."""
