@@ -373,6 +373,31 @@ def test_a_program_that_has_made_no_step_is_ended_by_a_signal_at_once(tmp_path: 
         process.kill()
 
 
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGUSR1, 128 + signal.SIGUSR1), (signal.SIGTERM, 99)])
+def test_a_job_whose_time_has_brought_nothing_is_not_queued_again_for_ever(tmp_path: Path, by: int, code: int) -> None:
+    """Taken away for another's job, it is: that may have been early."""
+    waits = "import time\nprint('ready', flush=True)\ntime.sleep(100)\n"
+    process = started(tmp_path, "waits", waits, "--requeue-code", "99")
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(by)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert ("not to be queued again" in errors) == (code != 99), errors
+    finally:
+        process.kill()
+
+
+@pytest.mark.survive
+def test_a_job_that_is_at_its_limit_while_it_is_made_again_is_not_queued_again(survive: RunIt) -> None:
+    first = survive(TRAIN, "killed", "--requeue-code", "99", dies=12, by=signal.SIGUSR1, every="10m")
+    assert first.returncode == 99 and "goes on after step" in first.stderr, first.stderr
+    again = survive(TRAIN, "killed", "--requeue-code", "99", dies=5, by=signal.SIGUSR1)
+    assert again.returncode == 128 + signal.SIGUSR1 and "not to be queued again" in again.stderr, again.stderr
+    later = survive(TRAIN, "killed", "--requeue-code", "99", dies=20, by=signal.SIGUSR1)
+    assert later.returncode == 99, later.stderr
+
+
 @pytest.mark.survive
 @pytest.mark.fault(12)
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(survive: RunIt, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from overdrive.core.streams import flush
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+IN_VAIN = "not to be queued again, as this time has brought no new snapshot, and the next would bring none either"
 
 
 class Ending:
@@ -56,11 +57,22 @@ class Ending:
         self.asked_by = number
         self.at_once()
 
-    def end(self) -> NoReturn:
+    def in_vain(self, further: bool) -> bool:
+        """Whether "run it again" would be said for ever: all of the time that the scheduler gives has brought nothing.
+
+        SIGTERM may have come early, for another's job.
+
+        Args:
+            further: whether this process came further than the one before it.
+        """
+        return self._code is not None and not further and self.asked_by != signal.SIGTERM
+
+    def end(self, further: bool = True) -> NoReturn:
         """The process ends here: what the program does at its end belongs to its end."""
         flush()
         end_children()
-        os._exit(128 + self.asked_by if self._code is None else self._code)
+        again = self._code is not None and not self.in_vain(further)
+        os._exit(self._code if again else 128 + self.asked_by)
 
 
 def end_children() -> None:

@@ -21,7 +21,7 @@ from overdrive.ranks.entropy import seed_tensorflow
 from overdrive.seams.points import reason_of
 from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
-from overdrive.survive.ending import Ending, end_children
+from overdrive.survive.ending import IN_VAIN, Ending, end_children
 from overdrive.survive.files import Files
 from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
 from overdrive.survive.in_keras import InKeras
@@ -74,6 +74,7 @@ class Survivor:
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
         self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
+        self._began_at = 0  # the last snapshot's step as this process began
         self._replay: Replay | None = None
         self._process, self._thread = getpid(), get_ident()
         self.files = Files(folder.path)
@@ -109,6 +110,7 @@ class Survivor:
         self.ending.pass_over() if self._rank.follows else self.ending.listen()
         self._library_files.listen()
         self._find()
+        self._began_at = self._last_snapshot()
         if not self._passive:
             self._recording.snapshots.forget_candidate()
         if self._replay is not None:
@@ -292,15 +294,20 @@ class Survivor:
             with contextlib.suppress(RuntimeError):  # it came amid another line
                 self.output.mute(False)
                 self.end(self._sentence_without_snapshot())
-            self.ending.end()
+            self.ending.end(self._came_further())
 
     def _sentence_without_snapshot(self) -> str:
         return "it goes on from the snapshot before" if self._last_snapshot() else "it begins from its start again"
 
+    def _came_further(self) -> bool:
+        return self._last_snapshot() > self._began_at
+
     def end(self, sentence: str) -> NoReturn:
-        self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
+        further = self._came_further()
+        besides = f"; {IN_VAIN}" if self.ending.in_vain(further) else ""
+        self.say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}{besides}")
         self._rank.leave()
-        self.ending.end()
+        self.ending.end(further)
 
     @contextlib.contextmanager
     def reading_alone(self) -> Iterator[None]:
