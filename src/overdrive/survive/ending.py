@@ -71,8 +71,7 @@ class Ending:
         """The process ends here: what the program does at its end belongs to its end."""
         flush()
         end_children()
-        again = self._code is not None and not self.in_vain(further)
-        os._exit(self._code if again else 128 + self.asked_by)
+        os._exit(128 + self.asked_by if self._code is None or self.in_vain(further) else self._code)
 
 
 def end_children() -> None:
