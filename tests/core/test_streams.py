@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from overdrive.core.streams import flush
+from overdrive.core.streams import flush, flush_files
 
 
 def test_a_stream_that_cannot_be_flushed_keeps_the_other_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +24,18 @@ def test_a_stream_that_cannot_be_flushed_keeps_the_other_from_nothing(monkeypatc
         flush()
         monkeypatch.undo()
         assert below.getvalue() == b"told"
+
+
+def test_what_lies_in_the_buffers_of_open_files_is_written(tmp_path: Path) -> None:
+    """But for those that are closed, and pipes, whose reader may read no more."""
+    ours, gone = open(tmp_path / "log.csv", "w"), open(tmp_path / "gone.csv", "w")
+    gone.close()
+    read, write = os.pipe()
+    with ours, open(read, "rb"), open(write, "wb") as pipe:
+        ours.write("1,2")
+        pipe.write(b"told")
+        flush_files()
+        assert (tmp_path / "log.csv").read_text() == "1,2"
+        os.set_blocking(read, False)
+        with pytest.raises(BlockingIOError):
+            os.read(read, 4)

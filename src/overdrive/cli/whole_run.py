@@ -18,6 +18,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.core.streams import flush_files
 from overdrive.core.units import count, duration, listed, several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.seams import frameworks
@@ -86,6 +87,8 @@ def run(
     if to_come and to_come.there and to_come.there.in_copy:
         os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
+        if techniques or survivor:  # which put what is theirs in places that outlive the program
+            flush_files()
         if survivor:
             survivor.over(failure)
         if record is not None:

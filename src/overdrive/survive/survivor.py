@@ -216,6 +216,7 @@ class Survivor:
     def over(self, failure: BaseException | None) -> None:
         """The program has ended."""
         self.files.noting = False
+        self._recording.snapshots.over()
         if isinstance(failure, KeyboardInterrupt):  # where it was just then says nothing
             self.output.leave()
         elif self.replaying:

@@ -152,6 +152,12 @@ class Snapshots:
             except OSError as error:
                 self.failure = error
 
+    def over(self) -> None:
+        """The program has ended. One that is under way holds what the program made, and what has a signal's handler
+        lives longer than all of that: Python would not write what lies in its files' buffers."""
+        if self.under_way:
+            self._drop()
+
     def keep_part(self) -> bool:
         """Of a rank above 0, which keeps its part where rank 0 is about to: whether it is there."""
         if not self.under_way:
