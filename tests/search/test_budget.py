@@ -77,6 +77,13 @@ def test_one_that_takes_too_long_to_be_compared_is_passed_over_and_named(tmp_pat
     assert "looked better, but a run of it takes 3.9 s: to compare it takes --budget 1m." in result.notes[0]
 
 
+def test_the_time_for_a_slower_best_one_is_kept_once_it_is_found(tmp_path: Path) -> None:
+    """It was found early, and its comparison had no time in the end."""
+    result = searched(Slower(2.0), tmp_path / "journal", budget=20.0)
+    assert result.comparison and float(result.chosen["batch-size"]) < 64 and len(result.comparison.seeds) >= 3
+    assert result.spent <= 20.0 and not result.notes
+
+
 def test_no_run_goes_on_into_the_time_of_the_comparison(tmp_path: Path) -> None:
     result = searched(Slower(3.9), tmp_path / "journal", budget=20.0)
     assert result.spent - sum(run.seconds for run in result.trials) <= 9.0

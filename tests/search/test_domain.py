@@ -83,6 +83,7 @@ def test_values_that_do_not_suit_the_parameter_are_refused(of: Parameter, text: 
     [
         (LR, "0.0003..0.3:log"),
         (BATCH, "16, 32, 64, 128, 256"),
+        (parameter("batch-size", 50, LOADER, "batch_size"), "12, 25, 50, 100, 200"),  # the author's own among them
         (parameter("batch-size", 1), "1, 2, 4"),
         (parameter("dropout", 0.2, DROPOUT, "p"), "0..0.6"),
         (parameter("weight-decay", 0.0, OPTIMIZER, "weight_decay"), "1e-06..0.1:log"),

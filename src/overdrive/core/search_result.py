@@ -48,6 +48,7 @@ class Tried:
             step or of the run.
         outside: parameters by whose values it lies outside of what the speed plan was proved for.
         without: techniques of the plan that left themselves out.
+        start: seconds to the first step; 0 where that is not known.
     """
 
     number: int
@@ -63,6 +64,12 @@ class Tried:
     cost: float | None = None
     outside: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    start: float = 0.0
+
+    @property
+    def pace(self) -> float:
+        """Seconds a step, with what the program does in between; of the whole run where the start is not known."""
+        return (self.seconds - self.start) / max(1, self.steps - 1)
 
     def metric_by(self, seconds: float) -> float | None:
         """What was printed last by then; None where nothing was, or its times are not known."""

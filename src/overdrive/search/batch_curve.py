@@ -17,6 +17,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.records import Block, TrialOver
+from overdrive.core.search_result import Tried
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.search.parameters import Parameter, set_in
@@ -35,6 +36,15 @@ NO_NOISE = (
 def tells_noise(facts: Facts | None) -> bool:
     """Whether the noise of a program's gradients can be measured: in Keras they are inside of a compiled step."""
     return facts is None or facts.framework == "torch"
+
+
+def cost_of_curve(defaults: Tried, sizes: Sequence[int], default: int) -> float:
+    """Seconds that a curve over these sizes takes, as the run of the default one tells."""
+    seconds = _NOISE_STEPS * defaults.pace
+    for size in {*sizes, default}:
+        step = defaults.pace * max(1.0, size / default)  # a smaller batch may take as long
+        seconds += defaults.start + _UNTIMED * step + _BLOCKS * (max(_BLOCK_SECONDS, step) + step)
+    return seconds
 
 
 def batch_curve(

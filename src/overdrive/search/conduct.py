@@ -17,7 +17,7 @@ from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
-from overdrive.core.settings import Chosen, Value
+from overdrive.core.settings import Chosen
 from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names, samplers
@@ -28,21 +28,19 @@ from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
 from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
+from overdrive.search.knowledge import begin_with_knowledge, sizes_of
 from overdrive.search.labels import hint, labels
 from overdrive.search.listing import PATIENCE, ParameterList, listing
 from overdrive.search.model_tree import tree_diff
-from overdrive.search.parameters import Parameter, Values, command_of, find
+from overdrive.search.parameters import Parameter, command_of, find
 from overdrive.search.plan_cover import chosen_of, loosest_of, planned
-from overdrive.search.range_test import FEWEST_STEPS, range_test
 from overdrive.search.runs import Runs
 from overdrive.search.search import CannotSearch, Search, shown
 from overdrive.trials.pool import TrialPool
 
-_RANGE_TEST, _BATCH_CURVE = "range test", "batch curve"
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
 _OTHER_LOSS = "the loss of another batch is another number, whatever is learned"
 _WORTH_A_TUNE = 120.0  # seconds that are left of the budget
-_WORTH_KNOWLEDGE = 15  # default runs in the budget
 
 
 @dataclass(frozen=True)
@@ -132,14 +130,10 @@ def curve_of(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None
     domain = domain_of(sizes[0], wish)
     if not tells_noise(found.facts):
         raise CannotSearch(NO_NOISE)
-    curve = batch_curve(pool, request.program, sizes[0], _sizes(domain), chosen_of(planned(request.plan)), tell)
+    curve = batch_curve(pool, request.program, sizes[0], sizes_of(domain), chosen_of(planned(request.plan)), tell)
     if curve is None:
         raise CannotSearch("The program makes too few steps of one kind to tell the noise of its gradients.")
     return curve
-
-
-def _sizes(domain: Domain) -> list[int]:
-    return [int(each) for each in domain.choices] or [int(domain.low), int(domain.high)]
 
 
 def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object]) -> SearchResult:
@@ -151,7 +145,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         runs.total = defaults.progress
         runs.length = defaults.seconds if order.goal.timed else 0.0
         _check_judge(order, runs)
-        notes = _begin_with_knowledge(order, runs, defaults)
+        notes = begin_with_knowledge(order, runs, defaults)
 
     def so_far(made: Sequence[Tried]) -> None:
         keep(replace(order.result(name, defaults, made, None, order.best(defaults, made)), verdict=RUNNING))
@@ -164,6 +158,12 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         what = f"{shown(best.values)}: {best.metric}" if best else "the defaults"
         order.tell(f"best so far, not compared on fresh seeds: {what}")
         raise
+    if not trials:
+        raise CannotSearch(
+            f"The time for configurations was over before one was tried: a run takes {duration(defaults.seconds)}, and "
+            f"what came before took {duration(order.engine.seconds_remembered())} of {duration(order.budget)}. Write a "
+            "longer --budget."
+        )
     best = order.best(defaults, trials)
     if over := order.passed_over(defaults, trials):
         notes = (*notes, over)
@@ -177,66 +177,6 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     held = ("--budget", f"{left // 60:.0f}m") if left >= _WORTH_A_TUNE else ()
     tune, _ = command_of(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
     return replace(result, command=command, edits=edits, tune=tune if best.outside else "", tree=tree)
-
-
-def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
-    """What short trials tell, and configurations that they speak for, to be tried first; in words."""
-    worth = order.budget >= _WORTH_KNOWLEDGE * defaults.seconds and defaults.steps >= FEWEST_STEPS
-    said = []
-    for name, parts, ask in (
-        (_RANGE_TEST, _meaning(order, names.LR), _ask_range_test),
-        (_BATCH_CURVE, _meaning(order, names.BATCH_SIZE), _ask_batch_curve),
-    ):
-        known = order.engine.recall(name)
-        if known is None and parts and worth and not order.engine.runs():
-            began = time.monotonic()
-            why = ask(order, runs, defaults, parts[0])
-            known = Tried(0, {}, "complete", None, time.monotonic() - began, why=why)
-            order.engine.remember(name, known)
-        said += [known.why] if known and known.why else []
-    return tuple(said)
-
-
-def _meaning(order: Search, name: str) -> list[Parameter]:
-    return [each for each in order.parameters if each.meaning == name]
-
-
-def _ask_range_test(order: Search, runs: Runs, defaults: Tried, rate: Parameter) -> str:
-    order.tell("a run with a growing learning rate")
-    default = float(rate.default)
-    if default <= 0:  # a schedule alone decides it
-        return ""
-    found = range_test(runs.pool, runs.program, runs.techniques, defaults.steps)
-    if found is None:
-        return ""
-    for factor in found.suggested:
-        _enqueue(order, {rate.name: _three_digits(default * factor)})
-    broken = f", and the training breaks from {default * found.broken:.2g} on" if found.breaks else ""
-    return f"With a growing learning rate the training loss is lowest at {default * found.lowest:.2g}{broken}."
-
-
-def _ask_batch_curve(order: Search, runs: Runs, defaults: Tried, size: Parameter) -> str:
-    if not tells_noise(runs.found.facts):
-        return ""
-    sizes = _sizes(order.domains[size.name])
-    curve = batch_curve(runs.pool, runs.program, size, sizes, runs.techniques, order.tell)
-    if curve is None:
-        return ""
-    best = curve.best
-    values: dict[str, Value] = {size.name: best.batch}
-    values |= {each.name: _three_digits(float(each.default) * best.rate) for each in _meaning(order, names.LR)}
-    if best.batch != curve.default:
-        _enqueue(order, values)
-    return curve.sentence()
-
-
-def _enqueue(order: Search, values: Values) -> None:
-    if all(order.domains[name].holds(value) for name, value in values.items()):
-        order.engine.enqueue(values)
-
-
-def _three_digits(value: float) -> float:
-    return float(f"{value:.3g}")
 
 
 def _chosen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ _RATES = {names.MOMENTUM: (0.5, 0.99), names.BETA1: (0.8, 0.99), names.BETA2: (0
 _BOUNDED = {names.MOMENTUM, names.BETA1, names.BETA2, names.DROPOUT_RATE}
 _FRACTIONS = {names.LR, names.WEIGHT_DECAY, *_BOUNDED}  # though a default may be written as 0 or 1
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
-_LR_REACH, _BATCH_REACH = 30.0, 4  # times and a part of the default
+_LR_REACH = 30.0  # times and a part of the default
 
 
 class DomainError(ValueError):
@@ -131,8 +130,8 @@ def sensible(parameter: Parameter) -> Domain | None:
     if isinstance(default, str):
         return None
     if meaning == names.BATCH_SIZE and default >= 1:
-        least = max(1, int(default) // _BATCH_REACH)
-        return Domain(choices=tuple(least * 2**n for n in range(1 + int(math.log2(_BATCH_REACH * default / least)))))
+        own = int(default)
+        return Domain(choices=tuple(sorted({max(1, own // part) for part in (4, 2)} | {own, 2 * own, 4 * own})))
     if meaning == names.HIDDEN and isinstance(default, int) and default > 1:
         sizes = {_even(default // 4), _even(default // 2), default, 2 * default}
         return Domain(choices=tuple(sorted(sizes - {0})))

@@ -85,10 +85,15 @@ class Engine:
                 raise
             raise Damaged(f"The journal of this search is damaged: delete {path} to begin it anew.") from error
 
-    def expect(self, runs: int) -> None:
-        """Plan for so many runs of the search."""
+    def expect(self, runs: int, first_look: int = 0) -> None:
+        """Plan for so many runs of the search.
+
+        Args:
+            first_look: the unit before which none is ended early.
+        """
         optuna = self._optuna
-        self._study.pruner = _pruner(optuna, runs)
+        self._warm_up = max(_WARM_UP, first_look)
+        self._study.pruner = _pruner(optuna, runs, self._warm_up)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts that Optuna calls experimental
             # A search that goes on draws other numbers than it drew before, and other ones than another process.
@@ -149,7 +154,7 @@ class Engine:
         trial = self._asked[number]
         with self._writing():
             trial.report(score, unit)
-        return unit >= _WARM_UP and bool(trial.should_prune())
+        return unit >= self._warm_up and bool(trial.should_prune())
 
     def tell(self, run: Tried, score: float | None) -> None:
         """A run is over; `score` is None where it failed or was ended early."""
@@ -279,10 +284,12 @@ def _import() -> Any:
     return optuna
 
 
-def _pruner(optuna: Any, expected: int) -> Any:
+def _pruner(optuna: Any, expected: int, first: int) -> Any:
+    if first >= UNITS:
+        return optuna.pruners.NopPruner()
     if expected >= _HYPERBAND_FROM:
-        return optuna.pruners.HyperbandPruner(_WARM_UP, UNITS, _THIRDS)
-    return optuna.pruners.SuccessiveHalvingPruner(min_resource=_WARM_UP, reduction_factor=_THIRDS)
+        return optuna.pruners.HyperbandPruner(first, UNITS, _THIRDS)
+    return optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=_THIRDS)
 
 
 def _distribution(optuna: Any, domain: Domain) -> Any:

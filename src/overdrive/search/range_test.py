@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.records import Trace, TrialOver
+from overdrive.core.search_result import Tried
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import step_losses
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
@@ -47,11 +49,18 @@ class RangeTest:
         return tuple(self.lowest / below for below in _BELOW_LOWEST)
 
 
-def range_test(pool: TrialPool, program: Program, techniques: Sequence[Chosen], steps: int) -> RangeTest | None:
+def cost_of_range_test(defaults: Tried) -> float:
+    """Seconds that a range test takes at the most, as the default run tells."""
+    return defaults.start + min(defaults.steps, _MOST_STEPS) * defaults.pace
+
+
+def range_test(
+    pool: TrialPool, program: Program, techniques: Sequence[Chosen], steps: int, launcher: Launcher | None = None
+) -> RangeTest | None:
     """None where its losses tell nothing. `steps`: how many the program makes."""
     steps = min(steps, _MOST_STEPS)
     wanted = Hyperparameters(ramp=(*RAMP, steps))
-    trial = Trial(pool, TrialSpec(program, tuple(techniques), hyperparameters=wanted))
+    trial = Trial(pool, TrialSpec(program, tuple(techniques), hyperparameters=wanted), launcher)
     trace: Trace | None = None
     try:
         trial.first_step(time.monotonic() + pool.first_patience)

@@ -78,12 +78,12 @@ class Runs:
         )
         # A program that makes no step is silent to its end, and one that samples, tests or plays for long meanwhile.
         self.pool.first_patience = self.pool.patience = seconds
-        trial = Trial(self.pool, spec, self._launcher())
+        trial = Trial(self.pool, spec, self.launcher())
         made = _RunUnderWay(self, trial, self._batches(values), seconds, watch).to_its_end(values)
         without = tuple(name for name, _ in self.techniques if name in trial.left_out)
         return replace(made, outside=outside(self.found.parameters, values, self.loosest), without=without)
 
-    def _launcher(self) -> Launcher | None:
+    def launcher(self) -> Launcher | None:
         """Forked from a process that has imported PyTorch, where nobody asks how long a run takes."""
         facts = self.found.facts
         return self.pool.untimed_launcher(facts) if facts and not self.goal.measured else None
@@ -112,12 +112,15 @@ class _RunUnderWay:
         self._reached: float | None = None
         self._seen: list[tuple[float, float]] = []  # seconds and metric, as it changed
         self._paces: list[float] = []  # seconds a step
+        self._start = 0.0  # seconds to the first one
         self._memory = self._parameters = 0  # bytes at most; trained
 
     def to_its_end(self, values: Values) -> Tried:
         state, why = "", ""
         try:
-            self._advance(self._trial.first_step(self._until))
+            first = self._trial.first_step(self._until)
+            self._start = time.monotonic() - self._began
+            self._advance(first)
             if self._runs.goal.against == PARAMETERS:
                 self._parameters = self._trial.facts().parameters
             while not (state := self._look()):
@@ -148,6 +151,7 @@ class _RunUnderWay:
             self._steps,
             tuple(self._seen),
             self._cost(seconds),
+            start=self._start,
         )
 
     def _cost(self, seconds: float) -> float | None:

@@ -19,6 +19,8 @@ from overdrive.search.runs import UNITS, OnProgress
 
 DEFAULTS = "defaults"
 _SHARE_OF_COMPARISON = 0.4  # of the budget
+# Of the time for configurations: some twelve runs are made in it, so that questions cost about one of them.
+_SHARE_OF_QUESTIONS = 0.1
 FEWEST_PAIRS, _MOST_PAIRS = 3, 10
 _FEWEST_RUNS = 3  # of a search that is worth its name
 SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
@@ -86,9 +88,14 @@ class Search:
             )
         return known
 
+    def purse(self, defaults: Tried) -> float:
+        """Seconds that questions to the program may take which are no configurations, before any is tried."""
+        left = self._most(defaults) - self.engine.seconds_remembered()
+        return min(_SHARE_OF_QUESTIONS * left, left - _FEWEST_RUNS * _length(defaults))
+
     def pairs(self, defaults: Tried) -> int:
         """How many pairs of runs the comparison is given: fixed before the search."""
-        each = 2 * self._span(defaults)
+        each = 2 * _length(defaults)
         return max(FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
 
     def trials(self, defaults: Tried) -> list[Tried]:
@@ -96,7 +103,7 @@ class Search:
 
         Returns when no process is at one any more, so that all see the same.
         """
-        self.engine.expect(int(self._most(defaults) / self._span(defaults)))
+        self.engine.expect(int(self._most(defaults) / _length(defaults)), self._first_look(defaults))
         own = {each.name: each.default for each in self.parameters}
         if not self.engine.runs() and all(self.domains[name].holds(value) for name, value in own.items()):
             self.engine.enqueue(own)
@@ -105,8 +112,8 @@ class Search:
         def room(at_it: int) -> bool:
             nonlocal others
             others = at_it
-            left = self._most(defaults) - self.engine.seconds_remembered() - at_it * self._span(defaults)
-            return self._repeats() < _REPEATS and self._span(defaults) <= left
+            left = self._most(defaults) - self.engine.seconds_remembered() - at_it * _length(defaults)
+            return self._repeats() < _REPEATS and _length(defaults) <= left
 
         while True:
             if asked := self.engine.ask(room):
@@ -120,26 +127,35 @@ class Search:
                 waiting = True
                 time.sleep(_LOOK_AGAIN)
 
+    def _first_look(self, defaults: Tried) -> int:
+        """The unit of a run by which it may be ended early, for the first time: 0 where that is the engine's to say.
+
+        Runs are compared at equal time where that is what counts. One that has printed nothing by then would be
+        compared by what it prints later; so it comes after the first number of the defaults.
+        """
+        if not self.goal.timed or not defaults.seen or not defaults.seconds:
+            return 0
+        return math.ceil(_LATER * defaults.seen[0][0] / defaults.seconds * UNITS)
+
     def _most(self, defaults: Tried) -> float:
         """Seconds after which the time of the comparison has come.
 
         As long as nothing was found that would be compared, half of that time is for looking on; and so is what pairs
-        need less where the chosen one comes to the target sooner than the defaults.
+        need less where the chosen one comes to the target sooner than the defaults. One that takes longer than these
+        is kept the time of the fewest pairs, if that is not most of the budget: it may be the best by chance.
         """
-        pairs, each = self.pairs(defaults), self._span(defaults)
+        pairs, each = self.pairs(defaults), _length(defaults)
         best = self.best(defaults, self.made())
         if best is None:
-            pairs = max(FEWEST_PAIRS, pairs // 2)
-        sooner = best.reached if best and self.goal.target is not None else None
-        return self.budget - pairs * (each + min(each, _LATER * (sooner or each)))
+            return self.budget - max(FEWEST_PAIRS, pairs // 2) * 2 * each
+        sooner = best.reached if self.goal.target is not None else None
+        least = FEWEST_PAIRS * (each + _length(best))
+        kept = pairs * (each + min(each, _LATER * (sooner or each)))
+        return self.budget - (max(kept, least) if least <= self.budget / 2 else kept)
 
     def _repeats(self) -> int:
         """How many of the last proposals had been tried."""
         return sum(1 for _ in takewhile(lambda run: not run.seconds, reversed(self.engine.runs())))
-
-    def _span(self, defaults: Tried) -> float:
-        """Seconds that a run takes: with a target no longer than until that is reached."""
-        return defaults.reached if defaults.reached is not None else defaults.seconds
 
     def made(self) -> list[Tried]:
         """The runs of the search so far."""
@@ -155,7 +171,7 @@ class Search:
         if known is None:
             self.tell(f"{number}: {shown(values)}")
             watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
-            left = _LATER * max(self._most(defaults) - self.engine.seconds_remembered(), self._span(defaults))
+            left = _LATER * max(self._most(defaults) - self.engine.seconds_remembered(), _length(defaults))
             most = min(self._soon_enough(defaults), left)
             run = self.run(values, 0, most, None if self.goal.against else watch)
             if run.state == "failed" and run.seconds >= left:
@@ -199,7 +215,7 @@ class Search:
         if not over:
             return ""
         first = min(over, key=lambda run: scores[run.number])
-        needed = self._before_comparing(defaults, trials) + FEWEST_PAIRS * (self._span(defaults) + first.seconds)
+        needed = self._before_comparing(defaults, trials) + FEWEST_PAIRS * (_length(defaults) + first.seconds)
         return (
             f"{shown(first.values)} looked better, but a run of it takes {_seconds(first.seconds)}: to compare it "
             f"takes --budget {math.ceil(needed / 60)}m."
@@ -207,11 +223,10 @@ class Search:
 
     def _holds_pairs_of(self, run: Tried, defaults: Tried, trials: Sequence[Tried]) -> bool:
         """Whether there is time for the fewest pairs; one that is no slower than the defaults always has its time."""
-        each = run.reached if run.reached is not None else run.seconds
-        if each <= _LATER * self._span(defaults):
+        each, its = _length(run), _length(defaults)
+        if each <= _LATER * its:
             return True
-        left = self.budget - self._before_comparing(defaults, trials)
-        return FEWEST_PAIRS * (self._span(defaults) + each) <= left
+        return FEWEST_PAIRS * (its + each) <= self.budget - self._before_comparing(defaults, trials)
 
     def _before_comparing(self, defaults: Tried, trials: Sequence[Tried]) -> float:
         """Seconds of the defaults and the search: what all processes see alike when it is over."""
@@ -253,6 +268,11 @@ def _missing(metric: Metric, run: Tried) -> str:
     if metric.is_loss and not run.steps:
         return "no optimizer was seen to make a step, so that --metric must name a number that is printed"
     return metric.missing()
+
+
+def _length(run: Tried) -> float:
+    """Seconds that a run takes: with a target no longer than until that is reached."""
+    return run.reached if run.reached is not None else run.seconds
 
 
 def verdict(comparison: SeedComparison | None) -> str:
