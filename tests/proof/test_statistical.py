@@ -108,6 +108,26 @@ def test_a_printed_number_that_is_never_the_same_twice_is_the_machine_s(tmp_path
     assert check.level is Contract.STATISTICAL, check.sentence
     assert len([spec for spec in runs.ordered if spec.seed == 1 and not spec.techniques]) == 2
     assert any("once more under 2 seeds" in text for text in runs.told)
+    assert "1 printed number not comparable, as the program itself does not repeat it" in check.sentence
+    assert check.statistical and check.statistical.products.unsteady == 1
+
+
+def test_a_line_that_the_program_does_not_always_print_is_no_fault_where_it_lacks_it_itself(tmp_path: Path) -> None:
+    """Where it took long, say: the second runs of the original tell."""
+    printed = iter([True] * 5 + [False] * 100)
+    runs = Runs(lambda seed, new: f"slow 1 {quality(seed):.3f}" if next(printed) else "")
+    check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+    assert check.level is Contract.STATISTICAL, check.sentence
+
+
+@pytest.mark.parametrize("its", ["accuracy nan", ""])
+def test_a_number_that_becomes_nan_or_is_not_printed_is_missed(its: str, tmp_path: Path) -> None:
+    never = Runs(lambda seed, new: its if new else f"accuracy {quality(seed):.3f}")
+    check = proof(never, tmp_path / "a").compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "accuracy #, 1, last is missing or not finite in 5 of its 5 runs" in check.sentence
+    once = Runs(lambda seed, new: its if new and seed == 3 else f"accuracy {quality(seed):.3f}")
+    check = proof(once, tmp_path / "b").compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "in 1 of its 16 runs" in check.sentence
 
 
 @pytest.mark.parametrize("alike", [True, False])

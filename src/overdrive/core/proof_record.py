@@ -108,9 +108,15 @@ class QuantityRecord:
 
 @dataclass(frozen=True)
 class ProductsRecord:
-    """What else was compared: how many quantities, and those that are farthest off."""
+    """What else was compared: how many quantities, and those that are farthest off.
+
+    Not compared: `incomparable`, which too few runs have, and `unsteady`, printed numbers that the program itself does
+    not repeat.
+    """
 
     count: int | None = positive()
+    incomparable: int = 0
+    unsteady: int = 0
     differences: tuple[QuantityRecord, ...] = ()
 
 
