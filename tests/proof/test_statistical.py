@@ -187,6 +187,20 @@ def test_runs_of_an_earlier_version_are_made_again_and_its_ledger_is_read(tmp_pa
     assert len(runs.ordered) == first, "runs that are there are not made again"
 
 
+def test_what_was_left_out_in_runs_of_before_is_not_proved_when_it_goes_on_from_them(tmp_path: Path) -> None:
+    """The runs are taken as they are, and so is what did not act in them."""
+    for made in (10, 0):
+        runs = Runs(lambda seed, new: "")
+        plain = runs.run
+        runs.untimed.run = lambda spec, *order, plain=plain: replace(
+            plain(spec, *order), left_out={name: "no memory for it" for name, _ in spec.techniques}
+        )
+        check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+        assert len(runs.ordered) == made
+        assert check.left_out == {"faster": "no memory for it"}
+        assert check.of_what_acted(["faster"]).level is None
+
+
 class Clock:
     """Each run takes a second, and each comparison of inputs two."""
 

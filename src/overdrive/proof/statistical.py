@@ -25,7 +25,7 @@ from overdrive.proof.runs import ALL, ProofRuns
 from overdrive.trials.checkpoint import TuneCheckpoint
 
 _RUN_STEPS = 300
-_LOOKED_AT = 3  # what is kept of a run; those of versions that kept less, or another metric, are made again
+_LOOKED_AT = 4  # what is kept of a run; those of versions that kept less, or another metric, are made again
 _TWICE = 2  # seeds under which the original runs again: a time that comes near by luck does not come near twice
 _MOST_LOOK = 64  # runs an arm, for a margin that the user stated
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
@@ -49,7 +49,6 @@ class StatisticalProof:
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._originals: dict[int, ArmRun] = {}
         self._again: list[ArmRun] = []  # the original's first seeds once more, where they were asked for
-        self._left_out: dict[str, str] = {}  # in the runs of this comparison, with the reason
         self._soonest = 0.0  # seconds of a candidate's runs at once, of the fastest so far
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
@@ -72,7 +71,6 @@ class StatisticalProof:
         if sum(run.converged for run in original) < 2:
             return Check(None, self._metric.missing())
         registration = self._register(old, new, original)
-        self._left_out.clear()
         candidate: list[ArmRun] = []
         outcome: Outcome | None = None
         pace = self.run_seconds
@@ -101,7 +99,7 @@ class StatisticalProof:
             proxy=not registration.whole,
             invariants=inputs,
             statistical=outcome.record(registration, original, candidate),
-            left_out=dict(self._left_out),
+            left_out={name: reason for run in candidate for name, reason in run.left_out.items()},
         )
 
     def _judged(
@@ -267,7 +265,6 @@ class StatisticalProof:
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, ExitReason):
             return None if trace.kind == "late" else ArmRun(seed, float("nan"), ())
-        self._left_out.update(trace.left_out)
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
         text, produced = output[0] if output else "", trace.products
         return ArmRun(
@@ -277,6 +274,7 @@ class StatisticalProof:
             self._metric.first(text),
             numbers_of(produced, text),
             predictions_of(produced),
+            trace.left_out,
         )
 
     def _run_name(self, spec: TrialSpec, seed: int) -> str:
