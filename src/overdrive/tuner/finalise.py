@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -11,7 +12,7 @@ from overdrive.core.interval import Interval
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.confirmation import FEWEST, MOST, told
 from overdrive.evidence.equivalence import differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict, combined, speedup, verdict
+from overdrive.evidence.speed import Pair, Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
@@ -203,7 +204,7 @@ class Finaliser:
             return self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
         return Duel(found.reference(), best)  # its first processes would be given 20 s each all the same
 
-    def _weigh(self, duel: Duel, needed: int) -> None:
+    def _weigh(self, duel: Duel, needed: int = FEWEST) -> None:
         """Whether the confirmation says enough by itself, or else with what the search measured."""
         found, processes = self._found, full_processes(duel.kept())
         found.weigh(processes >= needed, None)
@@ -223,12 +224,12 @@ class Finaliser:
         more = "The same command goes on from there." if self._schedule.stopped else f"A larger --budget would {told}."
         found.note(f"{came}: {stands}. {more}")
 
-    def _standing(self, confirmation: Duel, needed: int) -> Standing | None:
+    def _standing(self, confirmation: Duel, needed: int = FEWEST) -> Standing | None:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what
         the search measured, or by that alone."""
         found, for_memory = self._found, self._for_memory()
         full = of_full_processes(confirmation.kept())
-        fresh = (speedup if confirmation.sequential else found.of_any)(full) if full else None
+        fresh = self._of_fresh(full, confirmation.sequential) if full else None
         count = f"{full_processes(full)}{'' if found.confirmed else f' of {needed}'} fresh process pairs"
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             basis = f"measured in {count}, and not confirmed"
@@ -251,6 +252,16 @@ class Finaliser:
             return None
         whole = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
         return Standing(alone, told(searched, MOST) if searched else None, duels[0] if whole else None)
+
+    def _of_fresh(self, pairs: Sequence[Pair], sequential: bool) -> Interval:
+        """What processes that are too few say of any.
+
+        Where they ran in turn, minutes lie between the two sides: several also tell by themselves how far that goes.
+        """
+        of_any = self._found.of_any(pairs)
+        if not sequential or full_processes(pairs) < 2:
+            return of_any
+        return max(of_any, speedup(pairs), key=lambda each: each.high / max(each.low, 1e-9))
 
     def _for_memory(self) -> bool:
         """Whether the plan is to save memory, of which processes need alike."""
