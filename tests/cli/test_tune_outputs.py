@@ -151,7 +151,7 @@ def test_a_tune_of_another_contract_waits_for_the_one_that_writes_the_same_plan(
     tuned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both would share the cores, and the later one replaced what the other had found."""
-    codes = []
+    codes: list[int] = []
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
 

@@ -70,7 +70,8 @@ def test_before_its_confirmation_the_plan_is_told_as_not_confirmed(
     result = told(found)
     assert result.unconfirmed == IN_THE_SEARCH and IN_THE_SEARCH in sentence(result)
     note = next(each for each in result.notes if "stopped" in each)
-    assert re.search("0 of [4-8] process pairs before the tune was stopped", note) and "The same command goes on" in note
+    assert re.search("0 of [4-8] process pairs before the tune was stopped", note)
+    assert "The same command goes on" in note
     assert not any("--budget" in each for each in result.notes)
 
 

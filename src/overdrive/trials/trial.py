@@ -68,7 +68,7 @@ class Trial:
         imagined = {IMAGINED: str(self._folder)} if spec.alone else {}
         self.group = launcher.start({**_environment(pool, spec), **imagined}, self._log)
         self._watch = LoadWatch(self.group.pids)
-        if not all([pool.reaper.watch(pid) for pid in self.group.pids]):
+        if not all(pool.reaper.watch(pid) for pid in self.group.pids):
             # Ctrl-C has closed the pool while another thread started this one.
             self.stop()
             raise TrialOver(ExitReason("late", "the tune is over"))
