@@ -115,9 +115,9 @@ class ProductsRecord:
     """
 
     count: int | None = positive()
+    differences: tuple[QuantityRecord, ...] = ()
     incomparable: int = 0
     unsteady: int = 0
-    differences: tuple[QuantityRecord, ...] = ()
 
 
 @dataclass(frozen=True)
