@@ -145,3 +145,25 @@ def test_a_second_tune_of_the_same_program_is_told_of_the_first(
         assert tune(replace(request, contract=Contract.ROUNDING), Outputs(tmp_path / "other.toml")) == 0
     assert {each.name: each.read_text() for each in out.iterdir()} == good
     assert list(default_path().parent.glob("*.lock")) == []
+
+
+def test_a_tune_of_another_contract_waits_for_the_one_that_writes_the_same_plan(
+    tuned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both would share the cores, and the later one replaced what the other had found."""
+    codes: list[int] = []
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+
+    def stage(self: Live, text: str) -> None:
+        if not codes:
+            program = replace(target(tmp_path), arguments=("--epochs", "3"))
+            codes.append(tune(TuneRequest(program, Contract.ROUNDING), Outputs(tmp_path / "link" / "plan.toml")))
+
+    def entered(self: Live) -> Live:
+        monkeypatch.setattr(Live, "stage", stage)
+        return self
+
+    monkeypatch.setattr(Live, "__enter__", entered)
+    tuned(1.5)
+    assert codes == [1] and f"being tuned already, by process {os.getpid()}" in capsys.readouterr().err

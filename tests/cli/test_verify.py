@@ -68,6 +68,21 @@ def test_rounding_is_seen_in_steps_from_the_same_states(project: Project, warm_o
     assert found["reference"] == "fp64" and found["states"] >= 16 and found["tensors"] == 4
 
 
+def test_what_did_not_act_is_named_and_not_verified(project: Project, warm_overdrive: Run) -> None:
+    """There the program was compared with itself."""
+    folder = project("fast_max_pool", "pass")
+    done = warm_overdrive("verify", "plan.toml", "train.py", cwd=folder)
+    assert done.returncode == 1, done.stdout
+    assert "none of its techniques acted: fast_max_pool (no max pool" in done.stdout
+    with (folder / "plan.toml").open("a") as plan:
+        plan.write('[[technique]]\nname = "allocator"\n')
+    done = warm_overdrive("verify", "plan.toml", "--json", "proof.json", "train.py", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "What acted of the plan keeps the level exact" in done.stdout
+    told = json.loads((folder / "proof.json").read_text())["sentence"]
+    assert told.endswith("nothing is said of fast_max_pool, which did not act")
+
+
 @pytest.mark.fault(18)
 def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, warm_overdrive: Run) -> None:
     folder = project("allocator", "a = a * (float('nan') if step == 5 else 1)")

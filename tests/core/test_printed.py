@@ -84,6 +84,35 @@ def test_of_a_progress_bar_its_end_is_left() -> None:
     assert [values for name, values in found.items() if "loss" in name] == [[100.0], [30.0], [30.0], [0.5]]
 
 
+def test_what_depends_on_the_moment_makes_no_other_line() -> None:
+    """A candidate that is faster lacked what the original had printed."""
+    bar = "\rTrain:   9%|▉         | 290/3000 [00:03<00:27, 98.9it/s, loss=2.3]"
+    assert series(bar) == {}, "cut off with the run"
+    assert series(f"{bar}loss 0.5\n") == {"loss #, 1": [0.5]}
+    whole = "\rTrain: 100%|██████████| 3000/3000 [00:30<00:00, {}]\n"
+    assert series(whole.format("98.9it/s")) == series(whole.format("1.2s/it"))
+    assert series("epoch 1 took 58s") == series("epoch 1 took 1m 3s") == {"epoch # took ~, 1": [1.0]}
+    assert series("loss 0.5, 980 MB") == series("loss 0.5, 1.2 GB")
+    assert list(series("acc  9.5 ( 0.1)")) == list(series("acc 10.5 (10.1)"))
+
+
+def test_a_bar_of_keras_is_read_at_its_end() -> None:
+    bar = "\x1b[1m{}/100\x1b[0m \x1b[32m{}\x1b[0m\x1b[37m━━━━\x1b[0m \x1b[1m3s\x1b[0m 12ms/step - loss: {}\n"
+    found = series(bar.format(12, "━━", 2.3) + bar.format(100, "━━━━━━━━", 0.5))
+    assert list(found.values()) == [[100.0], [100.0], [0.5]]
+
+
+def test_what_stands_behind_the_number_of_a_tensor_is_no_part_of_its_line() -> None:
+    plain, other = "tensor(2.3, grad_fn=<NllLossBackward0>)", "tensor(2.25, dtype=torch.bfloat16, grad_fn=<Fast<0>>)"
+    assert list(series(plain)) == list(series(other)) == ["tensor(#), 1"]
+
+
+def test_what_libraries_say_is_no_result() -> None:
+    warning = "/a/conv.py:456: UserWarning: 3 channels\n  return conv(x, 5)\n"
+    logs = "[W1130 00:00:31.123 a.cpp:62] no 3\nI0000 00:00:17 b.cc:5] 4\n2026-11-30 00:00:31.123: I c.cc:5] 6\n"
+    assert series(f"{warning}{logs}overdrive: left out x: 7\nloss 0.5\n") == {"loss #, 1": [0.5]}
+
+
 def test_only_so_many_kinds_of_lines_are_kept() -> None:
     assert len(series("\n".join(f"{chr(97 + i % 26)}{chr(97 + i // 26)}x 1" for i in range(500)))) == 64
     assert len(series(" ".join(["1"] * 500))) <= 8

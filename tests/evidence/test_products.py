@@ -74,16 +74,60 @@ def test_what_is_told_names_the_quantity_and_how_many_were_looked_at() -> None:
 def test_too_few_pairs_and_runs_without_products_say_nothing() -> None:
     one, other = arms(np.random.default_rng(0), 0.9, shift=9.0)
     assert look(one[:3], other[:3]) == Looked()
-    without = [replace(run, numbers={}) for run in other]
-    assert look(one, without).count == 0
+    without = [replace(run, numbers={}) for run in one]
+    assert look(without, other) == Looked()
 
 
-def test_a_number_that_is_the_same_under_all_seeds_is_no_result() -> None:
-    """A count of bytes, say, that a technique changes."""
-    names = [f"{PRINTED}parameters: #, 1, last"]
-    one, other = arms(np.random.default_rng(0), 1.0, shift=0.0, names=names, spread=0.0)
-    changed = [replace(run, numbers={names[0]: 7.0}) for run in other]
-    assert look(one, changed).count == 0
+def printing(*values: float | None, name: str = "accuracy #, 1, last") -> list[ArmRun]:
+    """One run for each; None: it prints nothing."""
+    return [
+        ArmRun(seed, 1.0 + seed, numbers={} if value is None else {f"{PRINTED}{name}": value})
+        for seed, value in enumerate(values)
+    ]
+
+
+OWN = (90.1, 90.9, 90.4, 89.8, 90.6)
+
+
+def test_one_run_without_a_number_hides_nothing_that_the_others_print() -> None:
+    """A candidate whose accuracy falls by 40 points passed, where one run of either arm printed nan."""
+    worse = [value - 40 for value in OWN]
+    for its, own in (([None, *worse[1:]], OWN), (worse, (None, *OWN[1:]))):
+        found = look(printing(*own), printing(*its))
+        assert found.faults and "accuracy" in found.faults[0]
+
+
+def test_a_number_that_the_candidate_lacks_is_missed() -> None:
+    once = look(printing(*OWN), printing(None, *OWN[1:]))
+    assert not once.faults
+    assert "missing or not finite in 1 of its 5 runs and none of the original's" in once.doubts[0]
+    assert once.lacked == (f"{PRINTED}accuracy #, 1, last",)
+    nothing = look(printing(*OWN), printing(*[None] * 5))
+    assert "missing or not finite in 5 of its 5 runs" in nothing.faults[0]
+
+
+def test_numbers_of_a_line_are_missed_together_and_chance_lines_are_not() -> None:
+    one = [replace(run, numbers={**run.numbers, f"{PRINTED}other": 1.0}) for run in printing(*OWN)]
+    assert "(and 1 others)" in look(one, printing(*[None] * 5)).faults[0]
+    own, its = printing(None, *OWN[1:]), printing(None, None, *OWN[2:])
+    found = look(own, its)
+    assert not found.faults and not found.doubts and not found.lacked
+    assert found.incomparable == 1, "three pairs have it"
+
+
+def test_a_constant_has_to_stay_what_it_is() -> None:
+    """The steps, the learning rate: 100 of them became 60 under every seed, and passed."""
+    assert look(printing(*[100.0] * 5), printing(*[100.0] * 5)) == Looked()
+    assert look(printing(*[0.1] * 5), printing(*[0.1 * (1 + 1e-7)] * 5)).count == 0
+    found = look(printing(*[100.0] * 5), printing(*[60.0] * 5))
+    assert "accuracy #, 1, last is off by -40, and the same under all seeds" in found.faults[0]
+    assert look(printing(*[0.0] * 5), printing(*[1.0] * 5)).faults
+    assert look(printing(*[0.001] * 5), printing(*[0.00101] * 5)).faults
+
+
+def test_a_result_as_good_as_it_can_be_may_be_a_little_less_once() -> None:
+    found = look(printing(*[100.0] * 5), printing(100.0, 100.0, 99.8, 100.0, 100.0))
+    assert not found.faults and not found.doubts
 
 
 def test_the_same_training_must_come_to_the_same_evaluations() -> None:
@@ -120,4 +164,6 @@ def test_numbers_of_a_run_are_named_by_what_they_are() -> None:
     assert numbers[f"{PRINTED}epoch #: accuracy #, 2, mean"] == 55
     assert not any("took" in name for name in numbers)
     assert predictions_of(products) == {"last evaluation": [0, 1]}
+    diverged = numbers_of(None, "loss 1\nloss nan\nloss 3\nscore inf\n")
+    assert diverged == {f"{PRINTED}loss #, 1, last": 3.0}, "the mean is none"
     assert numbers_of(None, "") == {} and predictions_of(None) == {}

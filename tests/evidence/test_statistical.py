@@ -180,7 +180,20 @@ def test_other_results_speak_against_a_candidate_whose_loss_is_the_same() -> Non
     assert judge(REGISTERED, original, original).equivalent is True
     outcome = judge(REGISTERED, original, other)
     assert outcome.equivalent is False and "entropy is 2" in outcome.sentence
-    assert outcome.against[0].name == "entropy" and "1 other results compared" in outcome.sentence
+    assert outcome.against[0] == "entropy" and "1 other results compared" in outcome.sentence
+
+
+def test_a_number_that_one_run_lacks_keeps_a_candidate_from_being_equivalent() -> None:
+    rng = np.random.default_rng(30)
+    original = [replace(run, numbers={"accuracy": 90 + rng.normal()}) for run in plain(values(rng))]
+    lacking = [replace(run, numbers={} if run.seed == 3 else run.numbers) for run in original]
+    outcome = judge(REGISTERED, original, lacking)
+    assert outcome.equivalent is None and "accuracy is missing or not finite in 1 of its 16 runs" in outcome.sentence
+    assert judge(REGISTERED, original, [replace(run, numbers={}) for run in original]).equivalent is False
+    rarely = [replace(run, numbers={} if run.seed > 2 else run.numbers) for run in original]
+    both = judge(REGISTERED, rarely, rarely)
+    assert both.equivalent is True and "1 not comparable, as too few runs of both have them" in both.sentence
+    assert both.record(REGISTERED, rarely, rarely).products.incomparable == 1
 
 
 def test_seeds_that_agree_need_less_of_a_margin() -> None:

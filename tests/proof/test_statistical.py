@@ -108,6 +108,26 @@ def test_a_printed_number_that_is_never_the_same_twice_is_the_machine_s(tmp_path
     assert check.level is Contract.STATISTICAL, check.sentence
     assert len([spec for spec in runs.ordered if spec.seed == 1 and not spec.techniques]) == 2
     assert any("once more under 2 seeds" in text for text in runs.told)
+    assert "1 printed number not comparable, as the program itself does not repeat it" in check.sentence
+    assert check.statistical and check.statistical.products.unsteady == 1
+
+
+def test_a_line_that_the_program_does_not_always_print_is_no_fault_where_it_lacks_it_itself(tmp_path: Path) -> None:
+    """Where it took long, say: the second runs of the original tell."""
+    printed = iter([True] * 5 + [False] * 100)
+    runs = Runs(lambda seed, new: f"slow 1 {quality(seed):.3f}" if next(printed) else "")
+    check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+    assert check.level is Contract.STATISTICAL, check.sentence
+
+
+@pytest.mark.parametrize("its", ["accuracy nan", ""])
+def test_a_number_that_becomes_nan_or_is_not_printed_is_missed(its: str, tmp_path: Path) -> None:
+    never = Runs(lambda seed, new: its if new else f"accuracy {quality(seed):.3f}")
+    check = proof(never, tmp_path / "a").compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "accuracy #, 1, last is missing or not finite in 5 of its 5 runs" in check.sentence
+    once = Runs(lambda seed, new: its if new and seed == 3 else f"accuracy {quality(seed):.3f}")
+    check = proof(once, tmp_path / "b").compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "in 1 of its 16 runs" in check.sentence
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -165,6 +185,20 @@ def test_runs_of_an_earlier_version_are_made_again_and_its_ledger_is_read(tmp_pa
     first = len(runs.ordered)
     assert by_seeds.compare(PLAIN, NEW, 1e12).level is Contract.STATISTICAL
     assert len(runs.ordered) == first, "runs that are there are not made again"
+
+
+def test_what_was_left_out_in_runs_of_before_is_not_proved_when_it_goes_on_from_them(tmp_path: Path) -> None:
+    """The runs are taken as they are, and so is what did not act in them."""
+    for made in (10, 0):
+        runs = Runs(lambda seed, new: "")
+        plain = runs.run
+        runs.untimed.run = lambda spec, *order, plain=plain: replace(
+            plain(spec, *order), left_out={name: "no memory for it" for name, _ in spec.techniques}
+        )
+        check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+        assert len(runs.ordered) == made
+        assert check.left_out == {"faster": "no memory for it"}
+        assert check.of_what_acted(["faster"]).level is None
 
 
 class Clock:

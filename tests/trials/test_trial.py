@@ -96,6 +96,23 @@ def test_stops_at_the_step_that_was_ordered(trial: Make) -> None:
     assert trace.steps == 11 and len(trace.losses) == 11 and trace.rates == (0.1,) * 11
 
 
+def test_what_was_printed_by_the_last_step_is_there_with_its_trace(
+    script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lay in the program's own buffer, which a run that is cut off never writes: of what is short nothing came."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    path = script(TRAIN.replace("FAULT", "print('made', step)"))
+    with TrialPool() as pool:
+        one = Trial(pool, TrialSpec(Program(str(path))))
+        try:
+            one.first_step()
+            one.run(4)
+            one.trace()
+            assert "made 4\n" in one.output_tail()
+        finally:
+            one.stop()
+
+
 def test_steps_that_lead_to_a_block_are_made_and_not_timed(trial: Make) -> None:
     one = trial("if step == 12: time.sleep(3)")
     one.first_step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,11 +23,12 @@ from overdrive.evidence.speed import Pair, Verdict
 from overdrive.report.html import page
 from overdrive.report.words import sentence
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, Rules
 from overdrive.trials.run_duel import judge
 from overdrive.tuner.duel_runner import Progress, confirmation
 from overdrive.tuner.finalise import Finaliser
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.judge import Judge
 from overdrive.tuner.outcomes import Adopted, Standing
 from overdrive.tuner.result import plan_of, result_of
 from tests.simulated import Names, Offer, Simulated, offer, searched
@@ -252,6 +253,52 @@ def test_what_the_search_and_too_few_fresh_processes_say_alike_is_established() 
     assert standing(found, measured((0.99, 1.0))) is None
     found.adopted = [Adopted("fast", {}, measured((1.02, 1.01)), check)]
     assert standing(found, measured((1.02, 1.01))) is None
+
+
+def test_one_pair_of_processes_in_turn_says_no_more_than_processes_differ() -> None:
+    """Minutes lie between its two sides: a drift of 4 % was published as 1.03 to 1.053 times as fast."""
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("fast", {}),))
+
+    def measured(*gains: float) -> Duel:
+        # The blocks of a process differ by half a per cent.
+        pairs = [
+            Pair(process, 1, gain * (1 + 0.005 * (block % 3 - 1)), 1.0, True)
+            for process, gain in enumerate(gains)
+            for block in range(10)
+        ]
+        return Duel(plain, best, pairs=pairs, sequential=True)
+
+    def standing(confirmation: Duel) -> Standing | None:
+        unused: Any = SimpleNamespace(progress=None)
+        found = Findings(program, Contract.EXACT, confirmation=confirmation)
+        return Finaliser(found, unused, unused, unused)._standing(confirmation)
+
+    assert standing(measured(1.04)) is None
+    clear = standing(measured(1.5))
+    assert clear is not None and clear.interval is not None
+    assert clear.interval.low < 1.45 and clear.interval.high > 1.55
+    assert standing(measured(1.5, 1.2)) is None, "they tell by themselves how far they lie apart"
+
+
+def test_what_one_pair_in_turn_won_is_measured_again() -> None:
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("fast", {}),))
+    ordered: list[Rules] = []
+
+    def run_duel(old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
+        ordered.append(rules)
+        return Duel(old, new, sequential=True)
+
+    duels: Any = SimpleNamespace(run_duel=run_duel, progress=Progress())
+    schedule: Any = SimpleNamespace(selection_ends=lambda: 0.0)
+    for processes, again in ((1, True), (3, False)):
+        pairs = [Pair(process, 1, 1.1, 1.0, True) for process in range(processes) for _ in range(10)]
+        duel = Duel(plain, best, pairs, Verdict.FASTER, Interval(1.09, 1.1, 1.11), sequential=True)
+        judge_of: Any = Judge(Findings(program, Contract.EXACT), duels, cast(Any, None), schedule)
+        ordered.clear()
+        _, reason = judge_of._in_more_processes(duel)
+        assert bool(ordered) is again and bool(reason) is again
 
 
 def test_a_whole_confirmation_that_says_too_little_counts_together_with_the_search() -> None:

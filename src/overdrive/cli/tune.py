@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,7 +102,11 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
     check_places(program, {"-o": outputs.plan, "the report": outputs.report, "--json": outputs.json})
     ledger = Ledger.open(default_path())
     checkpoint = TuneCheckpoint(ledger, program, request.purpose())
-    with one_at_a_time(default_path().parent, checkpoint.key) as other:
+    # By the plan, of which there is one for all contracts and arguments; and by what both would keep in the ledger.
+    plan = [] if is_stream(outputs.plan) else [f"plan {os.path.realpath(outputs.plan)}"]
+    with ExitStack() as held:
+        others = [held.enter_context(one_at_a_time(default_path().parent, each)) for each in (*plan, checkpoint.key)]
+        other = next(filter(None, others), "")
         if not other:
             return _tune(request, outputs, ledger, checkpoint)
     print(f"overdrive: this program is being tuned already, by {other}: {_TWO_AT_ONCE}", file=sys.stderr)

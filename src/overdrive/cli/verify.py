@@ -58,7 +58,7 @@ def verify(
     json_path: Path | None,
     force: bool = False,
 ) -> int:
-    """Returns the exit code: 0 where the plan's level was seen to hold, 1 where not.
+    """Returns the exit code: 0 where the level was seen to hold for what acted of the plan, 1 where not, or none did.
 
     Raises:
         PlanError: the plan cannot be used.
@@ -95,7 +95,8 @@ def verify(
             margin=margin,
         )
         prover.end_by(deadline)
-        check = prover.with_the_metric(_prove(prover, level, plain, tuned, deadline), plain, tuned)
+        check = _prove(prover, level, plain, tuned, deadline).of_a_plan([name for name, _ in techniques])
+        check = prover.with_the_metric(check, plain, tuned)
     _show(console, check, level)
     write_json(json_path, to_json(proof_record(check)))
     return 0 if check.level is not None else 1
@@ -152,7 +153,8 @@ def _show(console: Console, check: Check, level: Contract) -> None:
     for name, reason in check.left_out.items():
         console.print(f"  idle   {name}: {reason}", markup=False)
     proxy = " (a proxy: the runs were shorter than the program)" if check.proxy and check.level else ""
-    verdict = f"The plan keeps the level {check.level}" if check.level else f"The level {level} was not seen to hold"
+    who = "What acted of the plan" if check.left_out else "The plan"
+    verdict = f"{who} keeps the level {check.level}" if check.level else f"The level {level} was not seen to hold"
     console.print(f"{verdict}{proxy}: {check.sentence}.", markup=False)
 
 
@@ -208,7 +210,7 @@ def command(
     PLAN is the one that lies beside SCRIPT (a name in .py, or -m MODULE), where none is named.
 
     Runs under seeds that were finished are kept: the same command goes on where it was stopped. The exit code is 0
-    where the level was seen to hold, 1 where it was not.
+    where the level was seen to hold, 1 where it was not, or where none of the plan's techniques acted.
     """
     if resume:
         _refuse_beside_resume()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import islice
+
+from overdrive.core import shown
 
 # With thousands separators: `1,234.5`. `0,931` is none, nor is part of a list (`1,100,0.5`).
 _THOUSANDS = r"(?<!\d,)[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d*)?"
@@ -14,7 +15,7 @@ _CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d(?::\d\d)?(?:[.,]\d+)?")
 # What a machine does, not a program: never the same twice. Where one escapes, the proof asks the program twice.
 _A_SECOND = r"s(?:ecs?|econds?)?"
 _UNITS = re.compile(
-    r"(?i)\s*(?:[munµ]?s|secs?|seconds?|min|minutes?|h|hours?|[kmgt]i?b|it/s|fps|%?\s?(?:\w+\s)?mfu"
+    r"(?i)\s*(?:m(?=\s+\d[\d.]*\s?s\b)|[munµ]?s|secs?|seconds?|min|minutes?|h|hours?|bytes?|[kmgt]i?b|it/s|fps|%?\s?(?:\w+\s)?mfu"
     rf"|\S*/\s?{_A_SECOND}|(?:\S+\s)?per\s{_A_SECOND})\b"
 )
 _LABELS = re.compile(
@@ -23,7 +24,8 @@ _LABELS = re.compile(
         (?<![^\W_])  # a word, or a part of one: train_runtime, step_time
         (?:
             (?:run|wall|date)?time | elapsed | took | takes | eta | duration | secs | seconds | ms | latency | wall
-            | speed | throughput | (?-i:[fqstuw]ps|[FQSTUW]PS) | mfu | mem\w* | vram | rss | pid | date | dt
+            | speed | throughput | (?-i:[fqstuw]ps|[FQSTUW]PS) | mfu | mem\w* | allocated | reserved | vram | rss
+            | pid | date | dt
             | (?:time|secs?|seconds|[mnuµ]?s) (?:[ ]?/[ ]?|[ _]per[ _]) \w+  # ms/batch, time per step
             | per[ _]{_A_SECOND}
         )
@@ -34,6 +36,8 @@ _LABELS = re.compile(
     \W*$"""
 )
 _BESIDE = re.compile(r"(?i)\s*[(\[]\W*(?:avg|average|mean)?\W*")  # between a number and its mean in brackets
+_REST_OF_UNIT = re.compile(r"[^\s,;|)\]]*")  # s/it
+_TIMES = re.compile(r"~(?:\s+~)+")
 _MOST_TEMPLATES, _MOST_PER_LINE = 64, 8
 _MOST_LOOKED_AT = 24  # numbers of a line, those of the machine's included
 _MOST_TEXT = 100  # characters of a template
@@ -51,29 +55,34 @@ def number(text: str) -> float:
 def series(output: str) -> dict[str, list[float]]:
     """Every number of an output, in the order in which it was printed, by its line with numbers as `#` and its place.
 
-    `{"epoch #: accuracy #, 2": [46.9, 51.2]}`. Times, dates, speeds and memory are left out, as far as words tell.
+    `{"epoch #: accuracy #, 2": [46.9, 51.2]}`. Times, dates, speeds and memory are left out, as far as words tell; in
+    the line they are `~`, with their units: `58s` and `1m 3s`, `980 MB` and `1.2 GB` make no other line.
     """
     found: dict[str, list[float]] = {}
     templates: set[str] = set()
-    for shown in output.split("\n"):
-        # Of a progress bar, what is left at its end; clocks and dates are no results.
-        line = _CLOCK.sub("~", next((each for each in reversed(shown.split("\r")) if each.strip()), "").strip())
-        template = _FOUND.sub("#", line)[:_MOST_TEXT]
-        if "#" not in template or (template not in templates and len(templates) >= _MOST_TEMPLATES):
+    for line in shown.lines(output):
+        template, values = _told(_CLOCK.sub("~", line))
+        if not values or (template not in templates and len(templates) >= _MOST_TEMPLATES):
             continue
         templates.add(template)
-        for place, value in _of_program(line):
+        for place, value in enumerate(values[:_MOST_PER_LINE], start=1):
             found.setdefault(f"{template}, {place}", []).append(value)
     return found
 
 
-def _of_program(line: str) -> Iterator[tuple[int, float]]:
-    """With its place among all numbers of the line."""
-    end, machine, found = 0, False, 0
-    for place, match in enumerate(islice(_FOUND.finditer(line), _MOST_LOOKED_AT), start=1):
+def _told(line: str) -> tuple[str, list[float]]:
+    """The line in the words that it has in every run, and the numbers in it that are the program's."""
+    text, values = [], []
+    end, after, machine = 0, 0, False  # of the number before, and of that with its unit
+    for match in islice(_FOUND.finditer(line), _MOST_LOOKED_AT):
         too = machine and _BESIDE.fullmatch(line, end, match.start()) is not None
-        told = _UNITS.match(line, match.end()) or _LABELS.search(line, 0, match.start())
-        end, machine = match.end(), too or told is not None
-        if not machine and found < _MOST_PER_LINE:
-            found += 1
-            yield place, number(match[1])
+        unit = _UNITS.match(line, match.end())
+        machine = too or unit is not None or _LABELS.search(line, 0, match.start()) is not None
+        text += [line[after : match.start()], "~" if machine else "#"]
+        end = after = match.end()
+        if unit:
+            after = _REST_OF_UNIT.match(line, unit.end()).end()  # type: ignore[union-attr]  # it may be empty
+        if not machine:
+            values.append(number(match[1]))
+    text.append(_FOUND.sub("#", line[after:]))
+    return _TIMES.sub("~", "".join(text))[:_MOST_TEXT], values

@@ -108,10 +108,16 @@ class QuantityRecord:
 
 @dataclass(frozen=True)
 class ProductsRecord:
-    """What else was compared: how many quantities, and those that are farthest off."""
+    """What else was compared: how many quantities, and those that are farthest off.
+
+    Not compared: `incomparable`, which too few runs have, and `unsteady`, printed numbers that the program itself does
+    not repeat.
+    """
 
     count: int | None = positive()
     differences: tuple[QuantityRecord, ...] = ()
+    incomparable: int = 0
+    unsteady: int = 0
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,17 @@ class Check:
             return self
         return replace(self, level=None, sentence=f"{idle} did not act in its proof: {self.left_out[idle]}")
 
+    def of_a_plan(self, names: Sequence[str]) -> Check:
+        """The same of a plan of these: it holds for those that acted, and where none did nothing was seen."""
+        idle = [name for name in names if name in self.left_out]
+        if not idle or self.level is None:
+            return self
+        if len(idle) == len(names):
+            why = "; ".join(f"{name} ({self.left_out[name]})" for name in idle)
+            return replace(self, level=None, sentence=f"none of its techniques acted: {why}")
+        which = f"{' and '.join(idle)}, which did not act"
+        return replace(self, sentence=f"{self.sentence}; nothing is said of {which}")
+
 
 OPEN = Check(Contract.OPEN, "it changes the training itself, as was asked for by name")
 

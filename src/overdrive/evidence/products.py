@@ -16,6 +16,9 @@ an attention's keys, has no gradient but what rounding makes, and moves with tha
 
 Where both arms have the same losses bit for bit, evaluations and buffers must be the same, too, up to lower precision:
 0.5 %.
+
+What some runs lack, or have as nan, is looked at in evidence/lacking.py, and here compared in the pairs that have it. A
+printed number that is the same under all seeds (a count, a setting, a learning rate) has to stay what it is.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import numpy as np
 
 from overdrive.core import printed
 from overdrive.core.products import Evaluation, Products
-from overdrive.evidence import student
+from overdrive.evidence import lacking, student
 from overdrive.evidence.convergence import Array
 from overdrive.evidence.registration import ArmRun
 
@@ -46,6 +49,7 @@ _SAME_TRAINING = 0.005
 _MOST_CLASSES = 16  # that are looked at one by one
 _FEWEST = 4  # pairs
 _TINY = 1e-30
+_SAME_CONSTANT = 16 * 2.0**-23  # relative: 16 units of fp32's last place
 _MOST_TOLD = 12
 _ALL = ", all"  # ends the name of what sums up many
 
@@ -61,18 +65,35 @@ class Difference:
 
     @property
     def told(self) -> str:
-        far = f"{abs(self.mean) / self.spread:.2g} standard deviations over seeds" if self.spread > _TINY else "quite"
-        return f"{self.name} is {far} off (p = {self.p:.2g})"
+        if self.spread <= _TINY:
+            return f"{self.name} is off by {self.mean:.3g}, and the same under all seeds (p = {self.p:.2g})"
+        return (
+            f"{self.name} is {abs(self.mean) / self.spread:.2g} standard deviations over seeds off (p = {self.p:.2g})"
+        )
 
 
 @dataclass(frozen=True)
 class Looked:
-    """`differences`: the largest first."""
+    """`differences`: the largest first. `lacked`: names that the candidate lacks, of what speaks against it."""
 
     faults: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = ()
     count: int = 0  # quantities looked at
+    lacked: tuple[str, ...] = ()
+    incomparable: int = 0  # quantities that too few runs of the program itself have
+    unsteady: int = 0  # printed numbers that were left out: the program does not print them twice alike
+
+    @property
+    def told(self) -> str:
+        """How much was looked at and what was not, as the end of a sentence."""
+        told = f", {self.count} other results compared" if self.count else ""
+        if self.incomparable:
+            told += f", {self.incomparable} not comparable, as too few runs of both have them"
+        if self.unsteady:
+            numbers, they = ("number", "it") if self.unsteady == 1 else ("numbers", "them")
+            told += f", {self.unsteady} printed {numbers} not comparable, as the program itself does not repeat {they}"
+        return told
 
 
 def numbers_of(products: Products | None, output: str) -> dict[str, float]:
@@ -90,11 +111,9 @@ def numbers_of(products: Products | None, output: str) -> dict[str, float]:
             found |= _mean([_of_evaluation(products.held)], "evaluation of the first batches")
         found |= {name: math.log(max(abs(value), _TINY)) for name, value in products.state.items()}
     for name, values in printed.series(output).items():
-        finite = [value for value in values if math.isfinite(value)]
-        if len(finite) == len(values):
-            found[f"{PRINTED}{name}, last"] = values[-1]
-            if len(values) > 1:
-                found[f"{PRINTED}{name}, mean"] = float(np.mean(values))
+        found[f"{PRINTED}{name}, last"] = values[-1]
+        if len(values) > 1:
+            found[f"{PRINTED}{name}, mean"] = sum(values) / len(values)
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
@@ -113,23 +132,25 @@ def look(original: Sequence[ArmRun], candidate: Sequence[ArmRun], doubt_p: float
     count = min(len(original), len(candidate))
     if count < _FEWEST:
         return Looked()
-    names = set.intersection(*(set(run.numbers) for run in (*original, *candidate)))
-    columns = {name: (_column(original, name), _column(candidate, name)) for name in sorted(names)} | _far_from_all(
-        original, candidate
-    )
+    missing = lacking.look([run.numbers for run in original], [run.numbers for run in candidate])
+    columns = _columns(original, candidate)
     raw = {name: _difference(name, *arms) for name, arms in columns.items()}
     found = _corrected([each for each in raw.values() if each is not None])
+    faults = list(missing.faults)
     if [run.losses for run in original] == [run.losses for run in candidate] and original[0].losses:
-        wrong = [name for name, arms in columns.items() if not name.startswith(PRINTED) and _apart(*arms)]
-        if wrong:
-            return Looked((f"it trains the same bit for bit, and {wrong[0]} is another",), (), _top(found), len(found))
-    faults = [each.told for each in found if each.p < _REFUSED_P]
-    doubts = [each.told for each in found if each.p < doubt_p]
-    return Looked(tuple(faults[:2]), tuple(doubts[:2]), _top(found), len(found))
-
-
-def _top(found: Sequence[Difference]) -> tuple[Difference, ...]:
-    return tuple(found[:_MOST_TOLD])
+        wrong = (name for name, arms in columns.items() if not name.startswith(PRINTED) and _apart(*arms))
+        faults += [f"it trains the same bit for bit, and {name} is another" for name in wrong][:1]
+    faults += [each.told for each in found if each.p < _REFUSED_P]
+    doubts = [*missing.doubts, *(each.told for each in found if each.p < doubt_p)]
+    known = {name for run in original for name in run.numbers}
+    return Looked(
+        faults=tuple(faults[:2]),
+        doubts=tuple(doubts[:2]),
+        differences=tuple(found[:_MOST_TOLD]),
+        count=len(found),
+        lacked=missing.names,
+        incomparable=len(known - columns.keys() - set(missing.names)),
+    )
 
 
 def _of_evaluation(each: Evaluation) -> dict[str, float]:
@@ -147,8 +168,16 @@ def _mean(numbers: Sequence[dict[str, float]], of: str) -> dict[str, float]:
     return {f"{name} ({of})": float(np.mean([each[name] for each in numbers])) for name in sorted(names)}
 
 
-def _column(runs: Sequence[ArmRun], name: str) -> Array:
-    return np.array([run.numbers[name] for run in runs])
+def _columns(original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> dict[str, tuple[Array, Array]]:
+    """Of each quantity its values in both arms, in the pairs that have it; without those that too few have."""
+    pairs = [(one.numbers, other.numbers) for one, other in zip(original, candidate, strict=False)]
+    found = {}
+    for name in sorted({name for run in original for name in run.numbers}):
+        arms = [(one[name], other[name]) for one, other in pairs if name in one and name in other]
+        if len(arms) >= _FEWEST:
+            one, other = np.array(arms).T
+            found[name] = one, other
+    return found | _far_from_all(original, candidate)
 
 
 def _far_from_all(original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> dict[str, tuple[Array, Array]]:
@@ -178,8 +207,9 @@ def _difference(name: str, original: Array, candidate: Array) -> Difference | No
     mean = float(differences.mean())
     own = float(differences.std(ddof=1)) / math.sqrt(len(differences))
     if name.startswith(PRINTED):
-        if spread <= 1e-9 * abs(float(original.mean())):
-            return None  # the same under all seeds: a count, a setting, a size
+        if _constant(original) and _constant(candidate):
+            same = abs(mean) <= _SAME_CONSTANT * abs(float(original.mean()))
+            return None if same else Difference(name, mean, 0.0, 0.0)
         least = _LEAST * abs(float(original.mean()))
     else:
         least = _LEAST
@@ -188,6 +218,10 @@ def _difference(name: str, original: Array, candidate: Array) -> Difference | No
         return Difference(name, mean, spread, 1.0)
     p = 1 - student.within(beyond / own, len(differences) - 1) if own > 1e-12 * abs(mean) else 0.0
     return Difference(name, mean, spread, max(0.0, p))
+
+
+def _constant(values: Array) -> bool:
+    return bool(np.ptp(values) <= _SAME_CONSTANT * np.abs(values).max())
 
 
 def _apart(original: Array, candidate: Array) -> bool:

@@ -84,6 +84,7 @@ class ArmRun:
     first: float | None = None  # the metric where it appeared first, if it did so several times
     numbers: Mapping[str, float] = field(default_factory=dict)  # what it produced besides, by name
     predictions: Mapping[str, Sequence[int]] = field(default_factory=dict)  # classes, by what was looked at
+    left_out: Mapping[str, str] = field(default_factory=dict)  # techniques that did not act in it, with the reason
 
     @property
     def converged(self) -> bool:

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from overdrive.core.proof_record import StatisticalRecord
 from overdrive.evidence import convergence, products, spread, student
 from overdrive.evidence.convergence import Band, LossPace
 from overdrive.evidence.margin import PROGRESS_SHARE, runs_needed
-from overdrive.evidence.products import Difference, Looked
+from overdrive.evidence.products import Looked
 from overdrive.evidence.registration import SPREADS, ArmRun, Registration
 
 _REFUSED_P = 0.005  # one-sided: what is harmless on a program of much noise must not be refused for its luck
@@ -80,9 +80,10 @@ class Outcome:
     products: Looked = field(default_factory=Looked)  # what else the runs produced
 
     @property
-    def against(self) -> list[Difference]:
-        """Other results that speak against it."""
-        return [each for each in self.products.differences if each.p < products.EARLY_DOUBT_P]
+    def against(self) -> list[str]:
+        """Other results that speak against it, by name."""
+        differ = [each.name for each in self.products.differences if each.p < products.EARLY_DOUBT_P]
+        return [*self.products.lacked, *differ]
 
     def record(
         self, registration: Registration, original: Sequence[ArmRun] = (), candidate: Sequence[ArmRun] = ()
@@ -100,11 +101,16 @@ class Outcome:
         return from_json(StatisticalRecord, finite(found))
 
 
-def judge(registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> Outcome:
+def judge(
+    registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun], unsteady: int = 0
+) -> Outcome:
     """Judge both arms at the largest look that they have reached; before the first, nothing is established.
 
     Runs count in the order of the registered seeds, and those after the look do not count. What is compared are
     the seeds under which both converged. Raises ValueError for a seed that is not registered, or comes twice.
+
+    Args:
+        unsteady: printed numbers that the runs have no longer, since the program itself does not repeat them.
     """
     one = _in_order(original, registration.seeds, "original")
     other = _in_order(candidate, registration.seeds, "candidate")
@@ -123,7 +129,7 @@ def judge(registration: Registration, original: Sequence[ArmRun], candidate: Seq
     pace = convergence.pace(curves[0], curves[1])
     band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
     last = min(runs) >= registration.looks[-1]
-    looked = products.look(*arms, products.doubt_p(min(runs), last))
+    looked = replace(products.look(*arms, products.doubt_p(min(runs), last)), unsteady=unsteady)
     seen = _Seen(registration, interval, runs, failed, values, pace, band, looked, last)
     faults, doubts = seen.faults(), seen.doubts(alpha)
     if not reached:
@@ -268,11 +274,10 @@ def _sentence(
     strict = registration.strict
     if equivalent and 0 < strict < registration.margin and _farthest(interval) < strict:
         because = f" within ±{strict:.3g}, {PROGRESS_SHARE:.0%} of its progress"
-    besides = f", {seen.looked.count} other results compared" if seen.looked.count else ""
     proxy = "" if registration.whole else "; a proxy, not a proof"
     return (
         f"{verdict}{because}; {registration.metric}{steps} {difference}, margin ±{registration.margin:.3g}, {smallest},"
-        f" {runs[0]} and {runs[1]} runs{_needed(registration, equivalent, seen)}{besides}{proxy}"
+        f" {runs[0]} and {runs[1]} runs{_needed(registration, equivalent, seen)}{seen.looked.told}{proxy}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +20,12 @@ from overdrive.evidence.products import PRINTED, numbers_of, predictions_of
 from overdrive.evidence.registration import LOOKS, SPENT, ArmRun, Registration
 from overdrive.evidence.statistical import Outcome, judge
 from overdrive.proof.budget import FEWEST_STEPS
+from overdrive.proof.repeated import unsteady, without
 from overdrive.proof.runs import ALL, ProofRuns
 from overdrive.trials.checkpoint import TuneCheckpoint
 
 _RUN_STEPS = 300
-_LOOKED_AT = 3  # what is kept of a run; those of versions that kept less, or another metric, are made again
-# Of the standard deviation over seeds, by which a number of the program's may be another when run again; and where the
-# losses are the same in every bit. Noise comes as near by luck in 1 of 18 runs, and in 1 of 1,800.
-_STEADY, _STEADIER = 0.1, 0.001
+_LOOKED_AT = 4  # what is kept of a run; those of versions that kept less, or another metric, are made again
 _TWICE = 2  # seeds under which the original runs again: a time that comes near by luck does not come near twice
 _MOST_LOOK = 64  # runs an arm, for a margin that the user stated
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
@@ -51,7 +49,6 @@ class StatisticalProof:
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._originals: dict[int, ArmRun] = {}
         self._again: list[ArmRun] = []  # the original's first seeds once more, where they were asked for
-        self._left_out: dict[str, str] = {}  # in the runs of this comparison, with the reason
         self._soonest = 0.0  # seconds of a candidate's runs at once, of the fastest so far
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
@@ -74,7 +71,6 @@ class StatisticalProof:
         if sum(run.converged for run in original) < 2:
             return Check(None, self._metric.missing())
         registration = self._register(old, new, original)
-        self._left_out.clear()
         candidate: list[ArmRun] = []
         outcome: Outcome | None = None
         pace = self.run_seconds
@@ -103,7 +99,7 @@ class StatisticalProof:
             proxy=not registration.whole,
             invariants=inputs,
             statistical=outcome.record(registration, original, candidate),
-            left_out=dict(self._left_out),
+            left_out={name: reason for run in candidate for name, reason in run.left_out.items()},
         )
 
     def _judged(
@@ -112,7 +108,7 @@ class StatisticalProof:
         """Where printed numbers speak against it, without those that the original does not print twice alike: they are
         the machine's, a time perhaps."""
         outcome = judge(registration, original, candidate)
-        against = [each.name for each in outcome.against if each.name.startswith(PRINTED)]
+        against = any(name.startswith(PRINTED) for name in outcome.against)
         if outcome.equivalent is True or not against:
             return outcome
         first = {run.seed: run for run in original if run.converged}
@@ -123,9 +119,9 @@ class StatisticalProof:
         twice = [(first[run.seed], run) for run in self._again if run.converged and run.seed in first]
         if not twice:
             return outcome  # it cannot be told which of them are the machine's: they all count
-        steady = [name for name in twice[0][0].numbers if _is_steady(name, original, twice)]
-        arms = [[replace(run, numbers=_only(run.numbers, steady)) for run in arm] for arm in (original, candidate)]
-        return judge(registration, *arms)
+        left_out = unsteady(original, twice)
+        of_both = [[without(run, left_out) for run in arm] for arm in (original, candidate)]
+        return judge(registration, of_both[0], of_both[1], len(left_out))
 
     def screened(self, old: TrialSpec, new: TrialSpec, one: Trace, other: Trace, closer: bool = False) -> Check:
         """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'.
@@ -269,7 +265,6 @@ class StatisticalProof:
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, ExitReason):
             return None if trace.kind == "late" else ArmRun(seed, float("nan"), ())
-        self._left_out.update(trace.left_out)
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
         text, produced = output[0] if output else "", trace.products
         return ArmRun(
@@ -279,28 +274,11 @@ class StatisticalProof:
             self._metric.first(text),
             numbers_of(produced, text),
             predictions_of(produced),
+            trace.left_out,
         )
 
     def _run_name(self, spec: TrialSpec, seed: int) -> str:
         return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps} | {_LOOKED_AT}"
-
-
-def _is_steady(name: str, original: Sequence[ArmRun], twice: Sequence[tuple[ArmRun, ArmRun]]) -> bool:
-    """Whether second runs under the same seeds came to the same number, by the scale of other seeds."""
-    values = [run.numbers[name] for run in original if name in run.numbers]
-    if len(values) < 2 or not all(name in run.numbers for pair in twice for run in pair):
-        return False
-    spread = statistics.stdev(values)
-    return all(
-        abs(again.numbers[name] - run.numbers[name])
-        <= (_STEADIER if run.losses and run.losses == again.losses else _STEADY) * spread
-        for run, again in twice
-    )
-
-
-def _only(numbers: Mapping[str, float], steady: Sequence[str]) -> dict[str, float]:
-    """Of printed numbers, those that are steady."""
-    return {name: value for name, value in numbers.items() if name in steady or not name.startswith(PRINTED)}
 
 
 def _looks_for(tolerance: float, original: Sequence[ArmRun]) -> tuple[int, ...]:

@@ -140,6 +140,8 @@ def _notes(found: StatisticalRecord, band: bool) -> list[str]:
 
 def _besides(found: ProductsRecord) -> str:
     told = f"Besides, {found.count} other results were compared: outputs of evaluations, printed numbers, weights"
+    if found.incomparable or found.unsteady:
+        told += f" ({found.incomparable} more were in too few runs, and {found.unsteady} the program does not repeat)"
     far = next((each for each in found.differences if each.mean is not None and each.spread), None)
     if far is None or far.mean is None or far.spread is None:
         return f"{told}."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 
 # Reads "+pid" and "-pid" lines; when the pipe closes, kills the groups that are left.
@@ -34,9 +35,11 @@ class Reaper:
             text=True,
             start_new_session=True,
         )
+        self._lock = threading.Lock()  # trials are started by several threads, and Ctrl-C closes it under them
 
-    def watch(self, group: int) -> None:
-        self._tell(f"+{group}\n")
+    def watch(self, group: int) -> bool:
+        """False where it is closed: nobody will end this group, unless who started it does."""
+        return self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
         self._tell(f"-{group}\n")
@@ -44,12 +47,17 @@ class Reaper:
     def close(self) -> None:
         """Ends what is still watched."""
         assert self._process.stdin is not None
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
             self._process.stdin.close()
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, line: str) -> bool:
+        """Whether it is open. One that was killed is: the tuner lives, and ends its trials by itself."""
         assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
+        with self._lock:
+            if self._process.stdin.closed:
+                return False
+            with suppress(OSError):
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+        return True

@@ -68,8 +68,10 @@ class Trial:
         imagined = {IMAGINED: str(self._folder)} if spec.alone else {}
         self.group = launcher.start({**_environment(pool, spec), **imagined}, self._log)
         self._watch = LoadWatch(self.group.pids)
-        for pid in self.group.pids:
-            pool.reaper.watch(pid)
+        if not all(pool.reaper.watch(pid) for pid in self.group.pids):
+            # Ctrl-C has closed the pool while another thread started this one.
+            self.stop()
+            raise TrialOver(ExitReason("late", "the tune is over"))
         keep += [spec.replay.folder] if spec.replay else []
         keep += [spec.folder] if spec.folder else []
         keep += [str(pool.recordings)] if spec.profiling else []

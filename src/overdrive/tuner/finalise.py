@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -11,7 +12,7 @@ from overdrive.core.interval import Interval
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.confirmation import FEWEST, MOST, told
 from overdrive.evidence.equivalence import differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict, combined, speedup, verdict
+from overdrive.evidence.speed import Pair, Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
@@ -36,6 +37,7 @@ class Finaliser:
         self._prover = prover
         self._schedule = schedule
         self._plan_proof = PlanProof(found, prover, schedule, duels.progress)
+        self._fixed = FEWEST  # pairs of processes of the confirmation, before the first of them
 
     def prove(self) -> None:
         """The plan so far. It is called again when more has joined it: what was proved before stays, whatever comes."""
@@ -140,7 +142,9 @@ class Finaliser:
         if found.screened.choice:
             self._attribute()
         if any(not each.needed for each in found.adopted):
-            self._conclude(found.confirms_itself() or self._under_way())
+            itself = found.confirms_itself()
+            # Who watches a confirmation may stop it while luck lasts: it has come to all of its pairs, or to none.
+            self._conclude(itself or self._under_way(), FEWEST if itself else self._fixed)
 
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
@@ -159,12 +163,12 @@ class Finaliser:
         judge(duel, confirmation(FEWEST))
         return duel
 
-    def _conclude(self, duel: Duel) -> None:
-        """What this confirmation says of the plan."""
+    def _conclude(self, duel: Duel, needed: int = FEWEST) -> None:
+        """What this confirmation says of the plan, if it has so many pairs of processes."""
         found = self._found
         found.confirm(duel)
         found.note(*disturbed(duel))
-        self._weigh(duel)
+        self._weigh(duel, needed)
         if wrong := _failure_under_plan(duel) or self._difference(duel) or other_steps(found.control, duel):
             found.disprove(f"in the confirmation, {wrong}")
         elif not (duel.old_trace and duel.new_trace) and (duel.exit_reason or duel.old_exit_reason):
@@ -191,6 +195,7 @@ class Finaliser:
     def _in_fresh_processes(self) -> Duel:
         found = self._found
         rules = self._schedule.confirmation_rules()
+        self._fixed = rules.processes
         self._duels.progress.stage(
             f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
         )
@@ -199,33 +204,33 @@ class Finaliser:
             return self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
         return Duel(found.reference(), best)  # its first processes would be given 20 s each all the same
 
-    def _weigh(self, duel: Duel) -> None:
+    def _weigh(self, duel: Duel, needed: int = FEWEST) -> None:
         """Whether the confirmation says enough by itself, or else with what the search measured."""
         found, processes = self._found, full_processes(duel.kept())
-        found.weigh(processes >= FEWEST, None)
+        found.weigh(processes >= needed, None)
         if found.confirmed and (self._for_memory() or duel.verdict is not Verdict.INCONCLUSIVE):
             return
         duel.verdict = Verdict.INCONCLUSIVE
         reasons = duel.exit_reason, duel.old_exit_reason
         if all(reason is None or reason.kind == "late" for reason in reasons):
-            found.weigh(found.confirmed, self._standing(duel))
+            found.weigh(found.confirmed, self._standing(duel, needed))
         if found.confirmed:
             came = f"The {processes} process pairs of the confirmation differ too much to tell by themselves"
         else:
             ended = "the tune was stopped" if self._schedule.stopped else "the budget was used up"
-            came = f"The confirmation came to {processes} of {FEWEST} process pairs before {ended}"
+            came = f"The confirmation came to {processes} of {needed} process pairs before {ended}"
         stands = f"the plan is {found.standing.basis}" if found.standing else "nothing is established"
         told = "confirm it" if found.standing else "tell"
         more = "The same command goes on from there." if self._schedule.stopped else f"A larger --budget would {told}."
         found.note(f"{came}: {stands}. {more}")
 
-    def _standing(self, confirmation: Duel) -> Standing | None:
+    def _standing(self, confirmation: Duel, needed: int = FEWEST) -> Standing | None:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what
         the search measured, or by that alone."""
         found, for_memory = self._found, self._for_memory()
         full = of_full_processes(confirmation.kept())
-        fresh = (speedup if confirmation.sequential else found.of_any)(full) if full else None
-        count = f"{full_processes(full)}{'' if found.confirmed else f' of {FEWEST}'} fresh process pairs"
+        fresh = self._of_fresh(full, confirmation.sequential) if full else None
+        count = f"{full_processes(full)}{'' if found.confirmed else f' of {needed}'} fresh process pairs"
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
@@ -247,6 +252,16 @@ class Finaliser:
             return None
         whole = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
         return Standing(alone, told(searched, MOST) if searched else None, duels[0] if whole else None)
+
+    def _of_fresh(self, pairs: Sequence[Pair], sequential: bool) -> Interval:
+        """What processes that are too few say of any.
+
+        Where they ran in turn, minutes lie between the two sides: several also tell by themselves how far that goes.
+        """
+        of_any = self._found.of_any(pairs)
+        if not sequential or full_processes(pairs) < 2:
+            return of_any
+        return max(of_any, speedup(pairs), key=lambda each: each.high / max(each.low, 1e-9))
 
     def _for_memory(self) -> bool:
         """Whether the plan is to save memory, of which processes need alike."""

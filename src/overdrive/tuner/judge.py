@@ -138,7 +138,9 @@ class Judge:
         Returns: the duel that counts, and why it does not win after all.
         """
         found = self._found
-        if duel.sequential or verdict(found.of_any(duel.kept())) is Verdict.FASTER:
+        # Several that ran in turn have the spread between them in their verdict already.
+        spread = duel.sequential and full_processes(duel.kept()) > 1
+        if spread or verdict(found.of_any(duel.kept())) is Verdict.FASTER:
             return duel, None
         few = f"a gain no larger than processes differ: {duel.describe()}"
         needed = pairs_to_tell(found.spread(), duel.interval.estimate if duel.interval else 1.0)

@@ -239,6 +239,7 @@ class Worker:
             case messages.TellObserved():
                 self.reports.report(Observed(self._observed()))
             case messages.TellTrace():
+                flush()  # what it printed by now belongs to these steps
                 self.reports.report(self._trace())
             case messages.Stop():
                 # At once, without the program's own cleaning up: it must not save, evaluate or print now.
