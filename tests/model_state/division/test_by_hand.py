@@ -112,7 +112,7 @@ def test_a_number_that_hangs_on_how_many_samples_there_are_is_that_of_all(does: 
     way = found(does)
     rules = [each["rule"]["kind"] for each in (way.get("numbers") or {"each": ()})["each"] if each["rule"]]
     assert rules == [kind], way
-    assert way["numbers"]["rows"] == 9 and "reason" in found(does, by_hand=False)
+    assert "reason" in found(does, by_hand=False)
     assert Way.of_plain(json.loads(json.dumps(way))).numbers == Numbers.of_plain(way["numbers"])
 
 

@@ -218,7 +218,8 @@ class _CallTrial:
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
+        found = (tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
+        way = Way(split, *found, tried=(rows, rows))
         added: list[list[Added]] = []
         if self._by_hand is not None:
             way = replace(way, by_hand=self._by_hand.known, numbers=self._by_hand.numbers)
