@@ -94,6 +94,8 @@ class Coordinator:
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(_LAST)
+        if not self._thread.is_alive():
+            self._wire.close()
 
     # -- the thread -----------------------------------------------------------------------------
 
