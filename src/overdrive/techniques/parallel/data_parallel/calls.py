@@ -183,7 +183,7 @@ class Divided:
             ):
                 results, together = flatten(asked.made(own), objects=True)
         finally:
-            self.losses.whole = None
+            self.losses.whole, self.losses.sums = None, False
             self.chance.end()
         by_hand.over()
         if kind.asks:
