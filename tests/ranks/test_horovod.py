@@ -121,29 +121,51 @@ def test_a_folder_of_that_name_is_no_horovod(provided: None, tmp_path: Path, mon
     assert hvd.Average and not installed()
 
 
+class OfTwo(Wire):
+    """The other rank asks for the same from the exchange of that number on."""
+
+    size, by_memory = 2, False
+    monitor = SimpleNamespace(waits=lambda *_, **__: None, goes_on=lambda: None)
+
+    def __init__(self, first: int = 1) -> None:
+        self.rank, self._first, self.exchanges = 0, first, 0
+
+    def exchange(self, thing: Any) -> list[Any]:
+        self.exchanges += 1
+        return [thing, thing if self.exchanges >= self._first else {"pending": [], "joined": False}]
+
+    def reduce_(self, tensor: torch.Tensor, operation: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+SUM = {"op": "sum", "before": 1.0, "after": 1.0}
+
+
 def test_who_waits_hears_of_an_error_within_an_exchange(provided: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was asked for is pending no longer then."""
 
-    class OfTwo(Wire):
-        size, by_memory = 2, False
-        monitor = SimpleNamespace(waits=lambda *_, **__: None, goes_on=lambda: None)
-
-        def __init__(self) -> None:
-            self.rank = 0
-
-        def exchange(self, thing: Any) -> list[Any]:
-            return [thing, thing]
-
+    class WithoutMemory(OfTwo):
         def reduce_(self, tensor: torch.Tensor, operation: str) -> None:
             raise MemoryError("none is left")
 
-    coordinator = Coordinator(OfTwo())
-    settings = {"op": "sum", "before": 1.0, "after": 1.0}
-    asked = coordinator.ask(Request("a", "allreduce", torch.ones(2), settings))
+    coordinator = Coordinator(WithoutMemory())
+    asked = coordinator.ask(Request("a", "allreduce", torch.ones(2), SUM))
     assert asked.done.wait(20)
     with pytest.raises(MemoryError, match="none is left"):
         coordinator.wait(asked)
     coordinator.stop()
+
+
+def test_ranks_pause_before_they_tell_each_other_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one waits for what another has not asked for yet, they would do nothing else meanwhile."""
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    wire = OfTwo(first=3)
+    coordinator = Coordinator(wire)
+    coordinator.wait(coordinator.ask(Request("a", "allreduce", torch.ones(2), SUM)))
+    coordinator.stop()
+    assert wire.exchanges == 3 and len(pauses) == 2
 
 
 def test_an_elastic_sampler_deals_in_horovods_order(provided: None) -> None:

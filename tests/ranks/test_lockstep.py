@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,6 +148,38 @@ def test_what_a_technique_asks_is_asked_of_nobody(exchange: _Exchange) -> None:
     own: dict[str, Any] = {}
     exec(compile("def ask(x): return bool(x), x.tolist()", f"{OURS}techniques/one.py", "exec"), own)
     assert own["ask"](torch.tensor(0.5)) == (True, 0.5) and not exchange.asked
+
+
+def test_what_a_technique_makes_an_array_of_is_asked_of_nobody(exchange: _Exchange) -> None:
+    """NumPy asks for it by PyTorch's code, which is not the one who asks."""
+    source = "import numpy\ndef ask(x): return numpy.asarray(x).tolist(), bool(numpy.allclose(x, x))"
+    own: dict[str, Any] = {}
+    exec(compile(source, f"{OURS}techniques/one.py", "exec"), own)
+    x = torch.tensor([0.5])
+    assert own["ask"](x) == ([0.5], True) and not exchange.asked
+    exec(compile(source, "train.py", "exec"), own)
+    assert own["ask"](x) == ([0.5], True) and len(exchange.asked) >= 2, "a program's are exchanged"
+
+
+def test_while_a_thread_prints_what_others_read_is_rank_0s(
+    exchange: _Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prints, read = threading.Event(), threading.Event()
+
+    def shown(*args: Any, **kwargs: Any) -> str:
+        prints.set()
+        assert read.wait(20)
+        return "shown"
+
+    monkeypatch.setattr("torch._tensor_str._str", shown)
+    with ThreadPoolExecutor() as pool:
+        printed = pool.submit(repr, torch.tensor(0.5))
+        assert prints.wait(20)
+        exchange.first = [[0.25]]
+        found = torch.tensor(0.5).item()
+        read.set()
+        assert printed.result(20) == "shown"
+    assert found == 0.25
 
 
 @pytest.mark.parametrize(("kind", "asks"), [("Adam", False), ("LBFGS", True)])

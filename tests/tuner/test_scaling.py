@@ -140,6 +140,18 @@ def test_one_rank_alone_is_measured_against_all_when_the_plan_is_settled(
     assert row.alone and row.together and row.alone / row.together == pytest.approx(row.weak.estimate)
 
 
+def test_weak_scaling_takes_no_time_from_evidence_that_the_report_has_only_where_there_is_time(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(one={"expected_saving": 0.1})
+    Simulated(seconds_of, facts=Facts(shares={"forward": 1.0})).enter(monkeypatch)
+    order: list[str] = []
+    monkeypatch.setattr("overdrive.tuner.tune._errors", lambda *given: order.append("errors") or {})
+    monkeypatch.setattr("overdrive.tuner.tune.measure_weak_scaling", lambda *given: order.append("weak"))
+    searched(tmp_path, ranks=2)
+    assert order == ["errors", "weak"]
+
+
 @pytest.mark.parametrize("why", ["time", "device"])
 def test_why_weak_scaling_was_not_measured_is_told(
     why: str, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -178,6 +178,6 @@ def _checksum(tensors: list[Any]) -> int:
             whole = held.contiguous().view(-1) if held.layout is torch.strided else held.coalesce().values().view(-1)
             kinds: dict[int, Any] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
             bits = whole.view(kinds[whole.element_size()]) if whole.element_size() in kinds else whole.view(torch.int64)
-            total = bits.sum(dtype=torch.int64).tolist()  # `int` of a tensor is the program's way: it gives rank 0's
+            total = bits.sum(dtype=torch.int64).tolist()  # this rank's own: of `int` rank 0's is given
             found = zlib.crc32(struct.pack("qq", place, total), found)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import fcntl
 import io
 import os
 import sys
@@ -35,6 +36,14 @@ class _Log(io.FileIO):
             return memoryview(data).nbytes
 
 
+def _error_output() -> int | None:
+    """Another number for the real one, above those of the standard streams; None where that is closed."""
+    try:
+        return fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError:
+        return None
+
+
 class RankOutput:
     """
     Attributes:
@@ -45,7 +54,7 @@ class RankOutput:
 
     def __init__(self, membership: Membership, apart: bool) -> None:
         """`apart`: whether that of ranks above 0 is kept apart; in a trial, all that is printed goes to one file."""
-        self._real, self._process, self._rank = os.dup(2), os.getpid(), membership.rank
+        self._real, self._process, self._rank = _error_output(), os.getpid(), membership.rank
         self._lost = False  # some of what was printed
         self.log: Path | None = None
         self.told = False
@@ -64,15 +73,20 @@ class RankOutput:
             self.log = folder / f"rank{membership.rank}.log"
             handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             flush()
-            os.dup2(handle, 1)
-            os.dup2(handle, 2)
-            os.close(handle)
+            for number in (1, 2):
+                if number != handle:  # it is where that one was closed
+                    os.dup2(handle, number)
+            if handle > 2:
+                os.close(handle)
             sys.stdout = sys.__stdout__ = self._forgiving(sys.stdout, 1)  # type: ignore[misc]
             sys.stderr = sys.__stderr__ = self._forgiving(sys.stderr, 2)  # type: ignore[misc]
         os.environ.pop(LOGS, None)
 
-    def _forgiving(self, stream: TextIO, number: int) -> io.TextIOWrapper:
-        """The same, but that a full disk is no error of the program's, which needs nothing of what is written there."""
+    def _forgiving(self, stream: TextIO | None, number: int) -> io.TextIOWrapper | None:
+        """The same, but that a full disk is no error of the program's, which needs nothing of what is written there.
+        None as in one process: of an output that was closed (`>&-`)."""
+        if stream is None:
+            return None
         log, at_once = _Log(number, self._not_kept), bool(getattr(stream, "write_through", False))  # `python -u`
         return io.TextIOWrapper(
             log if at_once else io.BufferedWriter(log),
@@ -107,7 +121,8 @@ class RankOutput:
     def tell(self, text: str) -> None:
         """On the real standard error, whatever the rank."""
         flush()
-        os.write(self._real, text.encode(errors="replace"))
+        if self._real is not None:
+            os.write(self._real, text.encode(errors="replace"))
 
     def say(self, sentence: str) -> None:
         self.tell(f"overdrive: {sentence}\n")

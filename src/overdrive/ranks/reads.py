@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.core.flag import Flag
+from overdrive.core.flag import FlagOfThread
 from overdrive.core.whose import OURS, is_ours
 from overdrive.seams.parameters import looks_at_more, parameters_of
 
@@ -46,7 +46,7 @@ class Reads:
         self._step, self._differing = step, differing
         self._told_kinds: set[str] = set()
         self._told_of_fetches: Point | None = None
-        self._printing = Flag()
+        self._printing = FlagOfThread()
         self._stepping: Any = None  # the optimizer whose step is under way
         self._step_is_own: bool | None = None  # see `_is_own`; None: nothing was read in it yet
 
@@ -165,12 +165,24 @@ def _asked_by_us() -> bool:
         frame = frame.f_back
     if frame is None:
         return False
-    asking = frame = frame.f_back
+    asking = frame = _asking(frame.f_back)
     while frame is not None and is_ours(frame.f_code.co_filename):
         if frame.f_code.co_filename == _OUTER:
-            return is_ours(frame.f_back.f_code.co_filename)
+            asking = _asking(frame.f_back)
+            break
         frame = frame.f_back
-    return is_ours(asking.f_code.co_filename)
+    return asking is not None and is_ours(asking.f_code.co_filename)
+
+
+def _asking(frame: Any) -> Any:
+    """Who has a tensor read: `np.asarray(x)` comes by PyTorch's `__array__`. No more of PyTorch is passed over: its
+    optimizers and modules are called by seams, for the program."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != "torch._tensor" and not name.startswith("numpy."):
+            break
+        frame = frame.f_back
+    return frame
 
 
 def _few(value: Any) -> list[float | int] | None:

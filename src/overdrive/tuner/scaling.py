@@ -19,8 +19,8 @@ from overdrive.tuner.duel_runner import ALONE, DuelRunner
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.schedule import Schedule
+from overdrive.tuner.strategies.ranks import TECHNIQUE
 
-TECHNIQUE = "data_parallel"
 _NO_TIME = "no time was left in the budget"
 _THREADS = "OMP_NUM_THREADS"
 

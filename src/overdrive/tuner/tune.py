@@ -63,8 +63,8 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         if found.chosen:
             found.take_starts(starts_under(found.best(), found.inference))
         _between_epochs(found, schedule, pool, progress)
-        measure_weak_scaling(found, duels, schedule)
         errors = _errors(found, prover, schedule, progress)
+        measure_weak_scaling(found, duels, schedule)  # last: where there is no time for it, the report says so
     except KeyboardInterrupt:
         if found.adopted:
             progress.stage("stopped: the plan as far as it is proved")

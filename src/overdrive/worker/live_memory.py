@@ -61,10 +61,6 @@ class LiveMemory:
         if total > self._most[self.in_step]:
             self._most[self.in_step], self.peaks[self.in_step] = total, dict(self.now)
 
-    @property
-    def peak_total(self) -> int:
-        return max(self._most.values())
-
     def _storage(self, tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor) or tensor.device.type != self.device:
             return None

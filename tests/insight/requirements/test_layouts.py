@@ -96,7 +96,17 @@ def test_the_peak_is_that_of_a_pass_or_of_a_step() -> None:
     assert Needs("cpu", 1, MEMORY, 0, (), step=STEP).tensors == 4001
     made = Needs("cpu", 1, MEMORY, 0, (), samples=601.0, step=larger)
     assert made.tensors == 4002 and made.at_peak == larger
-    assert made.largest_batch(4002) == 602 and made.largest_batch(4001) == 0
+    assert made.largest_batch(4002) == 601 and made.largest_batch(4001) == 0
+
+
+def test_what_of_a_pass_is_alive_in_a_step_is_less_with_a_smaller_batch() -> None:
+    """The batch and what the loss is made of: a limit below a step of all samples holds one of fewer."""
+    memory = {"parameters": 100, "gradients": 100, "optimizer states": 200, "activations": 600, "workspace": 200}
+    step = {"parameters": 100, "gradients": 100, "optimizer states": 200, "activations": 400, "workspace": 300}
+    made = Needs("cpu", 1, memory, 0, (), samples=100.0, step=step)
+    assert made.tensors == 1200 and made.largest_batch(1200) == 100
+    assert made.largest_batch(900) == 50, "of 700 in a step, 4 a sample; of 400 in a pass, 8 a sample"
+    assert made.largest_batch(704) == 1 and made.largest_batch(699) == 0
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(4001, True), (4000, False), (None, None)])

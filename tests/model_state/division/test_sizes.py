@@ -33,7 +33,7 @@ def test_rules(of: Of, rule: Rule | None) -> None:
     if rule is None:
         assert found is None
         return
-    assert found and [each.rule for each in found.each] == [rule, None] and found.rows == 8
+    assert found and [each.rule for each in found.each] == [rule, None]
     for own, rows in ((4, 8), (3, 7), (1, 2)):
         assert found.of_all(0, "div", of(own), own, rows) == pytest.approx(of(rows), rel=1e-15)
         assert found.of_all(1, "mul", 5, own, rows) == 5

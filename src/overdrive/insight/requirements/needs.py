@@ -90,13 +90,21 @@ class Needs:
     def largest_batch(self, memory: float) -> int:
         """Samples of a step that `memory` bytes hold, if activations and workspace grow with them; 0: not one.
 
-        What an optimizer's step needs for a moment does not grow.
+        Of an optimizer's step what is left of a pass grows, and not what it needs for a moment.
         """
-        if memory < sum(self.step.values()):
-            return 0
-        per_sample = (self.memory["activations"] + self.memory["workspace"]) / self.samples if self.samples else 0.0
-        fixed = self.memory["parameters"] + self.memory["gradients"] + self.memory["optimizer states"]
-        return max(0, int((memory - fixed) / per_sample)) if per_sample else 0
+        most = self._most(memory, self.memory, ("activations", "workspace"))
+        if not self.step or most is None:
+            return most or 0
+        in_step = self._most(memory, self.step, ("activations",))
+        return most if in_step is None else min(most, in_step)
+
+    def _most(self, memory: float, held: Mapping[str, int], growing: tuple[str, ...]) -> int | None:
+        """Samples with which that is no more; None: any number, as nothing grows and the rest fits."""
+        per_sample = sum(held[part] for part in growing) / self.samples if self.samples else 0.0
+        left = memory - sum(size for part, size in held.items() if part not in growing)
+        if not per_sample:
+            return None if left >= 0 else 0
+        return max(0, int(left / per_sample))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

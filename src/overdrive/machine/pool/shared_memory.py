@@ -136,6 +136,10 @@ class SharedSlots:
         file = _File.among(group, 2 * mmap.PAGESIZE + 2 * group.size * size)
         return None if file is None else cls(file, group.rank, group.size, size)
 
+    def close(self) -> None:
+        """Nothing is exchanged any more: the memory is free once all ranks have come here."""
+        os.close(self._file.number)
+
     @property
     def own(self) -> memoryview:
         return self._slot(self._rank, self._count + 1)

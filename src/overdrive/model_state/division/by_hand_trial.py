@@ -88,13 +88,13 @@ class _Whole(_Watcher):
 class _Part(_Watcher):
     """
     Args:
-        numbers: see `ByHand`.
-        own: how many samples are this part's.
+        numbers, own, rows: see `ByHand`.
     """
 
-    def __init__(self, known: Sequence[Known], whole: _Whole, numbers: Numbers | None, own: int) -> None:
+    def __init__(self, known: Sequence[Known], whole: _Whole, numbers: Numbers | None, own: int, rows: int) -> None:
         super().__init__(known)
-        self._whole, self._numbers, self._own, self._number = whole, numbers, own, 0
+        self._whole, self._numbers, self._number = whole, numbers, 0
+        self._own, self._rows = own, rows
         self.added: list[Added] = []
 
     def total(self, own: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
@@ -119,7 +119,7 @@ class _Part(_Watcher):
             return number
         place, self._number = self._number, self._number + 1
         try:
-            return self._numbers.of_all(place, name, number, self._own, self._numbers.rows)
+            return self._numbers.of_all(place, name, number, self._own, self._rows)
         except ValueError:
             raise Refused(_OTHERWISE) from None
 
@@ -146,7 +146,7 @@ class ByHandTrial:
         self._noted: list[_Sizes] = []
         self.known: tuple[Known, ...] = ()
         self.numbers: Numbers | None = None
-        self._whole = _Whole(())
+        self._whole, self._rows = _Whole(()), 0
         self._parts: list[_Part] = []
 
     @contextmanager
@@ -159,7 +159,7 @@ class ByHandTrial:
     def tries(self, rows: int, own: int) -> Iterator[None]:
         """Goes through what may make the parts up, the simplest first: sums over samples and losses alone, and together
         with numbers that hang on how many samples there are, which were so many in the whole call and in the part."""
-        whole, part = self._noted
+        (whole, part), self._rows = self._noted, rows
         if [name for name, *_ in whole.noted] != [name for name, *_ in part.noted]:
             return
         pairs = zip(whole.noted, part.noted, strict=True)
@@ -187,7 +187,7 @@ class ByHandTrial:
             own: how many samples are this part's.
             compared: it is one of those that are.
         """
-        part = _Part(self.known, self._whole, self.numbers, own)
+        part = _Part(self.known, self._whole, self.numbers, own, self._rows)
         with self._watched(part):
             yield
         if not part.over:

@@ -55,26 +55,22 @@ class Losses:
     def _answer(self, name: str, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             given = _signature(plain).bind(*args, **kwargs).arguments
-            if _is_sum(name, given):
-                return self._sum(plain, given)
-            own = _taken_over(name, given)
-            if own is None:
+            is_sum = _is_sum(name, given)
+            own = None if is_sum else _taken_over(name, given)
+            if own is None and not (is_sum and self.sums and self.whole is not None):
                 return None
-            if self.totals is not None and self.replayed < 0:
+            if own is not None and self.totals is not None and self.replayed < 0:
                 self.totals.append(own)
                 return None
             made = _summed(plain, given)
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the program's own call tells it, if it is an error at all
-        summed, kind = made
+        summed, kind = made  # ranks meet from here on: what fails now is no matter of this rank alone
+        if own is None:
+            assert self.whole is not None
+            return self.whole(summed, summed).to(kind)
         share = summed / self._total(own).to(summed.device)
         return (share if self.whole is None else self.whole(share, share)).to(kind)
-
-    def _sum(self, plain: Callable[..., Any], given: dict[str, Any]) -> Any:
-        if self.whole is None or not self.sums:
-            return None
-        summed, kind = _summed(plain, given)
-        return self.whole(summed, summed).to(kind)
 
     def _total(self, own: torch.Tensor) -> torch.Tensor:
         if self.totals is None:

@@ -63,7 +63,8 @@ def _rules(number: int | float, count: int) -> Iterator[Rule]:
 
 @dataclass(frozen=True)
 class Number:
-    """One of a call's, in their order; `rule`: None where it is the same whatever part of the batch is given."""
+    """One of a call's, in their order; `rule`: None where it was the same in the whole and in a part, as
+    `min(len(x), 16)` is of many samples (see `Way.tried`)."""
 
     name: str
     rule: Rule | None = None
@@ -71,16 +72,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Those of a call. `rows`: of the batch that was tried: with more samples a number may be another one than by its
-    rule (`min(len(x), 64)`); with fewer, parts show it."""
+    """Those of a call."""
 
-    rows: int
     each: tuple[Number, ...]
 
     @classmethod
     def of_plain(cls, told: dict[str, Any]) -> Numbers:
         each = tuple(Number(one["name"], one["rule"] and Rule(**one["rule"])) for one in told["each"])
-        return cls(told["rows"], each)
+        return cls(each)
 
     def of_all(self, place: int, name: str, number: int | float, own: int, rows: int) -> int | float:
         """What a part's number is for all samples.
@@ -107,7 +106,7 @@ def numbers_of(whole: Sequence[Noted], part: Sequence[Noted], rows: int, own: in
     if [name for name, _ in whole] != [name for name, _ in part]:
         return None
     each = [Number(name, _rule(one, other, rows, own)) for (name, one), (_, other) in zip(whole, part, strict=True)]
-    return Numbers(rows, tuple(each)) if any(one.rule for one in each) else None
+    return Numbers(tuple(each)) if any(one.rule for one in each) else None
 
 
 def _rule(whole: int | float, part: int | float, rows: int, own: int) -> Rule | None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from overdrive.core.out_of_memory import out_of_memory
-from overdrive.model_state.division.backward import Added, gradients_alike, gradients_made
+from overdrive.model_state.division.backward import Added, gradients_alike
 from overdrive.model_state.division.by_hand_trial import ByHandTrial
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Deviation, Drawn, compared
@@ -24,18 +24,16 @@ from overdrive.model_state.division.exchange import part_of, shares
 from overdrive.model_state.division.likeness import SUMMED, Refused, alike, joined
 from overdrive.model_state.division.losses import Losses
 from overdrive.model_state.division.unseen_calls import UnseenCalls
-from overdrive.model_state.division.value_trial import ValueTrial, can_be_known
+from overdrive.model_state.division.value_trial import ValueTrial
 from overdrive.model_state.division.values import LOOKS, NOTHING, Asked
 from overdrive.model_state.division.way import Way, guesses
+from overdrive.model_state.division.whole_trial import look_at_whole
 from overdrive.model_state.exact_call import without_zeros
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.keras.fp64 import to_double
 from overdrive.seams.points import reason_of
-from overdrive.seams.torch.draws import unseen_draws
 from overdrive.seams.torch.hooks import without_gradient_hooks
-from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
-from overdrive.seams.torch.reads import SHAPE_ONLY, noting_reads
 from overdrive.seams.torch.tracing import compiled
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -88,15 +86,15 @@ class _CallTrial:
         self._make, self._restore = self._calls.make, self._calls.restore
         self._values: ValueTrial | None = None
         self._by_hand: ByHandTrial | None = None
-        self._looks = ""  # at what, where its code looks at values of its batch
 
     def way(self) -> dict[str, Any]:
         try:
-            self._look_at_whole()
+            whole = look_at_whole(self._asked, self._calls, self._losses, self._leaves)
         except Exception as error:  # fp64 is not for every model
             return {"reason": f"it could not be tried ({reason_of(error)})", "again": self._exact}
         except Deviation as error:
             return {"reason": str(error)}
+        self._whole, self._drawn, self._values = whole.made, whole.drawn, whole.values
         reason = "no argument has samples"
         for place, (split, rows) in enumerate(guesses(self._leaves)):
             try:
@@ -108,51 +106,7 @@ class _CallTrial:
                     return {"reason": reason_of(error), "again": True}
                 reason = reason if place else f"a part of its batch fails ({reason_of(error)})"
             self._restore()
-        return {"reason": f"{LOOKS} ({self._looks})" if reason == LOOKS else reason}
-
-    # -- the whole ------------------------------------------------------------------------------
-
-    def _look_at_whole(self) -> None:
-        norms, chance = self._norms, self._chance
-        versions = [version_of(each) for each in self._leaves if _counted(each)]
-        norms.statistics, norms.replayed, chance.noted = [], -1, []
-        self._losses.totals, self._losses.replayed = [], -1
-        own = {storage_id(each) for each in (*self._model.parameters(), *self._model.buffers())}
-        with noting_reads(own) as reads, arguments_unchecked():  # which decides nothing
-            self._make(self._leaves)
-        decides = [each for each in reads if not any(word in each for word in SHAPE_ONLY)]
-        if decides:
-            if not (self._asked.values and can_be_known(decides)) or compiled(self._model):
-                raise _refusal(f"{LOOKS} ({decides[0]})")
-            self._values, self._looks = ValueTrial(own), decides[0]
-        if versions != [version_of(each) for each in self._leaves if _counted(each)]:
-            raise _refusal("it writes to its arguments")
-        self._restore()
-        norms.statistics, chance.noted, self._losses.totals = [], [], []
-        self._whole = self._make(self._leaves, self._values.of_whole() if self._values else nullcontext())
-        self._drawn = chance.noted
-        self._calls.note()
-        self._restore()
-        self._look_for_unseen()
-
-    def _look_for_unseen(self) -> None:
-        """What is drawn, or normalised, past the places where it could be divided."""
-        assert self._norms.statistics is not None
-        norms, self._norms.statistics, self._chance.noted = self._norms.statistics, None, None
-        losses, self._losses.totals = self._losses.totals, None
-        of_operators = sum(bool(count) for *_, count in norms)
-        with unseen_draws() as unseen:
-            made = self._make(self._leaves)
-            if unseen.draws:
-                raise _refusal(f"it draws random numbers inside of {unseen.draws[0]}")
-            if unseen.normalisations != of_operators:
-                raise _refusal("it normalises its batch inside of a compiled part")
-            self._chance.noted = []
-            gradients_made(made, [each for each in self._model.parameters() if each.requires_grad])
-            if unseen.draws or self._chance.noted or unseen.normalisations != of_operators:
-                raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
-        self._norms.statistics, self._losses.totals = norms, losses
-        self._restore()
+        return {"reason": f"{LOOKS} ({whole.looks})" if reason == LOOKS else reason}
 
     # -- the parts ------------------------------------------------------------------------------
 
@@ -218,7 +172,8 @@ class _CallTrial:
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        way = Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
+        found = (tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
+        way = Way(split, *found, tried=(rows, rows))
         added: list[list[Added]] = []
         if self._by_hand is not None:
             way = replace(way, by_hand=self._by_hand.known, numbers=self._by_hand.numbers)
@@ -312,14 +267,6 @@ class _CallTrial:
 
         name = culprit(self._model, make, len(sizes), alike)
         return f": {name}" if name else ""
-
-
-def _refusal(reason: str) -> Deviation:
-    return Deviation(reason)
-
-
-def _counted(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and not leaf.is_inference()
 
 
 def _is_float(leaf: Any) -> bool:

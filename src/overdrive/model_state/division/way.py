@@ -10,6 +10,7 @@ import torch
 
 from overdrive.model_state.division.by_hand import Known
 from overdrive.model_state.division.chance import Drawn
+from overdrive.model_state.division.likeness import SUMMED
 from overdrive.model_state.division.sizes import Numbers
 from overdrive.model_state.division.values import NOTHING, Asked
 
@@ -26,6 +27,8 @@ class Way:
         asks: what its code asks of its batch.
         by_hand: what its code sums; losses are whole then. None: nothing is summed over samples, and losses are shares.
         numbers: what its code computes with, where some of it hangs on how many samples there are.
+        tried: the fewest samples that were tried, and the most. What is added up may hang on how many there are in a
+            way that shows only with fewer, or with more: `x.sum(0) / min(len(x), 16)`.
     """
 
     split: tuple[int | None, ...]
@@ -36,6 +39,7 @@ class Way:
     asks: Asked = NOTHING
     by_hand: tuple[Known, ...] | None = None
     numbers: Numbers | None = None
+    tried: tuple[int, int] = (0, 0)
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,6 +58,7 @@ class Way:
             Asked.of_plain(told["asks"]),
             None if told["by_hand"] is None else tuple(map(Known.of_plain, told["by_hand"])),
             None if told["numbers"] is None else Numbers.of_plain(told["numbers"]),
+            (told["tried"][0], told["tried"][1]),
         )
 
     def divides(self) -> Any:
@@ -67,6 +72,16 @@ class Way:
         """Whether calls are divided in the same way, of whatever sizes."""
         same = (self.divides(), self.joined, self.effects) == (other.divides(), other.joined, other.effects)
         return same and (self.asks.reductions, self.asks.answers) == (other.asks.reductions, other.asks.answers)
+
+    def beyond(self, leaves: Sequence[Any]) -> bool:
+        """Whether it is not known for as many samples as these have."""
+        least, most = self.tried
+        return (self.by_hand is not None or SUMMED in self.joined) and not least <= self.rows(leaves) <= most
+
+    def and_of(self, other: Way) -> Way:
+        """The same, tried for what the other was tried for as well."""
+        tried = (*self.tried, *other.tried)
+        return replace(self, tried=(min(tried), max(tried)))
 
     def rows(self, leaves: Sequence[Any]) -> int:
         """Samples of the batch; 0 where these leaves are not of the kind that was tried."""

@@ -6,6 +6,7 @@ Gradients so travel while the backward pass goes on, and what is ready at once t
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -21,6 +22,7 @@ _LINGER = 0.001  # seconds in which more requests come: Horovod's default cycle
 # The same of ranks of one machine, until somebody waits: to exchange gradients beside the backward pass takes the cores
 # that the pass is made on.
 _LINGER_BY_MEMORY = 0.02
+_PAUSE = 1e-4  # seconds until ranks tell each other again what they have asked for, where that was not the same
 _FUSED = 64 << 20  # bytes that travel together: Horovod's default too
 _TELLS = 1.0  # seconds that a request waits for other ranks before the monitor hears of it
 _LAST = 5.0  # seconds for the thread to end
@@ -94,6 +96,8 @@ class Coordinator:
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(_LAST)
+        if not self._thread.is_alive():
+            self._wire.close()
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -109,7 +113,8 @@ class Coordinator:
             told = self._wire.exchange({"pending": mine, "joined": JOIN in (each[0] for each in mine)})
             self._exchanges += 1
             try:
-                self._act(told)
+                if not self._act(told):
+                    time.sleep(_PAUSE)
             except Exception as error:  # of memory, say: who waits is to hear of it
                 self._fail(error)
 
@@ -123,7 +128,8 @@ class Coordinator:
         for request in failed:
             request.finish(error=error)
 
-    def _act(self, told: Sequence[Any]) -> None:
+    def _act(self, told: Sequence[Any]) -> bool:
+        """Whether all ranks had asked for something."""
         for rank, each in enumerate(told):
             if each["joined"]:
                 self._joined_at.setdefault(rank, self._exchanges)
@@ -131,9 +137,9 @@ class Coordinator:
             last = max(self._joined_at, key=lambda rank: (self._joined_at[rank], rank))
             self._joined_at = {}
             self._take(JOIN).finish(last)  # type: ignore[union-attr]
-            return
-        sound = []
-        for each in ready(told):
+            return True
+        found, sound = ready(told), []
+        for each in found:
             if why := each.wrong():
                 if request := self._take(each.name):
                     request.finish(error=HorovodInternalError(f"{each.name}: {why}"))
@@ -146,6 +152,7 @@ class Coordinator:
             else:
                 for part in _parts(list(group)):
                     self._reduce(part)
+        return bool(found)
 
     def _take(self, name: str) -> Request | None:
         with self._changed:

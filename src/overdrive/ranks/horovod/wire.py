@@ -44,6 +44,12 @@ class Wire:
             self._requests = Requests(self._slots, self.size)
         self.by_memory = self._slots is not None
 
+    def close(self) -> None:
+        """After the last call."""
+        slots, self._slots, self._requests = self._slots, None, None
+        if slots is not None:
+            slots.close()
+
     @property
     def monitor(self) -> Any:
         return self._group.monitor if self._group else None
@@ -54,7 +60,7 @@ class Wire:
         if self._requests is not None and (told := self._by_slots(self._requests, data)) is not None:
             return told
         lengths = torch.tensor([len(data)])
-        told = self.gather(lengths, [1] * self.size).tolist()  # `item` is what techniques look at
+        told = self.gather(lengths, [1] * self.size).tolist()  # `item` would be a number that the program reads
         whole = self.gather(torch.frombuffer(bytearray(data), dtype=torch.uint8), told)
         return [json.loads(bytes(part.tolist())) for part in whole.split(told)]  # type: ignore[no-untyped-call]
 

@@ -21,7 +21,7 @@ from overdrive.seams.torch.internals import scripted_alike
 
 _ALONE = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist")  # take nothing besides
 _METHODS = ("numpy", "__repr__")
-_BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
+BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
 _SHAPED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "repeat_interleave")
 
 _UNTAGGED = ("torchvision.nms",)  # of libraries, whose shapes depend on values without their saying so
@@ -34,7 +34,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             patches.replace(torch.Tensor, name, _asked_alone(hub.value_asked, name, getattr(torch.Tensor, name)))
         for name in _METHODS:
             patches.replace(torch.Tensor, name, _asked_of(hub.value_asked, name, getattr(torch.Tensor, name)))
-        removers += _replace_both(hub.value_asked, patches, _BOTH)
+        removers += _replace_both(hub.value_asked, patches, BOTH)
     if hub.choice_set.wanted:
         patches.replace(torch.Tensor, "__setitem__", _set(hub.choice_set, torch.Tensor.__setitem__))
     if hub.shape_asked.wanted:

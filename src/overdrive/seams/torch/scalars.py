@@ -17,10 +17,10 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
+from overdrive.seams.torch.asked import BOTH
 from overdrive.seams.torch.internals import scripted_alike
 
 _VALUES = ("__bool__", "__index__", "tolist", "numpy", "__repr__")
-_BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -28,12 +28,12 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         for name in ("item", "__float__", "__int__"):
             patches.replace(torch.Tensor, name, _seen(hub, getattr(torch.Tensor, name)))
     removers: list[Callable[[], None]] = []
-    for holder, names in ((torch.Tensor, (*_VALUES, *_BOTH)), (torch, _BOTH)):
+    for holder, names in ((torch.Tensor, (*_VALUES, *BOTH)), (torch, BOTH)):
         for name in names if hub.value_read.wanted else ():
             plain = getattr(holder, name)
             read = _read(hub.value_read, name, plain)
             patches.replace(holder, name, read)
-            if name in _BOTH:
+            if name in BOTH:
                 removers.append(scripted_alike(read, plain))
     return removers
 

@@ -127,8 +127,12 @@ class _Exchange:
         buffers = self._distinct(each for module in self._holders for each in module._buffers.values())
         values = {id(each): each.to(self._new) for each in buffers}
         counts = {id(each): values[id(each)]._version for each in buffers}
-        # Batch normalisation writes to its own without counting it.
-        uncounted = {id(each) for module in self._holders if module.training for each in module._buffers.values()}
+        uncounted = {
+            id(each)
+            for module in self._holders
+            for each in module._buffers.values()
+            if module.training and _may_be_a_running_mean(each)
+        }
         places = [
             (table, name, each, new)
             for module in self._holders
@@ -174,6 +178,12 @@ class _Exchange:
         cast_ones = iter(_Cast.apply(self._new, *together) if together else ())  # type: ignore[no-untyped-call]
         known = {id(each): next(cast_ones) for each in together}
         return [known[id(each)] if id(each) in known else each.to(self._new) for each in parameters]
+
+
+def _may_be_a_running_mean(buffer: Any) -> bool:
+    """Batch normalisation writes to its own without counting it, also where `F.batch_norm` is called with those of a
+    module of the program's. They have one dimension, and each number its own memory."""
+    return buffer is not None and buffer.dim() == 1 and buffer.stride() != (0,)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from overdrive.tuner.reasons import left_out_names
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
-_NAME = "data_parallel"
+TECHNIQUE = "data_parallel"
 _SHARE_AT_MOST = 1 / 2  # of the time that is left when the search begins
 
 
@@ -41,7 +41,7 @@ class Ranks:
 
     def seconds(self) -> float:
         """That are to be kept for it while other techniques are looked for; none where they would be too few for it."""
-        one = self._schedule.durations.to_adopt(catalogue()[_NAME].contract, 0.0)
+        one = self._schedule.durations.to_adopt(catalogue()[TECHNIQUE].contract, 0.0)
         most = _SHARE_AT_MOST * self._schedule.seconds_left()
         return min(len(self._sizes) * one, most) if one <= most else 0.0
 
@@ -50,7 +50,7 @@ class Ranks:
             self._sizes, self._against = [], "ranks save no memory that is known"
         if self._sizes:
             out = names_of(self._out())
-            candidate = Candidate(((catalogue()[_NAME], {"ranks": self._sizes.pop(0)}),), replaces=out)
+            candidate = Candidate(((catalogue()[TECHNIQUE], {"ranks": self._sizes.pop(0)}),), replaces=out)
             if self._schedule.time_for_another(level=candidate.contract):
                 return candidate
             self._against = "no time was left to try and prove more ranks"
@@ -70,8 +70,8 @@ class Ranks:
             return
         self._progress.outcome(f"{candidate.label}: {outcome.reason}")
         duel = outcome.duel
-        if duel and duel.new_trace and _NAME in left_out_names(duel):  # of its own parallelism, whatever the number
-            self._sizes, self._against = [], duel.new_trace.left_out[_NAME]
+        if duel and duel.new_trace and TECHNIQUE in left_out_names(duel):  # of its own parallelism, whatever the number
+            self._sizes, self._against = [], duel.new_trace.left_out[TECHNIQUE]
         elif duel and duel.verdict is Verdict.SLOWER:
             self._sizes = []  # more ranks than such as were slower are not tried
         elif self._broke(outcome) and not self._won and not self._in_place_of_all and self._found.adopted:
@@ -92,7 +92,7 @@ class Ranks:
     def _out(self) -> list[Adopted]:
         """Those of the plan whose place ranks take."""
         adopted = [each for each in self._found.adopted if not each.needed]
-        return adopted if self._in_place_of_all else excluded_by((_NAME,), adopted)
+        return adopted if self._in_place_of_all else excluded_by((TECHNIQUE,), adopted)
 
     def _take(self, best: Adopted, out: Sequence[Adopted]) -> None:
         found = self._found
@@ -110,7 +110,7 @@ class Ranks:
             return "ranks are for programs that train in PyTorch"
         if found.contract is Contract.EXACT:
             return "ranks sum in another order, which the level exact does not allow"
-        if other := conflict(_NAME, names_of(found.needed())):
+        if other := conflict(TECHNIQUE, names_of(found.needed())):
             return f"the program does not run without {other}, beside which there are no ranks"
         return ""
 

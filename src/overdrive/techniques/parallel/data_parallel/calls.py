@@ -114,7 +114,7 @@ class Divided:
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
             refused = known.by_kind.get(kind_of(model, leaves))
-            if refused is not None and not refused.ways:
+            if known.untold or (refused is not None and not refused.ways):
                 calls.whole += 1
             else:
                 calls.few += 0 < _samples(leaves) < ENOUGH * self.group.size
@@ -183,7 +183,7 @@ class Divided:
             ):
                 results, together = flatten(asked.made(own), objects=True)
         finally:
-            self.losses.whole = None
+            self.losses.whole, self.losses.sums = None, False
             self.chance.end()
         by_hand.over()
         if kind.asks:
@@ -253,6 +253,9 @@ class Divided:
         told: dict[str, Any]
         if known.trials > _MOST_TRIALS:
             told = {"reason": "it is called in many ways"}
+            if kind in known.by_kind and known.by_kind[kind].beyond(asked.leaves):
+                known.untold = told["reason"]  # of this call alone: with as many samples as were tried it is divided
+                return None
         elif own_hooks(model):
             told = {"reason": "the program has hooks on it"}
         else:

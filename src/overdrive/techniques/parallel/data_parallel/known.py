@@ -39,8 +39,8 @@ class Kind:
 
     def way(self, model: Any, leaves: Sequence[Any]) -> Way | None:
         """Of a call with these arguments; None where it is to be tried."""
-        way = next((each for each in self.ways if each.asks.suits(leaves)), None)
-        if way is None or self.astray or (way.numbers and way.rows(leaves) > way.numbers.rows):
+        way = self._suiting(leaves)
+        if way is None or self.astray or way.beyond(leaves):
             return None
         assert self.state is not None
         if not self.state.changed() and way.rows(leaves):
@@ -49,6 +49,14 @@ class Kind:
         elif way.effects:  # it does so in each call
             self.state = State([model])
         return None
+
+    def _suiting(self, leaves: Sequence[Any]) -> Way | None:
+        return next((each for each in self.ways if each.asks.suits(leaves)), None)
+
+    def beyond(self, leaves: Sequence[Any]) -> bool:
+        """Whether all that is unknown is how such calls are divided for as many samples."""
+        way = self._suiting(leaves)
+        return way is not None and not self.astray and way.beyond(leaves)
 
     def suiting(self, way: Way, leaves: Sequence[Any]) -> list[Way]:
         """All that a call may go that begins in this way."""
@@ -63,20 +71,22 @@ class Kind:
         own, state = _sizes(way, leaves), State([model])
         if not (self.ways and (self.asks or way.asks.answers)):
             alike = bool(self.ways) and self.ways[0].alike(way)
-            return Kind([way], state, [*(self._sizes if alike else ()), own])
+            return Kind([way.and_of(self.ways[0]) if alike else way], state, [*(self._sizes if alike else ()), own])
         assert self.state is not None
         if self.state.changed():
             return Kind([way], state, [own])
-        others = [
-            each for each in self.ways if (each.asks.answers, each.asks.shapes) != (way.asks.answers, way.asks.shapes)
+        before = [
+            each for each in self.ways if (each.asks.answers, each.asks.shapes) == (way.asks.answers, way.asks.shapes)
         ]
-        found_again = len(others) < len(self.ways)
+        others = [each for each in self.ways if each not in before]
         if (
-            (found_again and self.astray)
+            (before and self.astray)
             or len(others) >= _MOST_ANSWERS
             or any(each.divides() != way.divides() for each in others)
         ):
             raise ValueError(LOOKS)
+        for each in before:
+            way = way.and_of(each) if way.alike(each) else way
         return Kind([*others, way], state, [*self._sizes, own])
 
 
