@@ -40,7 +40,7 @@ class Call:
     def compared(self, engine: Engine, bounds: Bounds, narrow: bool, tally: Tally | None = None) -> Proved:
         """The engine with what the model came to in this call."""
         leaves, spec = tree_flatten(self.result)
-        ranges = Ranges(bounds, self.given.arrays())
+        ranges = Ranges(bounds, [self.given.arrays()])
         found = Proved(engine, spec, plain_of(leaves), self.tensors(), narrow=narrow, tally=tally, ranges=ranges)
         found.compare(self.result, self.given)
         return found

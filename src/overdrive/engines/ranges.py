@@ -28,23 +28,24 @@ def finite(arrays: Sequence[Array]) -> bool:
 
 
 class Ranges:
-    """Of the inputs of one engine."""
+    """Of the inputs of one engine. `ends`: the least and the largest value, by input."""
 
-    def __init__(self, bounds: Bounds, arrays: Sequence[Array]) -> None:
-        """`arrays`: of the call that it was compared with first."""
+    def __init__(self, bounds: Bounds, calls: Sequence[Sequence[Array]]) -> None:
+        """`calls`: the inputs of those that it was compared with."""
         self.open = True  # those of a further call are compared, and may be taken in
-        self._seen = {number: ends or (math.inf, -math.inf) for number, ends in bounds.items()}
-        self.take_in(arrays)
+        self.ends = {number: ends or (math.inf, -math.inf) for number, ends in bounds.items()}
+        for arrays in calls:
+            self.take_in(arrays)
 
     def outside(self, arrays: Sequence[Array]) -> bool:
         """Whether a value is none of those that were compared."""
-        for number, (low, high) in self._seen.items():
+        for number, (low, high) in self.ends.items():
             each = arrays[number]
             if not (each.min() >= low and each.max() <= high):  # nor is NaN
                 return True
         return False
 
     def take_in(self, arrays: Sequence[Array]) -> None:
-        for number, (low, high) in self._seen.items():
+        for number, (low, high) in self.ends.items():
             each = arrays[number]
-            self._seen[number] = min(low, each.min().item()), max(high, each.max().item())
+            self.ends[number] = min(low, each.min().item()), max(high, each.max().item())

@@ -93,9 +93,8 @@ class _Signature(Compared):
     def agreed(self, result: Any, given: Given) -> None:
         if self.ranges is None:
             arrays = given.arrays() if given.numeric else []
-            self.ranges = Ranges(
-                {number: None for number, each in enumerate(arrays) if each.dtype.kind in "iu"}, arrays
-            )
+            whole = [number for number, each in enumerate(arrays) if each.dtype.kind in "iu"]
+            self.ranges = Ranges(dict.fromkeys(whole), [arrays])
         self.compared += 1
         self._form = keras.tree.map_structure(lambda _: 0, result)
 
