@@ -23,8 +23,9 @@ class OnnxRuntime(Technique):
 
     When it helps: inference on a CPU, transformers with small batches above all.
 
-    When it hurts: as `openvino`: masks of minus infinity, ever new shapes, a copy of the weights for each engine (2 GB at most), some
-    seconds to build one, which is kept on disk for later runs. Exporting needs `onnx` and `onnxscript` beside it.
+    When it hurts: as `openvino`: masks of minus infinity, ever new shapes, a copy of the weights for each engine (2 GB
+    at most), some seconds to build one, which is kept on disk for later runs. Exporting needs `onnx` and `onnxscript`
+    beside it.
 
     What it watches: as `openvino`, before each call. What would escape: what escapes `openvino`.
 
