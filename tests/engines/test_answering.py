@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -325,11 +327,27 @@ def test_a_model_that_looks_at_values_but_exports_for_all_of_them_is_compared_mo
     assert 80 < served.answers.answered < 96
 
 
-def test_a_request_that_is_not_a_number_gets_the_same_answer(x: torch.Tensor) -> None:
-    with Served(Net().eval()) as served:
-        served.warm(x)
-        x[0, 0, 0, 0] = float("nan")
-        assert served.answered(x)
+@dataclass(unsafe_hash=True)
+class Sized(nn.Module):
+    """Equal to any other of its size."""
+
+    size: int = 4
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, self.size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x)
+
+
+def test_models_that_compare_equal_have_an_engine_each() -> None:
+    one, other, rows = Sized().eval(), Sized().eval(), torch.randn(2, 4)
+    assert one == other
+    with Served(one) as served:
+        served.warm(rows)
+        with torch.no_grad():
+            assert not torch.allclose(other(rows), one(rows)) and torch.equal(other(rows), other.fc(rows))
 
 
 def test_an_error_of_the_program_is_its_own(x: torch.Tensor) -> None:
@@ -571,6 +589,63 @@ def test_a_thousand_random_inputs_get_the_right_answers() -> None:
             given = (x,) if chance.random() < 0.7 else (x, chance.choice((1.0, 2.0)))
             assert torch.equal(served.model(*given), served.own(*given))
     assert served.answers.answered > 0 and served.answers.left.total() + served.answers.answered == 1000
+
+
+class Scaled(Chooses):
+    def forward(self, x: torch.Tensor, by: float = 1.0) -> torch.Tensor:
+        return self.fc(x).abs() / torch.full((1,), by)
+
+
+@pytest.mark.parametrize("value", [lambda call: float(call), lambda call: math.nan * call], ids=["a step", "NaN"])
+def test_a_plain_value_that_is_new_in_each_call_ends_it(value: Callable[[int], float]) -> None:
+    rows = torch.randn(2, 4)
+    with Served(Scaled().eval()) as served, torch.no_grad():
+        for call in range(100):
+            served.model(rows, value(call))
+        held = served.answers._models[served.model]
+        new = value(1) == value(1)
+        assert len(held._seen) + len(held._sizes) <= 128
+        assert ("more than 64 kinds" in served.answers.in_vain()) is new
+        assert (served.answers.answered > 0) is not new, "NaN is the same value each time"
+
+
+def test_zero_and_minus_zero_have_an_engine_each() -> None:
+    rows = torch.randn(2, 4)
+    with Served(Scaled().eval()) as served:
+        served.warm(rows, 0.0)
+        for _ in range(4):
+            assert served.answered(rows, 0.0)
+            with torch.no_grad():
+                assert torch.equal(served.model(rows, -0.0), served.own(rows, -0.0))
+
+
+def test_shapes_that_never_come_again_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.engines.model._MOST_SIZES", 12)
+    with Served(Straight().eval()) as served, torch.no_grad():
+        for count in range(1, 30):
+            served.model(torch.randn(count, 4))
+        assert served.answers.in_vain() == "more than 12 shapes of inputs"
+        assert not served.answers._models[served.model]._seen
+
+
+def test_an_engine_that_fails_where_the_model_does_is_not_to_blame() -> None:
+    runtime = Graphs()
+    with Served(Straight().eval(), runtime) as served, torch.no_grad():
+        rows = torch.randn(2, 4)
+        served.warm(rows)
+        runtime._spoilt = lambda array: 1 / 0
+        own, nn.Linear.forward = nn.Linear.forward, _raises  # type: ignore[method-assign]
+        try:
+            with pytest.raises(IndexError, match="no such place"):
+                served.model(rows)
+        finally:
+            nn.Linear.forward = own  # type: ignore[method-assign]
+        runtime._spoilt = lambda array: array
+        assert served.answered(rows)
+
+
+def _raises(*_: Any) -> Any:
+    raise IndexError("no such place")
 
 
 class Sums(nn.Module):

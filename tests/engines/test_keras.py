@@ -104,6 +104,33 @@ def test_it_answers_once_two_answers_agreed(ask: Any) -> None:
     assert served.answers.told() == f"engine answered 9 of 12 calls; the model itself the others: {left}"
 
 
+@ways
+def test_inputs_that_are_not_finite_are_the_models(ask: Any) -> None:
+    with Served(network()) as served:
+        served.warm(ask, X)
+        for value in (np.nan, np.inf):
+            other = X.copy()
+            other[0, 0, 0, 0] = value
+            assert not served.answered(ask, other)
+        assert served.answered(ask, X)
+    assert served.answers.left["an input holds NaN or infinity"] == 2
+
+
+def test_a_place_that_is_not_in_a_table_is_the_models_error() -> None:
+    """An engine may answer it. So of others than were compared it is asked only once the model has answered one."""
+    table = layers.Embedding(100, 4)
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), table, layers.Flatten(), layers.Dense(2)])
+    with Served(model) as served:
+        served.warm(_called, np.int32([[10, 20, 30]]))
+        before = served.answers.answered
+        for value in (-1, 100, 10**6):
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                model(np.int32([[10, 20, value]]))
+        assert served.answers.answered == before
+        assert not served.answered(_called, np.int32([[10, 99, 30]]))
+        assert served.answered(_called, np.int32([[10, 98, 30]])) and served.answered(_called, np.int32([[10, 20, 30]]))
+
+
 def _trained(model: Any) -> None:
     model.compile(keras.optimizers.SGD(0.5), "mse")
     model.fit(X, np.ones((8, 4)), verbose=0)

@@ -70,6 +70,11 @@ WRONG: dict[str, tuple[Any, str]] = {
         "x is to have 16 bytes, and has another number of them",
     ),
     "an unknown output": ({**request(ROW), "outputs": [{"name": "z"}]}, "there is no output z; there are output"),
+    "a shape that no array has": (request(shape=[0, 10**24]), "x has no shape that is a list of sizes"),
+    "a shape that is too large with none": (request(shape=[0, 2**62, 2**62]), "x has a shape that no array has"),
+    "a shape of many sizes": (request(shape=[0] * 99), "x has no shape that is a list of sizes"),
+    "a name that is half of a letter": (request(ROW, name="\ud800"), "the inputs are x; given are \\ud800"),
+    "a name of much length": (request(ROW, name="y" * 5000), "the inputs are x; given are yyy"),
     "one input twice": ({"inputs": request(ROW)["inputs"] * 2}, "an input is given twice"),
 }
 
@@ -77,9 +82,25 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_cannot_be_answered_is_told_in_one_sentence(what: str, server: Server) -> None:
     body, told = WRONG[what]
+    before = counted(server)
     code, answer = server.ask(body)
+    assert counted(server) == before + 1
     assert code == 400 and told in json.loads(answer)["error"]
     assert server.ask(request(ROW))[0] == 200
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "x", "99"])
+def test_a_length_that_the_body_has_not_is_told(length: str, server: Server) -> None:
+    before = counted(server)
+    code, answer = server.ask(request(ROW), {LENGTH: length})
+    assert code == 400 and f"{LENGTH} is {length[:9]}" in json.loads(answer)["error"]
+    assert counted(server) == before + 1
+
+
+def counted(server: Server) -> float:
+    """Requests that were answered with 400."""
+    lines = server.get("/metrics")[1].decode().splitlines()
+    return sum(float(each.split()[1]) for each in lines if each.startswith('overdrive_requests_total{code="400"}'))
 
 
 def test_a_request_above_the_limit_is_refused_and_read_to_its_end(server: Server) -> None:

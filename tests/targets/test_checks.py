@@ -94,3 +94,28 @@ def test_inputs_come_in_the_order_of_the_signature(checked: Any) -> None:
 def test_others_are_refused(inputs: Any, told: str, checked: Any) -> None:
     with pytest.raises(ValueError, match=told):
         checked(inputs)
+
+
+PROVED = {
+    "inputs": [
+        {"name": "x", "shape": ["batch"], "dtype": "float32"},
+        {"name": "places", "shape": ["batch"], "dtype": "int64"},
+    ],
+    "dimensions": {"batch": {"min": 1}},
+    "values": {"x": {"finite": True}, "places": {"min": 3, "max": 9}},
+}
+
+
+def test_values_that_were_not_proved_are_refused(tmp_path: Path) -> None:
+    """A model that raises, or answers NaN, has engines that answer numbers as any."""
+    (tmp_path / "signature.json").write_text(json.dumps(PROVED))
+    shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
+    checked = runpy.run_path(str(tmp_path / "checks.py"))["checked"]
+    x, places = np.full(2, 3e38, np.float32), np.array([3, 9])
+    assert len(checked({"x": x, "places": places})) == 2, "their sum has no number, and they have"
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="x holds NaN or infinity, which was not proved"):
+            checked({"x": np.float32([0, value]), "places": places})
+    for value in (2, 10, -(2**60)):
+        with pytest.raises(ValueError, match=f"places holds {value}; proved are whole numbers from 3 to 9"):
+            checked({"x": x, "places": np.array([5, value])})

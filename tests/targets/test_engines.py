@@ -67,6 +67,60 @@ def test_a_folder_answers_as_the_program(
         held_to_its_files(tmp_path / "out", python)
 
 
+LOSING = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Losing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.fc = nn.Embedding(100, 4), nn.Linear(4, 4)
+    def forward(self, tokens, x):
+        return torch.relu(self.fc(self.embed(tokens).mean(1) + x))
+model = Losing().eval()
+with torch.no_grad():
+    [model(torch.randint(0, 100, (2, 8)), torch.randn(2, 4)) for _ in range(6)]
+"""
+ASKED = """
+import sys
+import numpy as np
+from pathlib import Path
+from overdrive.serve.model import load
+model = load(Path("."))
+tokens, x = np.full((2, 8), 99), np.ones((2, 4), np.float32)
+model.answer({"tokens": tokens, "x": x})
+def refused(name, place, value):
+    given = {"tokens": tokens.copy(), "x": x.copy()}
+    given[name][place] = value
+    for held in (model.checked, model.answer):
+        try:
+            held(given)
+        except ValueError as error:
+            assert "proved" in str(error)
+        else:
+            sys.exit(f"answered {value}")
+for value in (-1, 100, 10**6):
+    refused("tokens", (0, 0), value)
+for value in (np.nan, np.inf):
+    refused("x", (0, 0), value)
+"""
+
+
+@pytest.mark.parametrize(("target", "library"), [("onnx", "onnxruntime"), ("openvino", "openvino")])
+def test_what_the_model_raises_for_or_answers_nan_to_is_refused(
+    target: str, library: str, tmp_path: Path, warm_overdrive: Run, python: Run
+) -> None:
+    if not find_spec(library):
+        pytest.skip(f"{library} is not installed")
+    (tmp_path / "infer.py").write_text(LOSING)
+    done = warm_overdrive("export", "--to", target, "-o", "out", "infer.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    asked = python("-c", ASKED, cwd=tmp_path / "out")
+    assert asked.returncode == 0, asked.stderr
+    ran = python("run.py", "example.npz", "answers.npz", cwd=tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+
+
 FOUR_THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np

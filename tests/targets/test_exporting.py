@@ -156,6 +156,57 @@ def test_plain_values_are_part_of_the_artefact(tmp_path: Path, monkeypatch: pyte
         assert np.array_equal(call["own 0"], wanted)
 
 
+class Pairs(Net):
+    """Takes two rows at a time, which no graph tells."""
+
+    def forward(self, rows: torch.Tensor, scale: float = 1.0) -> Any:
+        if not torch.compiler.is_exporting() and len(rows) % 2:
+            raise ValueError("pairs are wanted")
+        return super().forward(rows, scale)
+
+
+class Middle(Net):
+    def forward(self, rows: torch.Tensor, scale: float = 1.0) -> Any:
+        if not torch.compiler.is_exporting() and 10 < len(rows) < 20:
+            raise ValueError("neither few nor many")
+        return super().forward(rows, scale)
+
+
+@pytest.mark.parametrize(("model", "count", "gap"), [(Pairs, 8, 3), (Middle, 32, 16)])
+def test_a_size_that_the_model_refuses_between_those_it_takes_fixes_all(
+    model: type[Net], count: int, gap: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_target.install(monkeypatch)
+    made, signature = exported(called(model().eval(), *((rows(count, seed),) for seed in range(4))), tmp_path)
+    assert signature["inputs"][0]["shape"] == [count, 6] and signature["dimensions"] == {}
+    assert f"but not {gap}" in made.notes[0]
+
+
+class Tables(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.table = nn.Embedding(50, 4), nn.Parameter(torch.randn(99, 4))
+
+    def forward(self, tokens: torch.Tensor, places: torch.Tensor, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.embed(tokens) + self.table[places + 3] + x + mask.float()[..., None]
+
+
+@pytest.mark.parametrize("value", [1.0, -torch.inf])
+def test_the_signature_tells_the_values_that_were_proved(
+    value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_target.install(monkeypatch)
+    monkeypatch.setattr("overdrive.targets.child.values._LOSING_NAN", ("fake",))
+    whole, x = torch.randint(10, 20, (3, 8)), torch.full((3, 8, 4), value)
+    whole[0, :2] = torch.tensor([10, 19])
+    _, signature = exported(called(Tables().eval(), *[(whole, whole, x, whole > 12)] * 3), tmp_path)
+    assert signature["values"] == {
+        "tokens": {"min": 0, "max": 49},
+        "places": {"min": 10, "max": 19},
+        **({"x": {"finite": True}} if value == 1.0 else {}),
+    }
+
+
 class Draws(Net):
     def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]
         return self.fc(rows + torch.randn_like(rows))

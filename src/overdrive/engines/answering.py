@@ -11,12 +11,12 @@ make again.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.engines.answers import BUSY, OF_NO_KIND, Answer, Answers
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.model import AnsweredTorchModel
@@ -34,7 +34,7 @@ class EngineAnswers(Answers):
         super().__init__(name, early)
         self._runtime = runtime
         self._kept = KeptEngines()
-        self._models: weakref.WeakKeyDictionary[Any, AnsweredTorchModel] = weakref.WeakKeyDictionary()
+        self._models: ByIdentity[AnsweredTorchModel] = ByIdentity()
         self._busy = threading.Lock()  # an engine's memory is that of one call at a time
 
     def refusals(self) -> Sequence[str]:

@@ -16,6 +16,8 @@ GATHERED = "its inputs were gathered, for the ranges of values in the model"
 CHANGED = "the model was changed"
 NEW = "a shape of inputs that is new"
 OF_NO_KIND = "an input of a kind that no engine takes"
+NOT_FINITE = "an input holds NaN or infinity"
+OUTSIDE = "values of inputs that were not compared"
 BUSY = "another thread is being answered"
 CHANGES_ALWAYS = "the model changes from call to call"
 

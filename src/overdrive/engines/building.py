@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,20 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
+from overdrive.engines.bounds import bounds_of
 from overdrive.engines.exported import exported, for_sizes_that_vary, share_memory
 from overdrive.engines.identity import identity
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, plain_of
+from overdrive.engines.ranges import Bounds, Ranges
 from overdrive.engines.runtime import PLAIN, Array, Engine, NoEngine, Place, Runtime, said_nowhere
 from overdrive.engines.signature import NUMERIC, Signature
 from overdrive.engines.sizes import Wide, as_exported, vary
 from overdrive.engines.tally import Tally
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
+
+_BOUNDS = "bounds"  # what they are kept as, beside the library's own parts
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,11 @@ class Call:
     kwargs: Any
     result: Any
 
-    def compared(self, engine: Engine, narrow: bool, tally: Tally | None = None) -> Proved:
+    def compared(self, engine: Engine, bounds: Bounds, narrow: bool, tally: Tally | None = None) -> Proved:
         """The engine with what the model came to in this call."""
         leaves, spec = tree_flatten(self.result)
-        found = Proved(engine, spec, plain_of(leaves), self.tensors(), narrow=narrow, tally=tally)
+        ranges = Ranges(bounds, [self.given.arrays()])
+        found = Proved(engine, spec, plain_of(leaves), self.tensors(), narrow=narrow, tally=tally, ranges=ranges)
         found.compare(self.result, self.given)
         return found
 
@@ -57,6 +63,12 @@ class Call:
         return tensors
 
 
+@dataclass(frozen=True)
+class Built:
+    engine: Engine
+    bounds: Bounds
+
+
 class Builder:
     """By one library."""
 
@@ -66,7 +78,7 @@ class Builder:
 
     def built(
         self, call: Call, state: State, examples: Sequence[Sequence[Array]], places: Sequence[Place]
-    ) -> tuple[Engine | None, Proved]:
+    ) -> tuple[Built | None, Proved]:
         """For calls like this one, and for other sizes in these places; None where there can be none.
 
         Args:
@@ -85,11 +97,11 @@ class Builder:
                 raise NoEngine("its sizes are constants of the exported graph")
             with said_nowhere():
                 made = self._runtime.converted(graph, examples, places)
-                engine, proved = self._compared(made, call)
+                built, proved = self._compared(made, bounds_of(graph), call)
                 if key and not proved.refused:
                     with contextlib.suppress(Exception):  # one that cannot be written down answers all the same
-                        self._kept.keep(key, self._runtime.saved(made))
-            return engine, proved
+                        self._kept.keep(key, {**self._runtime.saved(made), _BOUNDS: _written(built.bounds)})
+            return built, proved
         except NoEngine as error:
             return None, refused(str(error))
         except Exception as error:  # of the library's: it takes no such model
@@ -98,23 +110,23 @@ class Builder:
     def reused(self, wide: Wide, call: Call) -> Proved:
         """One that was built for several sizes, for those of this call."""
         try:
-            return call.compared(wide.engine, self._runtime.narrow, wide.tally)
+            return call.compared(wide.engine, wide.bounds, self._runtime.narrow, wide.tally)
         except Exception as error:
             return refused(f"{self._runtime.title} takes no such sizes ({reason_of(error)[:200]})")
 
-    def _compared(self, made: Any, call: Call) -> tuple[Engine, Proved]:
+    def _compared(self, made: Any, bounds: Bounds, call: Call) -> tuple[Built, Proved]:
         engine = self._runtime.engine(made, torch.get_num_threads())
-        return engine, call.compared(engine, self._runtime.narrow)
+        return Built(engine, bounds), call.compared(engine, bounds, self._runtime.narrow)
 
-    def _as_kept(self, key: str, call: Call) -> tuple[Engine, Proved] | None:
+    def _as_kept(self, key: str, call: Call) -> tuple[Built, Proved] | None:
         """That of an earlier run; None where there is none, or it does not answer as the model does."""
         parts = self._kept.take(key)
         if parts is None:
             return None
         with contextlib.suppress(Exception), said_nowhere():
-            engine, proved = self._compared(self._runtime.loaded(parts), call)
+            built, proved = self._compared(self._runtime.loaded(parts), _read(parts[_BOUNDS]), call)
             if not proved.refused:
-                return engine, proved
+                return built, proved
         self._kept.remove(key)
         return None
 
@@ -122,3 +134,11 @@ class Builder:
 def refused(why: str) -> Proved:
     """No engine, for good."""
     return Proved(None, None, [], [], why)
+
+
+def _written(bounds: Bounds) -> bytes:
+    return json.dumps([[number, ends] for number, ends in bounds.items()]).encode()
+
+
+def _read(text: bytes) -> Bounds:
+    return {number: ends and (ends[0], ends[1]) for number, ends in json.loads(text)}

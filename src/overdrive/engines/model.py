@@ -10,11 +10,12 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
-from overdrive.engines.answers import BY_BOTH, CHANGED, CHANGES_ALWAYS, GATHERED, NEW, Answer
+from overdrive.engines.answers import BY_BOTH, CHANGED, CHANGES_ALWAYS, GATHERED, NEW, NOT_FINITE, OUTSIDE, Answer
 from overdrive.engines.building import Builder, Call
 from overdrive.engines.gathering import Gathering
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, array_of
+from overdrive.engines.ranges import finite
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature, same_things
 from overdrive.engines.sizes import Sizes, Wide
@@ -32,6 +33,7 @@ _BUILT_AT = 2  # the call of a later signature in which its engine is built: one
 _EVERY_OF_A_LOOKER = 16
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
 _MOST_SIZES = 1024  # that engines answer for
+_MOST_FORMS = 64  # kinds of inputs and plain values: a number that is another one in each call has no engine
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
 
 
@@ -75,11 +77,18 @@ class AnsweredTorchModel:
         model = self._model()
         if model is None or self._refused or not self._holds(model):
             return Answer(call(*args, **kwargs), self._refused or CHANGED)
+        if not finite(given.arrays()):
+            return Answer(call(*args, **kwargs), NOT_FINITE)
         engine = self._engines.get(self._place(given))
         if engine is None:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(call(*args, **kwargs), engine.refused)
+        if engine.ranges.outside(given.arrays()):
+            result = call(*args, **kwargs)
+            if engine.ranges.open:
+                engine.try_beyond(result, given)
+            return Answer(result, OUTSIDE)
         assert self._parts is not None
         requiring = engine.requiring.of(self._parts)
         if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or requiring is None:
@@ -92,7 +101,15 @@ class AnsweredTorchModel:
         def again() -> Any:
             return call(*args, **kwargs)
 
-        return Answer(without_graph(self._parts, lambda: engine.answer(given), again, requiring))
+        def by_engine() -> Any:
+            try:
+                return engine.answer(given)
+            except Exception as error:
+                failed = error
+            again()  # an engine is not to blame where the model raises as well: then this is what the program sees
+            raise failed
+
+        return Answer(without_graph(self._parts, by_engine, again, requiring))
 
     def _place(self, given: Signature) -> tuple[str, Any, int]:
         return self._digest, given.key, torch.get_num_threads()
@@ -150,6 +167,8 @@ class AnsweredTorchModel:
     ) -> Answer:
         if any(each.training for each in model.modules()):
             return Answer(call(*args, **kwargs), "a part of the model is in training mode")
+        if why := self._too_many(given):
+            return Answer(call(*args, **kwargs), why)
         wide = self._fitting(given)
         most, there = (_MOST_SIZES, len(self._engines)) if wide else (_MOST_ENGINES, self._copies)
         if there >= most:
@@ -173,6 +192,22 @@ class AnsweredTorchModel:
         self._engines[self._place(given)] = proved
         return Answer(result, proved.refused or BY_BOTH, settles=True)
 
+    def _too_many(self, given: Signature) -> str:
+        """Why no further calls are watched, which takes longer than to make them; where no engine has come of any, none
+        will."""
+        if given.form not in self._sizes and len(self._sizes) >= _MOST_FORMS:
+            why = f"more than {_MOST_FORMS} kinds of inputs, or of values of its other arguments"
+        elif given.key not in self._seen and len(self._seen) >= _MOST_SIZES:
+            why = f"more than {_MOST_SIZES:,} shapes of inputs"
+        else:
+            return ""
+        if not any(each.established for each in self._engines.values()):
+            self._refused = why
+            self._forget()
+            self._seen.clear()
+            self._sizes.clear()
+        return why
+
     def _fitting(self, given: Signature) -> Wide | None:
         """An engine for several sizes, these among them."""
         return next((each for each in self._wide.get(self._place(given)[::2], ()) if each.fits(given)), None)
@@ -184,9 +219,9 @@ class AnsweredTorchModel:
         places = () if self._runtime.calibrating else sizes.varying(made.given)
         for wanted in (places, ()) if places else ((),):
             self._copies += 1
-            engine, proved = self._builder.built(made, self._state, examples, wanted)
-            if engine and wanted and not proved.refused:
-                wide = Wide.of(engine, made.given, wanted, proved.tally)
+            built, proved = self._builder.built(made, self._state, examples, wanted)
+            if built and wanted and not proved.refused:
+                wide = Wide.of(built.engine, made.given, wanted, built.bounds, proved.tally)
                 self._wide.setdefault(self._place(made.given)[::2], []).append(wide)
             if not proved.refused:
                 break

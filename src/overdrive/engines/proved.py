@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.engines import closeness
+from overdrive.engines.ranges import Ranges
 from overdrive.engines.runtime import Engine
 from overdrive.engines.signature import Signature
 from overdrive.engines.tally import Compared, Tally
@@ -27,11 +28,13 @@ class Proved(Compared):
         refused: str = "",
         narrow: bool = False,
         tally: Tally | None = None,
+        ranges: Ranges | None = None,
     ) -> None:
-        """`tally`: of the answers for other sizes, too."""
+        """`tally`: of the answers for other sizes, too. `ranges`: the values of inputs that it answers."""
         super().__init__(tally)
         self._refused = refused
         self._narrow = narrow
+        self.ranges = ranges or Ranges({}, ())
         self.requiring = Requiring()
         self._engine = engine
         self._spec = spec
@@ -47,14 +50,32 @@ class Proved(Compared):
 
     def compare(self, result: Any, given: Signature) -> None:
         """With what the model came to; it is refused where they differ by more than its number format does."""
+        if why := self._difference(result, given):
+            self._refuse(why)
+        else:
+            self.compared += 1
+
+    def try_beyond(self, result: Any, given: Signature) -> None:
+        """The same of a call that has values outside of the ranges. Where they agree these are taken in; else it keeps
+        to those that it was right for, and is not tried again."""
+        try:
+            agrees = not self._difference(result, given)
+        except Exception:  # of the library's
+            agrees = False
+        if agrees:
+            self.ranges.take_in(given.arrays())
+        else:
+            self.ranges.open = False
+
+    def _difference(self, result: Any, given: Signature) -> str:
         leaves, spec = tree_flatten(result)
         tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
         if spec != self._spec or plain_of(leaves) != self._constants or len(tensors) != len(self._forms):
-            return self._refuse("the form of its results is not always the same")
+            return "the form of its results is not always the same"
         for one, other in zip(tensors, self._results(given), strict=True):
             if one.shape != other.shape or not close(one, other, self._narrow):
-                return self._refuse("an engine's answer was another one")
-        self.compared += 1
+                return "an engine's answer was another one"
+        return ""
 
     @property
     def refused(self) -> str:

@@ -22,6 +22,12 @@ Engine = Callable[[Sequence[Array]], Sequence[Array]]
 PLAIN = (bool, int, float, str, type(None))  # values that an engine is built for, beside tensors
 
 
+def plain_key(value: Any) -> Any:
+    """Of a plain value: equal for those alone that are the same to a model. 0.0 and -0.0 are not, 1 and True neither;
+    NaN is itself."""
+    return type(value), float.hex(value) if isinstance(value, float) else value
+
+
 class NoEngine(Exception):
     """There can be none for this model, or for these calls; the message is the reason, for people."""
 

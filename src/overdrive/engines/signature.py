@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from overdrive.engines.runtime import PLAIN
+from overdrive.engines.runtime import PLAIN, Array, plain_key
 
 # What NumPy can hand to an engine and back.
 NUMERIC = (
@@ -28,6 +28,10 @@ class Signature:
     tensors: tuple[torch.Tensor, ...]
     form: Any
 
+    def arrays(self) -> list[Array]:
+        """The tensors, in their own memory."""
+        return [each.detach().numpy() for each in self.tensors]
+
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None:
     """None where something is given that no engine takes: other objects, sparse tensors, those on a GPU."""
@@ -43,7 +47,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
             form.append((leaf.dim(), leaf.dtype))
             tensors.append(leaf)
         elif isinstance(leaf, PLAIN):
-            kinds.append((type(leaf), leaf))
+            kinds.append(plain_key(leaf))
             form.append(kinds[-1])
         else:
             return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from overdrive.engines.ranges import Bounds
 from overdrive.engines.runtime import Engine, Place
 from overdrive.engines.signature import Signature
 from overdrive.engines.tally import Tally
@@ -52,11 +53,12 @@ class Wide:
     form: Any
     sizes: Sequence[Sequence[int]]  # that it was built from
     places: frozenset[Place]  # where there may be others
+    bounds: Bounds
     tally: Tally
 
     @classmethod
-    def of(cls, engine: Engine, given: Signature, places: Sequence[Place], tally: Tally) -> Wide:
-        return cls(engine, given.form, [each.shape for each in given.tensors], frozenset(places), tally)
+    def of(cls, engine: Engine, given: Signature, places: Sequence[Place], bounds: Bounds, tally: Tally) -> Wide:
+        return cls(engine, given.form, [each.shape for each in given.tensors], frozenset(places), bounds, tally)
 
     def fits(self, given: Signature) -> bool:
         return given.form == self.form and all(

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,9 @@ from overdrive.serve.waiting import Refused, WaitingRequests
 from overdrive.version import __version__
 
 _BODY = 30.0  # seconds until a request has to be there
-_IN_LOOP = 64 << 10  # bytes of a request that are read beside others; of more a thread reads them
+_IN_LOOP = 64 << 10  # bytes of a request, or an answer's arrays, that are read or written beside others; of more a
+# thread does it
+_LONGEST = 1000  # letters of what is told of an error: a request may hold names of any length
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
@@ -110,9 +112,11 @@ def application(model: ServedModel, waiting: WaitingRequests, metrics: Metrics, 
         body = await _body(request, limits.request)
         length = request.headers.get(protocol.LENGTH)
         read = asyncio.to_thread if len(body) > _IN_LOOP else _at_once
-        asked = await read(protocol.asked, body, length, known)
-        outputs = await asyncio.wrap_future(waiting.ask(_held(model, asked.inputs, limits.not_finite)))
-        content, headers = protocol.answered(model.name, asked.id, outputs, asked.outputs)
+        asked, held = await read(_asked, body, length, known, model, limits)
+        outputs = await asyncio.wrap_future(waiting.ask(held))
+        size = sum(np.asarray(outputs[name]).nbytes for name in asked.outputs)
+        write = asyncio.to_thread if size > _IN_LOOP else _at_once
+        content, headers = await write(protocol.answered, model.name, asked.id, outputs, asked.outputs)
         return Response(content, headers=headers)
 
     async def metadata(request: Request) -> Response:
@@ -124,6 +128,9 @@ def application(model: ServedModel, waiting: WaitingRequests, metrics: Metrics, 
     async def well(request: Request) -> Response:
         return Response()
 
+    async def ready(request: Request) -> Response:
+        return Response(status_code=503 if waiting.stopping else 200)
+
     async def measured(request: Request) -> Response:
         return Response(generate_latest(metrics.all), media_type=CONTENT_TYPE_LATEST)
 
@@ -131,7 +138,8 @@ def application(model: ServedModel, waiting: WaitingRequests, metrics: Metrics, 
         Route(f"{place}/infer", _counted(infer, metrics), methods=["POST"]),
         Route(place, metadata),
         Route("/v2", server),
-        *(Route(path, well) for path in ("/v2/health/live", "/v2/health/ready", f"{place}/ready")),
+        Route("/v2/health/live", well),
+        *(Route(path, ready) for path in ("/v2/health/ready", f"{place}/ready")),
         Route("/metrics", measured),
     ]
     return Starlette(routes=routes)
@@ -162,7 +170,8 @@ def _counted(handler: Handler, metrics: Metrics) -> Handler:
 
 
 def _error(code: int, told: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": told}, code, headers)
+    sent = told[:_LONGEST].encode("utf-8", "backslashreplace").decode()  # a name may hold half of a letter
+    return JSONResponse({"error": sent}, code, headers)
 
 
 async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
@@ -191,6 +200,13 @@ async def _read(request: Request, most: int) -> bytes:
     if size > most:
         raise _Code(413, f"the request has more than {most:,} bytes, which is the most")
     return b"".join(chunks)
+
+
+def _asked(
+    body: bytes, length: str | None, known: Sequence[str], model: ServedModel, limits: Limits
+) -> tuple[protocol.Asked, Arrays]:
+    found = protocol.asked(body, length, known)
+    return found, _held(model, found.inputs, limits.not_finite)
 
 
 def _held(model: ServedModel, inputs: Mapping[str, Any], not_finite: bool) -> Arrays:

@@ -51,7 +51,8 @@ class ServedModel:
         return tuple(each.shape[1:] for each in inputs.values())
 
     def made_up(self, rows: int, chance: np.random.Generator) -> Arrays:
-        """Inputs that the signature takes: normal numbers; of whole ones, which may be places in a table, 0 and 1.
+        """Inputs that the signature takes: normal numbers; of whole ones, which may be places in a table, 0 and 1,
+        or the first that were proved.
 
         As long as the program's own: at a length of 1 there is nothing in a sequence that could be mixed up.
         """
@@ -59,8 +60,14 @@ class ServedModel:
         sizes = {name: max(self.usual.get(name, 0), each["min"]) for name, each in dimensions.items()}
         if self.together:
             sizes[self.together] = max(rows, dimensions[self.together]["min"])
+        values = self.signature.get("values", {})
         return {
-            each["name"]: _drawn([sizes.get(size, size) for size in each["shape"]], np.dtype(each["dtype"]), chance)
+            each["name"]: _drawn(
+                [sizes.get(size, size) for size in each["shape"]],
+                np.dtype(each["dtype"]),
+                values.get(each["name"], {}),
+                chance,
+            )
             for each in self.signature["inputs"]
         }
 
@@ -130,7 +137,8 @@ def _together(signature: Mapping[str, Any]) -> str:
     return name if not first and isinstance(name, str) else ""
 
 
-def _drawn(shape: Sequence[int], dtype: np.dtype[Any], chance: np.random.Generator) -> Any:
+def _drawn(shape: Sequence[int], dtype: np.dtype[Any], proved: Mapping[str, Any], chance: np.random.Generator) -> Any:
     if dtype.kind in "fc":
         return chance.standard_normal(shape).astype(dtype)
-    return chance.integers(0, 2, shape).astype(dtype)
+    first = max(0, proved.get("min", 0))
+    return chance.integers(first, min(first + 1, proved.get("max", first + 1)) + 1, shape).astype(dtype)

@@ -14,6 +14,7 @@ import numpy as np
 
 from overdrive.serve.model import Answer, Arrays, ServedModel
 
+_STOPPING = "the server is stopping"
 _LAST = 10.0  # seconds for a call of the model that is under way at the end
 
 
@@ -65,15 +66,21 @@ class WaitingRequests:
     def ask(self, inputs: Arrays) -> Future[Arrays]:
         """
         Raises:
-            Refused: too many wait.
+            Refused: too many wait, or nothing is answered any more.
         """
         one = _Waiting(inputs, self._model.rows(inputs), self._model.kind(inputs))
         with self._changed:
+            if self._ended:
+                raise Refused(_STOPPING)
             if len(self._waiting) >= self._limit:
                 raise Refused(f"{self._limit:,} requests wait already: ask again later")
             self._waiting.append(one)
             self._changed.notify_all()  # one that waits for others to come would keep a single notice to itself
         return one.answer
+
+    @property
+    def stopping(self) -> bool:
+        return self._ended or self._until is not None
 
     def stop_after(self, seconds: float) -> None:
         """What waits longer than that is refused. Called by a signal's handler: takes no lock."""
@@ -135,7 +142,7 @@ class WaitingRequests:
         while self._waiting:
             answer = self._waiting.popleft().answer
             if answer.set_running_or_notify_cancel():
-                answer.set_exception(Refused("the server is stopping"))
+                answer.set_exception(Refused(_STOPPING))
 
 
 def _answer(answer: Answer, batch: list[_Waiting]) -> None:

@@ -29,8 +29,13 @@ def write_pages(result: Exported, folder: Path, command: str) -> None:
 
 def _example(signature: Mapping[str, Any]) -> dict[str, Any]:
     least = {name: each["min"] for name, each in signature["dimensions"].items()}
+    values = signature.get("values", {})
     return {
-        each["name"]: np.zeros([least.get(size, size) for size in each["shape"]], each["dtype"])
+        each["name"]: np.full(
+            [least.get(size, size) for size in each["shape"]],
+            max(0, values.get(each["name"], {}).get("min", 0)),
+            each["dtype"],
+        )
         for each in signature["inputs"]
     }
 
@@ -49,7 +54,7 @@ def readme(result: Exported, command: str) -> str:
         "```",
         "",
         "Or from Python, in this folder: `from run import answer; answer({name: array, ...})`.",
-        "`example.npz` holds zeros.",
+        "`example.npz` holds zeros, or the least numbers that are taken.",
         *(["", "Served by Triton: `tritonserver --model-repository=repository`."] if result.target == TRITON else []),
         "",
         "| | name | shape | type |",

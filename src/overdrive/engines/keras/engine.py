@@ -32,6 +32,7 @@ class Engines:
 
     kinds: Sequence[str] = (CALL, PREDICT)
     one_at_a_time = True
+    as_tensorflow = False
 
     def __init__(self, runtime: OfTensorFlow) -> None:
         self._runtime = runtime

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from overdrive.engines.runtime import PLAIN
+from overdrive.engines.runtime import PLAIN, plain_key
 from overdrive.seams.keras.answers import PREDICT
 from overdrive.seams.keras.internals import array_of, mask_of
 
@@ -46,7 +46,8 @@ class Given:
             return None  # of an embedding, say: Keras hands it on to the layers, a graph knows nothing of it
         forms = tuple((type(each), tuple(each.shape), each.dtype) for each in leaves)
         structure = repr(keras.tree.map_structure(lambda _: 0, args))
-        return cls((kind, structure, forms, tuple(sorted(kwargs.items()))), leaves, args, kind, kwargs)
+        more = tuple((name, plain_key(kwargs[name])) for name in sorted(kwargs))
+        return cls((kind, structure, forms, more), leaves, args, kind, kwargs)
 
     def tensors(self) -> list[Any]:
         return [tf.convert_to_tensor(each) for each in self.leaves]

@@ -30,6 +30,7 @@ class Graphs:
 
     def __init__(self, xla: bool) -> None:
         self._xla = xla
+        self.as_tensorflow = not xla  # XLA takes the last row of a table for any that is not in it
 
     def takes(self, given: Given) -> bool:
         return True

@@ -12,11 +12,22 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from overdrive.engines.answers import BY_BOTH, CHANGED, CHANGES_ALWAYS, GATHERED, NEW, OF_NO_KIND, Answer
+from overdrive.engines.answers import (
+    BY_BOTH,
+    CHANGED,
+    CHANGES_ALWAYS,
+    GATHERED,
+    NEW,
+    NOT_FINITE,
+    OF_NO_KIND,
+    OUTSIDE,
+    Answer,
+)
 from overdrive.engines.closeness import close
 from overdrive.engines.gathering import Gathering
 from overdrive.engines.keras.given import Given
 from overdrive.engines.keras.standing import Standing, frozen, own_code
+from overdrive.engines.ranges import Ranges, finite
 from overdrive.engines.runtime import Array, NoEngine
 from overdrive.engines.tally import Compared
 from overdrive.seams.keras.internals import mask_of
@@ -46,10 +57,12 @@ class Maker(Protocol):
         calibrating: calls whose inputs it is made from; 0: it is from none.
         narrow: it computes in fewer bits than the model.
         one_at_a_time: it answers one thread at a time.
+        as_tensorflow: it raises where TensorFlow does, and keeps NaN: TensorFlow itself computes.
     """
 
     kinds: Sequence[str]
     one_at_a_time: bool
+    as_tensorflow: bool
 
     @property
     def calibrating(self) -> int: ...
@@ -74,9 +87,14 @@ class _Signature(Compared):
     def __init__(self) -> None:
         super().__init__()
         self.made: Made | None = None
+        self.ranges: Ranges | None = None
         self._form: Any = None
 
-    def agreed(self, result: Any) -> None:
+    def agreed(self, result: Any, given: Given) -> None:
+        if self.ranges is None:
+            arrays = given.arrays() if given.numeric else []
+            whole = [number for number, each in enumerate(arrays) if each.dtype.kind in "iu"]
+            self.ranges = Ranges(dict.fromkeys(whole), [arrays])
         self.compared += 1
         self._form = keras.tree.map_structure(lambda _: 0, result)
 
@@ -107,12 +125,24 @@ class AnsweredModel:
         signature = self._signatures.get(given.key)
         if not self._holds(signature):
             return Answer(call(*args, **kwargs), self.refused or CHANGED)
+        elsewhere = given.numeric and not self._maker.as_tensorflow
+        if elsewhere and not finite(given.arrays()):
+            return Answer(call(*args, **kwargs), NOT_FINITE)
         if signature is None:
             if len(self._signatures) >= _MOST_SIGNATURES:
                 return Answer(call(*args, **kwargs), f"more than {_MOST_SIGNATURES} shapes of inputs")
             return Answer(self._first(given.key, call, args, kwargs), self.refused or NEW, settles=True)
+        if elsewhere and signature.ranges is not None and signature.ranges.outside(given.arrays()):
+            result = call(*args, **kwargs)
+            self._try_beyond(signature, signature.ranges, result, given)
+            return Answer(result, OUTSIDE)
         if not signature.due():
-            return Answer(signature.answer(given))
+            try:
+                return Answer(signature.answer(given))
+            except Exception as error:
+                failed = error
+            call(*args, **kwargs)  # it is not to blame where the model raises as well: that is what the program sees
+            raise failed
         settles, early = not signature.established, signature.early
         result = call(*args, **kwargs)
         if signature.made is None and self._maker.calibrating and not self._gathering.enough(given.key, given.arrays()):
@@ -157,7 +187,7 @@ class AnsweredModel:
             self._signatures[key] = _Signature()
         return result
 
-    def _compare(self, signature: _Signature, result: Any, given: Given) -> None:
+    def _agreeing(self, result: Any, given: Given) -> Agrees:
         leaves = keras.tree.flatten(result)
 
         def agrees(made: Made) -> bool:
@@ -165,6 +195,24 @@ class AnsweredModel:
             same = len(leaves) == len(others)
             return same and all(_alike(*pair, self._maker.narrow) for pair in zip(leaves, others, strict=True))
 
+        return agrees
+
+    def _try_beyond(self, signature: _Signature, ranges: Ranges, result: Any, given: Given) -> None:
+        """Of a call with values outside of the ranges. Where answers agree these are taken in; else it keeps to those
+        that it was right for, and is not tried again."""
+        if not ranges.open or signature.made is None:
+            return
+        try:
+            agrees = self._agreeing(result, given)(signature.made)
+        except Exception:  # of the library's
+            agrees = False
+        if agrees:
+            ranges.take_in(given.arrays())
+        else:
+            ranges.open = False
+
+    def _compare(self, signature: _Signature, result: Any, given: Given) -> None:
+        agrees = self._agreeing(result, given)
         try:
             if signature.made is None:
                 examples = self._gathering.taken(given.key, given.arrays()) if self._maker.calibrating else ()
@@ -179,7 +227,7 @@ class AnsweredModel:
         else:
             if not found:
                 self.refused = "an answer in its place was another one"
-            signature.agreed(result)
+            signature.agreed(result, given)
 
 
 def _alike(one: Any, other: Any, narrow: bool) -> bool:

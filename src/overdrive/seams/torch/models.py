@@ -29,6 +29,7 @@ import torch
 from torch._C import _is_tracing
 from torch.compiler import is_compiling  # `torch` is slow to tell its names, and this is asked for each sample
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.progress import log
 from overdrive.core.units import listed
 from overdrive.seams.hub import Seams
@@ -133,7 +134,7 @@ class _Calls:
 
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
-        self._models: dict[int, tuple[Any, Undoable]] = {}  # by id, with a weak reference
+        self._models: ByIdentity[Undoable] = ByIdentity()
         self._classes: dict[type, Undoable] = {}
         # Of those that hold nothing, whether calls of this class came to an operator that a technique answers for.
         self._come: dict[type, bool] = {}
@@ -191,7 +192,7 @@ class _Calls:
             _unseen(moment.over)
         except Exception as error:  # it is looked at anew
             log.info("what a call of %s writes to was not seen: %s", type(model).__name__, reason_of(error))
-            self._models.pop(id(model), None)
+            self._models.pop(model, None)
 
     def _before(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment | None:
         """None where the call cannot be undone: it is traced, say, and a copy would be traced with it."""
@@ -201,7 +202,7 @@ class _Calls:
             return _unseen(self._known(model).before, model, args, kwargs)
         except Exception as error:  # its buffers were given up or exchanged
             log.info("a call of %s could not be undone: %s", type(model).__name__, reason_of(error))
-            self._models.pop(id(model), None)
+            self._models.pop(model, None)
             return None
 
     def _known(self, model: torch.nn.Module) -> Undoable:
@@ -210,11 +211,10 @@ class _Calls:
             if known is None:
                 known = self._classes[type(model)] = Undoable()
             return known
-        key, models = id(model), self._models
-        found = models.get(key)
-        if found is None or found[0]() is not model:
-            found = models[key] = weakref.ref(model, lambda _: models.pop(key, None)), Undoable()
-        return found[1]
+        found = self._models.get(model)
+        if found is None:
+            found = self._models[model] = Undoable()
+        return found
 
 
 def _unseen(call: Callable[..., _Result], *args: Any) -> _Result:

@@ -142,12 +142,20 @@ def within(limits: Limits, sizes: Mapping[str, int] | None) -> bool:
     )
 
 
+# Small ones, the next ones, and one of the middle, even or odd: what holds at two ends need not between.
+_OTHERS: Sequence[Callable[[int], int]] = (
+    *(lambda size: 1, lambda size: 2, lambda size: 3),
+    *(lambda size: size - 1, lambda size: size + 1),
+    *(lambda size: size // 4 * 2, lambda size: size // 4 * 2 + 1),
+)
+
+
 def others(shapes: Sequence[Sequence[int | str]], calls: Sequence[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:
     """Recorded inputs with another size of each name: rows of theirs, repeated where there are too few."""
     names = dict.fromkeys(each for shape in shapes for each in shape if isinstance(each, str))
     number = 0
     for name in names:
-        for change in (lambda size: 1, lambda size: 2, lambda size: 3, lambda size: size - 1, lambda size: size + 1):
+        for change in _OTHERS:
             tensors = calls[number % len(calls)]
             number += 1
             now = (sizes_of(shapes, tensors) or {})[name]

@@ -19,7 +19,7 @@ from overdrive.engines.weights import Weights
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
-from overdrive.targets.child import answers, dimensions, formats, runner, triton
+from overdrive.targets.child import answers, dimensions, formats, runner, triton, values
 from overdrive.targets.child.calls import CalledModel
 from overdrive.targets.child.flat import FlatModel, tensors_of
 from overdrive.targets.child.losses import Losses
@@ -131,27 +131,28 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
     with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
         artefact = formats.write(target, graph, shapes, subject.names, folder)
+    recorded = subject.inputs(shapes)
     signature = _signature(subject, target, artefact, shapes, folder)
+    signature["values"] = values.proved(target, graph, subject.names.inputs, recorded)
     answer = runner.placed(target, folder, signature)
     compared: dict[str, set[int]] = {name: set() for name in signature["dimensions"]}
-    recorded = subject.inputs(shapes)
+    left: dict[str, set[int]] = {name: set() for name in compared}  # that the model does not take
     tried = list(dimensions.others(shapes, recorded))
     kept = []
     for number, given in enumerate([*recorded, *tried]):
         sizes = dimensions.sizes_of(shapes, given) or {}
         wanted = _own(subject.flat, given, own=number < len(recorded))
         if wanted is None:
+            for name, size in sizes.items():
+                left[name].add(size)
             continue
         if not _answers_alike(answer, subject, given, wanted):
             raise NoEngine(f"it answers {_told(sizes)} otherwise than the model")
         kept += [given] if number >= len(recorded) else []
         for name, size in sizes.items():
             compared[name].add(size)
-    if missing := [name for name, sizes in compared.items() if len(sizes) < 2]:
-        raise NoEngine(f"the model itself takes no other {missing[0]}")
+    _set_ends(signature["dimensions"], compared, left)
     takes = partial(_takes, subject.flat)
-    for name, each in compared.items():
-        signature["dimensions"][name]["min"] = min(each)
     for name in compared:
         end = dimensions.end_in(graph, shapes, name) or dimensions.end_tried(
             shapes, recorded, name, signature["dimensions"], takes
@@ -171,6 +172,25 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
         {name: sorted(each) for name, each in compared.items()},
         fixed,
     )
+
+
+def _set_ends(
+    limits: dict[str, dict[str, int]], compared: Mapping[str, set[int]], left: Mapping[str, set[int]]
+) -> None:
+    """From where each dimension may vary.
+
+    Args:
+        left: sizes that the model does not take.
+
+    Raises:
+        NoEngine: there is none, or one within what it takes that it does not.
+    """
+    for name, sizes in compared.items():
+        if len(sizes) < 2:
+            raise NoEngine(f"the model itself takes no other {name}")
+        if gaps := [size for size in left[name] - sizes if min(sizes) < size < max(sizes)]:
+            raise NoEngine(f"the model itself takes {name} {min(sizes)} and {max(sizes)}, but not {min(gaps)}")
+        limits[name]["min"] = min(sizes)
 
 
 def _told(sizes: Mapping[str, int]) -> str:

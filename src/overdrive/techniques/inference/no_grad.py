@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.seams.answering import AnsweringModel
@@ -69,7 +69,7 @@ class NoGrad(Technique):
         return lambda: {"records": True in found} if found else {}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        known: WeakKeyDictionary[Any, Requiring] = WeakKeyDictionary()
+        known: ByIdentity[Requiring] = ByIdentity()
 
         def call_without(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch

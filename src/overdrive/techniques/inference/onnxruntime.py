@@ -18,12 +18,14 @@ class OnnxRuntime(Technique):
     """Has a session of ONNX Runtime, built from the very model, answer the model's calls.
 
     What it does: what `openvino` does, by ONNX Runtime: the model is exported by `torch.onnx`, its graph is optimised,
-    and calls whose signature was proved are answered by it. All else is the model's own call; a run says how often.
+    and calls whose signature was proved are answered by it. All else is the model's own call (ONNX Runtime loses NaN in
+    `max_pool`, attention and `sign`, and counts negative places from the end of a table); a run says how often.
 
     When it helps: inference on a CPU, transformers with small batches above all.
 
-    When it hurts: as `openvino`: ever new shapes, a copy of the weights for each engine (2 GB at most), some
-    seconds to build one, which is kept on disk for later runs. Exporting needs `onnx` and `onnxscript` beside it.
+    When it hurts: as `openvino`: masks of minus infinity, ever new shapes, a copy of the weights for each engine (2 GB
+    at most), some seconds to build one, which is kept on disk for later runs. Exporting needs `onnx` and `onnxscript`
+    beside it.
 
     What it watches: as `openvino`, before each call. What would escape: what escapes `openvino`.
 

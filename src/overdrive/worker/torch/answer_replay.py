@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.rng import States
 from overdrive.model_state.state import State
 from overdrive.seams.hub import Seams
@@ -96,7 +96,7 @@ class AnswersInDouble(AnswerSteps):
 
     def __init__(self) -> None:
         super().__init__()
-        self._states: WeakKeyDictionary[Any, State] = WeakKeyDictionary()
+        self._states: ByIdentity[State] = ByIdentity()
 
     def answer(self, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         state = self._states.get(module)

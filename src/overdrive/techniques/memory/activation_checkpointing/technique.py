@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
@@ -85,7 +85,7 @@ class _Checkpointing:
         self._seams = seams
         self._name = name
         self._budget = budget
-        self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+        self._models: ByIdentity[_Known] = ByIdentity()
         self._reason = "no model was called in training"
         self._used = False
         self._told = False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.rng import States
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
@@ -31,7 +31,7 @@ class Splitting:
     def __init__(self, parts: int, leave_out: Callable[[str], None]) -> None:
         self._parts = parts
         self._leave_out = leave_out
-        self._models: weakref.WeakKeyDictionary[Any, _Ways] = weakref.WeakKeyDictionary()
+        self._models: ByIdentity[_Ways] = ByIdentity()
         self.reason = "no model was called with a batch that can be split"
         self.done = False
         self._trials = 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.flag import Flag
 from overdrive.model_state.division.by_hand import ByHand
 from overdrive.model_state.division.call import CallToDivide
@@ -61,7 +62,7 @@ class Divided:
         self._sharding, self._sparing = sharding, sparing
         self.chance, self.norms, self.losses = Chance(), Norms(None), Losses()
         self._gradients: Gradients | None = None
-        self._models: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
+        self._models: ByIdentity[Known] = ByIdentity()
         self._told: set[tuple[str, str]] = set()
         self._calls: dict[str, Calls] = {}  # by the model's name
         self._within = Flag()  # a call that is tried or divided

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.core.objective import size
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
@@ -45,7 +46,7 @@ class Pipelines:
         self.kept = Kept(lambda: self.row)
         self.chance, self.norms = Chance(), Norms(None)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._models: weakref.WeakKeyDictionary[Any, _Pipeline | None] = weakref.WeakKeyDictionary()
+        self._models: ByIdentity[_Pipeline | None] = ByIdentity()
         self._links: Live | None = None
         self._gradients: StageGradients | None = None
         self._told: set[str] = set()

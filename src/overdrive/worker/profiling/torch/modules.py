@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from overdrive.core.by_identity import ByIdentity
 from overdrive.seams.torch.modules import first_parameter
 
 
@@ -21,7 +21,7 @@ class ModuleNames:
     """
 
     def __init__(self) -> None:
-        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._names: ByIdentity[str] = ByIdentity()
         self._models: Counter[str] = Counter()
         self._roots: dict[str, Any] = {}  # class -> first parameter of a model of it -> the model's name
 

@@ -1,0 +1,107 @@
+"""What is asked of the application itself, without a server around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overdrive.serve import protocol
+from overdrive.serve.model import ServedModel
+from overdrive.serve.waiting import Refused, WaitingRequests
+
+app: Any = pytest.importorskip("overdrive.serve.app", exc_type=ImportError)
+
+SIGNATURE = {
+    "target": "onnx",
+    "inputs": [{"name": "x", "shape": ["batch"], "dtype": "float32"}],
+    "outputs": [{"name": "y", "shape": ["batch"], "dtype": "float32"}],
+    "dimensions": {"batch": {"min": 1}},
+}
+MODEL = ServedModel("Net", SIGNATURE, lambda inputs: {"y": inputs["x"]}, lambda inputs: [*inputs.values()], "batch")
+
+
+class Asked:
+    def __init__(self) -> None:
+        self.waiting = WaitingRequests(MODEL, 8)
+        limits = app.Limits(1 << 24, 8, 1, 0.0, 1.0, False)
+        self._application = app.application(MODEL, self.waiting, app.Metrics(), limits)
+
+    def get(self, path: str) -> int:
+        return self._sent("GET", path, b"")[0]
+
+    def answered(self, x: Any) -> Any:
+        body = protocol.made_body({"x": np.asarray(x, np.float32)})
+        code, told = self._sent("POST", "/v2/models/Net/infer", body)
+        assert code == 200, told
+        return json.loads(told)["outputs"][0]["data"]
+
+    def _sent(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+        asyncio.run(self._application(scope, receive, send))
+        return sent[0]["status"], b"".join(each.get("body", b"") for each in sent)
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_what_is_large_is_read_held_and_written_beside_the_loop(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, bool] = {}
+
+    def noting(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            threads[name] = threading.current_thread() is threading.main_thread()
+            return own(*args)
+
+        return call
+
+    monkeypatch.setattr(protocol, "asked", noting("read", protocol.asked))
+    monkeypatch.setattr(protocol, "answered", noting("written", protocol.answered))
+    monkeypatch.setattr(app, "_held", noting("held", app._held))
+    x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+    assert Asked().answered(x) == x.tolist()
+    assert threads == dict.fromkeys(("read", "held", "written"), count < 1000)
+
+
+def test_no_piece_of_an_answer_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is written, no other thread runs."""
+    lengths: list[int] = []
+    dumps = json.dumps
+
+    def noting(each: Any) -> str:
+        lengths.append(len(text := dumps(each)))
+        return text
+
+    monkeypatch.setattr(json, "dumps", noting)
+    outputs = {"y": np.arange(100_000.0).reshape(2, -1), "n": np.arange(3), "none": np.zeros((0, 2))}
+    body, _ = protocol.answered("Net", "one", outputs, dict.fromkeys(outputs, False))
+    assert max(lengths) < len(body) / 4
+    told = {each["name"]: (each["shape"], each["data"]) for each in json.loads(body)["outputs"]}
+    assert told == {name: (list(each.shape), each.ravel().tolist()) for name, each in outputs.items()}
+
+
+def test_it_is_not_ready_once_it_is_to_stop() -> None:
+    asked = Asked()
+    paths = ("/v2/health/ready", "/v2/models/Net/ready", "/v2/health/live")
+    assert [asked.get(each) for each in paths] == [200, 200, 200]
+    asked.waiting.stop_after(30.0)
+    assert [asked.get(each) for each in paths] == [503, 503, 200]
+    assert asked.answered([1.0]) == [1.0], "what comes all the same is answered"
+
+
+def test_what_is_asked_after_the_end_is_refused() -> None:
+    waiting = WaitingRequests(MODEL, 8)
+    waiting.end()
+    with pytest.raises(Refused, match="stopping"):
+        waiting.ask({"x": np.zeros(1, np.float32)})
