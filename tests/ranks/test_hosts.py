@@ -6,12 +6,15 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
-from overdrive.ranks import hosts
+from overdrive.ranks import arriving, hosts
 from tests.conftest import Run
 from tests.ranks.test_slurm import free_ports
 
@@ -20,10 +23,14 @@ FIRST = {"Python": "3.11", "PyTorch": "2.13.0", "Overdrive": "1.0", "another tra
 
 class Store(dict[str, str]):
     set = dict.__setitem__
-    get = dict.__getitem__
+    get = dict.__getitem__  # type: ignore[assignment]
 
-    def add(self, key: str, number: int) -> None:
-        self[key] = str(number)
+    def add(self, key: str, number: int) -> int:
+        self[key] = str(int(self.get(key) if key in self else 0) + number)
+        return int(self[key])
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self for key in keys)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,7 @@ def test_what_a_host_has_otherwise_is_named(other: dict[str, str], said: str, mo
     if not said:
         hosts.compare(store, 1)
         return
-    with pytest.raises(hosts.CannotMeet) as error:
+    with pytest.raises(arriving.CannotMeet) as error:
         hosts.compare(store, 1)
     assert said in str(error.value) and str(error.value).startswith("rank 1 on ")
 
@@ -76,7 +83,46 @@ def test_another_script_on_another_host_ends_the_run(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "overdrive", "run", "train.py"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         ranks.append(subprocess.Popen(command, cwd=tmp_path / str(rank), env={**os.environ, **told}, **pipes))  # type: ignore[call-overload]
-    _, said = ranks[1].communicate(timeout=60)
-    ranks[0].kill()
-    assert ranks[1].returncode == 1 and "has another train.py: " in said and "all hosts need the same" in said
-    assert ranks[0].communicate()[0] == ""
+    said = [each.communicate(timeout=60) for each in ranks]
+    assert [each.returncode for each in ranks] == [1, 1]
+    assert "has another train.py: " in said[1][1] and "all hosts need the same" in said[1][1]
+    assert said[0] == ("", "")  # rank 1 has said it
+
+
+def start(rank: int, size: int, port: int, folder: Path, seconds: float = 60.0) -> subprocess.Popen[str]:
+    """`overdrive run train.py` as that rank; `seconds`: that a start may take."""
+    told = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    text = f"import datetime\nfrom overdrive.ranks import arriving\narriving.START = datetime.timedelta(0, {seconds})\n"
+    (folder / "sitecustomize.py").write_text(text)  # the command starts Python again
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, **{name: str(each) for name, each in told.items()}}
+    environment["PYTHONPATH"] = os.pathsep.join(each for each in (str(folder), os.environ.get("PYTHONPATH")) if each)
+    command = [sys.executable, "-m", "overdrive", "run", "train.py"]
+    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+
+
+@pytest.mark.cluster
+def test_a_rank_that_never_comes_ends_the_others_who_say_which(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    (port,) = free_ports(1)
+    ranks = [start(rank, 3, port, tmp_path, 15.0) for rank in (0, 1)]
+    said = [each.communicate(timeout=60) for each in ranks]
+    assert [each.returncode for each in ranks] == [1, 1]
+    assert [each[0] for each in said] == ["", ""] and "Traceback" not in said[0][1] + said[1][1]
+    assert (said[0][1] + said[1][1]).count("overdrive: ") == 1
+    assert f"rank 2 of 3 did not come to 127.0.0.1:{port} within 15 s" in said[0][1] + said[1][1]
+
+
+def test_rank_0_that_never_comes_is_told_and_who_has_told_why_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arriving, "START", timedelta(0))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    store = Store()
+    with pytest.raises(arriving.CannotMeet, match="rank 0 did not come within"):
+        hosts.compare(store, 1)
+    store.set("beat/0", "")
+    with pytest.raises(arriving.CannotMeet, match="ranks 1, 2 and 3 of 4 did not come to there within 0 s"):
+        arriving.wait_for_all(store, 4, "there")
+    with pytest.raises(arriving.CannotMeet, match=r"^$"):
+        arriving.wait_for_all(store, 4, "there")

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from overdrive.machine.pool.shared_memory import SharedSlots, SharedSum, SharedSums
-from overdrive.ranks.hosts import CannotMeet, compare
+from overdrive.ranks.arriving import START, CannotMeet, wait_for_all
+from overdrive.ranks.hosts import compare
 from overdrive.ranks.lost import is_own, words_of
 from overdrive.ranks.membership import Membership
 from overdrive.ranks.monitor import DIFFERS, Monitor
@@ -30,7 +31,6 @@ from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
-_START = timedelta(seconds=60)
 MOST_TO_ADD = 4  # ranks of which each reads all that is summed; with more gloo divides it among them
 _WITH_DATA = ("gather", "sum")  # requests whose data lie in slots that ranks share
 _COUNTED_BEFORE = ("sums", "end of sums")  # with what is summed, when it began
@@ -50,7 +50,8 @@ class Group:
         CannotMeet: ranks do not, or this one's host has other versions than rank 0's.
     """
 
-    def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
+    def __init__(self, membership: Membership, end: Callable[[str, Any], None]) -> None:
+        """`end`: called with a sentence, and the store, when all are to end."""
         self.rank, self.size = membership.rank, membership.size
         self.waited = 0.0
         self.tally = Tally()
@@ -61,6 +62,7 @@ class Group:
         self.store, own = self._stores(membership)
         self.monitor = Monitor(own, self.rank, self.size, self.end)
         self._run = self
+        self._await_all(f"{membership.address}:{membership.port}")
         self._connect("", range(self.size))
         self._requests = Requests(MessageSlots(self._on_cpu("words"), self.size), self.size)
         self._sums: SharedSums | None = None
@@ -73,19 +75,26 @@ class Group:
             self._sums = SharedSums(self.rank, self.size)
             self.tally.by_memory = True
 
+    def _await_all(self, place: str) -> None:
+        try:
+            wait_for_all(self.store, self.size, place)
+        except CannotMeet:
+            self.monitor.stop()
+            raise
+
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         """The one that all share, and the monitor's own connection to it."""
         room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
         self._server = self._met(membership)
         compare(self._server.within(room), self.rank)
         # PyTorch's default is to wait for the store for five minutes.
-        own = tcp_store(membership.address, membership.port, False, _START).within(room)
+        own = tcp_store(membership.address, membership.port, False, START).within(room)
         return self._server.within(room), own
 
     def _met(self, membership: Membership) -> Any:
         hosts = not membership.agents_store and self.rank == 0
         try:
-            return tcp_store(membership.address, membership.port, hosts, _START)
+            return tcp_store(membership.address, membership.port, hosts, START)
         except RuntimeError as error:
             place = f"{membership.address}:{membership.port}"
             what = f"cannot keep the store at {place}" if hosts else f"does not reach rank 0 at {place}"
@@ -101,7 +110,9 @@ class Group:
         self._stages: Any = None
 
     def _on_cpu(self, purpose: str) -> Any:
-        return gloo_group(self.store, self._name + purpose, self.rank, self.size, _PATIENCE)
+        """All members at once: where a way between two of them is closed, the monitor finds that none goes on."""
+        with self._waiting("the connection of ranks", for_one=True):
+            return gloo_group(self.store, self._name + purpose, self.rank, self.size, _PATIENCE)
 
     def part(self, name: str, members: Sequence[int]) -> Group:
         """Some of the ranks of the run, which count from 0 there, in this order; this one is among them.
@@ -123,7 +134,7 @@ class Group:
     def end(self, sentence: str) -> None:
         """End this process at once, without the program's cleaning up."""
         self.monitor.stop()
-        self._end(sentence)
+        self._end(sentence, self.store)
         os._exit(1)
 
     def _count_meeting(self, kind: str, size: int) -> None:

@@ -12,23 +12,22 @@ from typing import Any
 
 import torch
 
+from overdrive.ranks.arriving import START, CannotMeet, missing_of
 from overdrive.ranks.monitor import TOLD
 from overdrive.version import __version__
-
-
-class CannotMeet(Exception):
-    """The message is one sentence for people."""
 
 
 def compare(store: Any, rank: int) -> None:
     """
     Raises:
-        CannotMeet: this rank has something otherwise than rank 0.
+        CannotMeet: this rank has something otherwise than rank 0, or rank 0 does not come.
     """
     mine = _facts()
     if rank == 0:
         store.set("alike", json.dumps(mine))
         return
+    if missing_of(store, ["alike"]):
+        raise CannotMeet(f"rank 0 did not come within {START.total_seconds():.0f} s, for which rank {rank} waited")
     firsts = json.loads(store.get("alike"))
     names = [name for name in firsts if firsts[name] != mine.get(name)]
     if names:

@@ -114,15 +114,16 @@ class Rank:
 
     @cached_property
     def group(self) -> Group:
+        from overdrive.ranks.arriving import CannotMeet
         from overdrive.ranks.group import Group
-        from overdrive.ranks.hosts import CannotMeet
         from overdrive.ranks.imagined import ImaginedGroup
 
         kind = ImaginedGroup if IMAGINED in os.environ else Group
         try:
-            made = kind(self._membership, lambda sentence: self._ended(sentence))
+            made = kind(self._membership, self._ended)
         except CannotMeet as error:
-            self.output.say(str(error))
+            if str(error):
+                self.output.say(str(error))
             flush()
             os._exit(1)
         made.monitor.write_stacks = lambda why: self.write_stacks(why)
@@ -269,26 +270,26 @@ class Rank:
         while time.monotonic() < until and not self.group.store.check(others):
             time.sleep(0.05)
 
-    def _ended(self, sentence: str) -> None:
-        """Of the group, which ends this process next."""
+    def _ended(self, sentence: str, store: Any) -> None:
+        """Of the group, which ends this process next, and may not have met yet."""
         if not sentence:
-            self._wait_until_told()
-        elif self._first_to_tell():
+            self._wait_until_told(store)
+        elif self._first_to_tell(store):
             log = f"; what rank {self.rank} printed is in {self.output.log}" if self.output.log else ""
             self.output.say(sentence + log)
         flush()
 
-    def _wait_until_told(self) -> None:
+    def _wait_until_told(self, store: Any) -> None:
         """Another rank has failed, and tells so once it knows that this one does not fail as well."""
         until = time.monotonic() + 2 * _SHARED_FATE
         with contextlib.suppress(RuntimeError):
-            self.group.store.set(f"stuck/{self.rank}", "")
-            while time.monotonic() < until and not any(self.group.store.check([key]) for key in _WORDS_OF_THE_END):
+            store.set(f"stuck/{self.rank}", "")
+            while time.monotonic() < until and not any(store.check([key]) for key in _WORDS_OF_THE_END):
                 time.sleep(0.05)
 
-    def _first_to_tell(self) -> bool:
+    def _first_to_tell(self, store: Any) -> bool:
         try:
-            return bool(self.group.store.add(TOLD, 1) == 1)
+            return bool(store.add(TOLD, 1) == 1)
         except RuntimeError:
             return self.rank == 0
 
