@@ -15,22 +15,31 @@ import pytest
 
 pytest.importorskip("torch")
 from overdrive.ranks import arriving, hosts
+from overdrive.ranks.membership import Membership
 from tests.conftest import Run
 from tests.ranks.test_slurm import free_ports
 
 FIRST = {"Python": "3.11", "PyTorch": "2.13.0", "Overdrive": "1.0", "another train.py:": "aa"}
 
 
-class Store(dict[str, str]):
-    set = dict.__setitem__
-    get = dict.__getitem__  # type: ignore[assignment]
+class Store:
+    """What a store of PyTorch's is asked for."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.held[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self.held[key]
 
     def add(self, key: str, number: int) -> int:
-        self[key] = str(int(self.get(key) if key in self else 0) + number)
-        return int(self[key])
+        self.set(key, str(int(self.held.get(key, b"0")) + number))
+        return int(self.held[key])
 
     def check(self, keys: list[str]) -> bool:
-        return all(key in self for key in keys)
+        return all(key in self.held for key in keys)
 
 
 @pytest.mark.parametrize(
@@ -126,3 +135,49 @@ def test_rank_0_that_never_comes_is_told_and_who_has_told_why_is_not_repeated(
         arriving.wait_for_all(store, 4, "there")
     with pytest.raises(arriving.CannotMeet, match=r"^$"):
         arriving.wait_for_all(store, 4, "there")
+
+
+def test_a_rank_that_was_told_the_address_of_another_run_leaves_that_one_alone() -> None:
+    store = Store()
+    hosts.compare(store, 0, "step 7.0 of Slurm")
+    hosts.compare(store, 1, "step 7.0 of Slurm")
+    before = {**store.held}
+    with pytest.raises(arriving.CannotMeet, match=r"is of step 8\.0 of Slurm, and rank 0 at this address of step 7\.0"):
+        hosts.compare(store, 1, "step 8.0 of Slurm")
+    assert store.held == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "run"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}, "run a"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": "5"}, ""),  # of which there may be one for each host
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "3"}, "step 5.3"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "5", "SLURM_HET_SIZE": "2"}, ""),
+        (
+            {"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_JOBID": "kvs_7", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+            "job kvs_7",
+        ),
+    ],
+)
+def test_what_the_launcher_calls_a_run(variables: dict[str, str], run: str) -> None:
+    found = Membership.of(variables)
+    assert found and (found.run.startswith(run) if run else not found.run)
+
+
+@pytest.mark.cluster
+def test_a_rank_whose_number_is_taken_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nprint(1)\n")
+    (port,) = free_ports(1)
+    first = start(0, 3, port, tmp_path, 240)
+    second = [start(1, 3, port, tmp_path, 240) for _ in range(2)]
+    until = time.monotonic() + 120
+    while all(each.poll() is None for each in second) and time.monotonic() < until:
+        time.sleep(0.1)
+    refused, stays = sorted(second, key=lambda each: each.poll() is None)
+    said = refused.communicate(timeout=9)[1]
+    assert refused.returncode == 1 and "another process is rank 1 of this run already" in said, said
+    assert f"process {stays.pid})" in said and "MASTER_PORT of its own" in said
+    last = start(2, 3, port, tmp_path, 240)
+    told = [each.communicate(timeout=120)[0] for each in (first, stays, last)]
+    assert [each.returncode for each in (first, stays, last)] == [0, 0, 0] and told == ["1\n", "", ""]

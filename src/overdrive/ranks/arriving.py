@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -37,6 +39,21 @@ def missing_of(store: Any, keys: Sequence[str]) -> list[str]:
     return left
 
 
+def take_place(store: Any, rank: int) -> None:
+    """
+    Raises:
+        CannotMeet: another process has that number.
+    """
+    if store.add(f"places/{rank}", 1) == 1:
+        store.set(f"place/{rank}", f"{socket.gethostname()}, process {os.getpid()}")
+        return
+    other = "" if missing_of(store, [f"place/{rank}"]) else f" ({store.get(f'place/{rank}').decode()})"
+    raise CannotMeet(
+        f"another process is rank {rank} of this run already{other}: a program that is started beside it needs a "
+        "MASTER_PORT of its own"
+    )
+
+
 def wait_for_all(store: Any, size: int, place: str) -> None:
     """
     Args:
@@ -51,10 +68,16 @@ def wait_for_all(store: Any, size: int, place: str) -> None:
         return
     first_to_tell = store.add(TOLD, 1) == 1
     time.sleep(_HEARD)
-    ranks = [key.partition("/")[2] for key in missing]
+    ranks = [_named(store, int(key.partition("/")[2])) for key in missing]
     names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}"
     raise CannotMeet(
         f"{names} of {size} did not come to {place} within {START.total_seconds():.0f} s: not started there, or failed"
         if first_to_tell
         else ""
     )
+
+
+def _named(store: Any, rank: int) -> str:
+    """One that has taken its place may not have come further."""
+    place = f"place/{rank}"
+    return f"{rank} on {store.get(place).decode()}," if store.check([place]) else str(rank)

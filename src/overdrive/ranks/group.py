@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from overdrive.machine.pool.shared_memory import SharedSlots, SharedSum, SharedSums
-from overdrive.ranks.arriving import START, CannotMeet, wait_for_all
+from overdrive.ranks.arriving import START, CannotMeet, take_place, wait_for_all
 from overdrive.ranks.hosts import compare
 from overdrive.ranks.lost import is_own, words_of
 from overdrive.ranks.membership import Membership
@@ -86,7 +86,8 @@ class Group:
         """The one that all share, and the monitor's own connection to it."""
         room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
         self._server = self._met(membership)
-        compare(self._server.within(room), self.rank)
+        compare(self._server.within(room), self.rank, membership.run)
+        take_place(self._server.within(room), self.rank)
         # PyTorch's default is to wait for the store for five minutes.
         own = tcp_store(membership.address, membership.port, False, START).within(room)
         return self._server.within(room), own

@@ -31,6 +31,7 @@ _BEGINNINGS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_RANK", "PMI_SIZE", "MPI
 _ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is read
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, or of mpirun, whose ranks have no port told
+_PARTS_OF_JOB = "SLURM_HET_SIZE"  # of a job for unlike machines: each has a number of its own
 # How mpirun names a rank, all, the rank among those of its host, and these: Open MPI's, and that of MPICH and Intel.
 _MPI = (
     tuple(f"OMPI_COMM_WORLD_{each}" for each in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
@@ -65,6 +66,7 @@ class Membership:
     Attributes:
         agents_store: whether the launcher's agent keeps the store at that address; else rank 0 does.
         attempt: how often that agent has started all ranks again.
+        run: what the launcher calls this start of all ranks; empty where it has no name for it.
         own: why the program is left to its own parallelism; empty where it is not.
     """
 
@@ -75,6 +77,7 @@ class Membership:
     port: int
     agents_store: bool
     attempt: int = 0
+    run: str = ""
     own: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
     _hidden: dict[str, str] = field(default_factory=dict)
@@ -159,19 +162,21 @@ def _of_torchrun(environment: Mapping[str, str]) -> Membership:
         int(environment.get("MASTER_PORT", "29500")),
         environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        f"run {run}" if (run := environment.get("TORCHELASTIC_RUN_ID")) else "",
     )
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Membership:
-    step = int(environment.get("SLURM_JOB_ID", "0")) * 31 + int(environment.get("SLURM_STEP_ID", "0"))
+    job, number = (int(environment.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     nodes = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_JOB_NODELIST", "127.0.0.1"))
     return Membership(
         int(environment["SLURM_PROCID"]),
         int(environment["SLURM_STEP_NUM_TASKS"]),
         int(environment.get("SLURM_LOCALID", "0")),
         environment.get("MASTER_ADDR") or first_node(nodes),
-        int(environment.get("MASTER_PORT") or _FIRST_PORT + step % _PORTS),
+        int(environment.get("MASTER_PORT") or _FIRST_PORT + (job * 31 + number) % _PORTS),
         agents_store=False,
+        run="" if _PARTS_OF_JOB in environment else f"step {job}.{number} of Slurm",
     )
 
 
@@ -196,7 +201,8 @@ def _of_mpirun(environment: Mapping[str, str], rank: str, size: str, local_rank:
     port = environment.get("MASTER_PORT") or _FIRST_PORT + zlib.crc32(job.encode()) % _PORTS
     number = int(environment[rank])
     own = int(environment.get(local_rank, number))
-    return Membership(number, ranks, own, address or "127.0.0.1", int(port), agents_store=False)
+    run = f"job {job} of mpirun" if job else ""
+    return Membership(number, ranks, own, address or "127.0.0.1", int(port), agents_store=False, run=run)
 
 
 def first_node(nodes: str) -> str:
