@@ -565,6 +565,44 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
     assert "the program brings its own parallelism" in told.stderr
 
 
+MESH = """
+import torch
+mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+total = torch.ones(3) * (mesh.get_rank() + 1)
+torch.distributed.all_reduce(total)
+if mesh.get_rank() == 0:
+    print(total.tolist())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_a_program_that_makes_a_mesh_of_ranks_is_run_as_it_is(script: Write, overdrive: Run) -> None:
+    """PyTorch's code makes the groups."""
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=script(MESH).parent)
+    assert told.returncode == 0 and told.stdout == "[3.0, 3.0, 3.0]\n", told.stderr
+    assert "the program brings its own parallelism (it calls init_process_group)" in told.stderr
+
+
+DEEPSPEED = """
+import os, torch
+def init_distributed():
+    assert all(each in os.environ for each in ("RANK", "WORLD_SIZE", "LOCAL_RANK")), "looks for MPI"
+    torch.distributed.init_process_group("gloo")
+"""
+
+
+@cluster
+def test_a_program_for_deepspeed_is_run_as_it_is(script: Write, overdrive: Run) -> None:
+    """A package in its place, which looks at the environment as it does."""
+    script("from .comm import *\n", "deepspeed/comm/__init__.py")
+    script(DEEPSPEED, "deepspeed/comm/comm.py")
+    script("from .comm.comm import init_distributed\n", "deepspeed/__init__.py")
+    ends = "deepspeed.init_distributed()\ntorch.distributed.destroy_process_group()\nprint(1)\n"
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=script(f"import torch, deepspeed\n{ends}").parent)
+    assert told.returncode == 0 and told.stdout == "1\n", told.stderr
+    assert "(it calls init_distributed)" in told.stderr
+
+
 SAVING = """
 import os, random, numpy as np, torch
 {seeds}

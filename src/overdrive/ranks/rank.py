@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 import signal
@@ -38,6 +39,7 @@ _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its
 _SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
 _WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 
+_MAKES_GROUPS = "init_process_group"
 _TITLES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _current: list[Rank] = []
 
@@ -299,16 +301,27 @@ def _words(failure: BaseException | None) -> str:
 
 
 def _watch_for_own_groups(membership: Membership) -> None:
-    """A program that makes a process group of its own brings its own parallelism."""
+    """A program that makes process groups of its own brings its own parallelism."""
     import torch
 
     if not torch.distributed.is_available():
         return
-    module: Any = torch.distributed
-    plain = module.init_process_group
+    plain: Any = torch.distributed.init_process_group
+    modules = [each for name, each in [*sys.modules.items()] if name.startswith("torch.distributed")]
+    for module in modules:  # of which some have it by `from`, for what they make of it (`init_device_mesh`)
+        if vars(module).get(_MAKES_GROUPS) is plain:
+            _reveal_at(membership, module, _MAKES_GROUPS)
+    # It asks the environment who it is before it calls that.
+    name = "deepspeed.comm.comm"
+    Arrival(name, lambda: _reveal_at(membership, sys.modules[name], "init_distributed")).watch()
 
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        membership.reveal("it calls init_process_group")
+
+def _reveal_at(membership: Membership, module: Any, name: str) -> None:
+    plain = getattr(module, name)
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        membership.reveal(f"it calls {name}")
         return plain(*args, **kwargs)
 
-    module.init_process_group = init_process_group
+    setattr(module, name, call)
