@@ -118,6 +118,7 @@ class Monitor:
             "process": os.getpid(),
             "count": count,
             "step": self.step,
+            "number": self.number,
             "waits": waits and [*waits[:2], time.monotonic() - waits[2]],
             "asks": self._asks,
         }
@@ -184,6 +185,13 @@ class Monitor:
                 )
         if all_wait and min(waited, *(each["waits"][2] for each in beats.values())) > _TOGETHER:
             self._end_apart(f"all ranks wait for {waits[1]}: the connection between them stands still")
+
+
+def has_gone_on(store: Any, rank: int, number: int) -> bool:
+    """Whether that rank has begun an exchange after this one, or has come to its end: it tells so within a second."""
+    if store.check([f"over/{rank}"]):
+        return not json.loads(store.get(f"over/{rank}"))["failed"]  # else the others are about to be ended
+    return bool(json.loads(store.get(f"beat/{rank}"))["number"] > number)
 
 
 def _state(beat: Any) -> str:

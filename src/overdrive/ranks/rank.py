@@ -90,7 +90,8 @@ class Rank:
         share(self._entropy)
         self._files: FileOrder | None = None
         if not trial:
-            self._files = FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+            met = lambda: self.__dict__.get("group") if self.divides else None  # noqa: E731
+            self._files = FileOrder(self.rank, self.size, met, self.say)
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique, self.batches_alone = "data_parallel", True
         self.parts: Any = None
