@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from overdrive.core.flag import Flag
 from overdrive.core.whose import OURS, is_ours, is_python
 from overdrive.ranks.monitor import has_gone_on
+from overdrive.ranks.writes import Writes
 from overdrive.sandbox.patches import Patches
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _saves(obj: Any = None, f: Any = None, *args: Any, **kwargs: Any) -> bool:
 
 
 class FileOrder:
-    """In this process, for good.
+    """In this process, for good. Attributes: `writes`: what rank 0 is in the middle of.
 
     A change is known by how many come before it since the exchange before it: who has come to the next exchange makes
     it no more. What one rank changes alone so puts no later change out of step.
@@ -90,6 +91,7 @@ class FileOrder:
         """
         self._rank, self._size, self._group, self._say = rank, size, group, say
         self._change = (0, 0)  # number of the exchange before, and of the change since then
+        self.writes = Writes()
         self._waits = True
         self._in_vain = 0.0  # seconds
         self._within = Flag()
@@ -126,6 +128,9 @@ class FileOrder:
                     if self._rank == 0:
                         with suppress(RuntimeError):
                             self._wait_for_others(group)
+                        with self.writes.making(group.monitor) as made:
+                            made.append(plain(*args, **kwargs))
+                        return made[0]
                     return plain(*args, **kwargs)
             finally:
                 if self._rank:

@@ -42,6 +42,7 @@ class Group:
     Attributes:
         waited: seconds, for other ranks and for what they send.
         tally: of what this rank exchanges.
+        let_write: waits, for so long, for the end of what this rank is in the middle of writing.
         tells: whether this rank finds out what is told to all.
         may_undo: whether what this rank does now can be undone, should another rank's part of it fail.
         may_differ: whether ranks that then ask for different things undo it, too; else the run ends.
@@ -56,6 +57,7 @@ class Group:
         self.waited = 0.0
         self.tally = Tally()
         self.may_undo = self.may_differ = False
+        self.let_write: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._end = end
         self.tells = self.rank == 0
@@ -133,7 +135,9 @@ class Group:
         return os.getpid() == self._process and threading.current_thread() is threading.main_thread()
 
     def end(self, sentence: str) -> None:
-        """End this process at once, without the program's cleaning up."""
+        """End this process, without the program's cleaning up."""
+        if not self.mine():  # but by the monitor
+            self._run.let_write()
         self.monitor.stop()
         self._end(sentence, self.store)
         os._exit(1)

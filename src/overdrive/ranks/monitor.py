@@ -38,6 +38,7 @@ class Monitor:
     Attributes:
         step: steps that this rank has made.
         number: of what it waits for, or waited for last; all ranks count.
+        at_next_wait: called once, before this rank waits again.
         write_stacks: writes down where this rank stands, given why; whether that was wished for.
 
     Args:
@@ -53,6 +54,7 @@ class Monitor:
         self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
         self._failed_at = 0.0
         self.write_stacks: Callable[[str], bool] = lambda why: False
+        self.at_next_wait: Callable[[], None] | None = None
         self._asks = 0  # times that this rank has asked all others for their stacks
         self._heard: dict[int, int] = {}  # of each other rank, how many of its
         self._over = threading.Event()
@@ -66,6 +68,9 @@ class Monitor:
             counted: all ranks wait equally often; else only for what they wait is compared.
             for_one: for one other rank, while others may wait for something else: nothing is compared.
         """
+        if self.at_next_wait is not None:
+            act, self.at_next_wait = self.at_next_wait, None
+            act()
         self.number += counted and not for_one
         number = _FOR_ONE if for_one else self.number if counted else 0
         self._waits = number, what, time.monotonic()

@@ -130,6 +130,8 @@ class Rank:
             flush()
             os._exit(1)
         made.monitor.write_stacks = lambda why: self.write_stacks(why)
+        if self._files is not None:
+            made.let_write = self._files.writes.wait_for_end
         return made
 
     def observe(self, seams: Seams) -> None:
