@@ -29,6 +29,7 @@ _NAMES = frozenset(
 )
 _BEGINNINGS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_RANK", "PMI_SIZE", "MPI_LOCAL")
 _ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is read
+_OF_AGENT = "LOCAL_WORLD_SIZE"  # whose ranks on a host all see the same GPUs
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, or of mpirun, whose ranks have no port told
 _PARTS_OF_JOB = "SLURM_HET_SIZE"  # of a job for unlike machines: each has a number of its own
@@ -68,6 +69,7 @@ class Membership:
         attempt: how often that agent has started all ranks again.
         run: what the launcher calls this start of all ranks; empty where it has no name for it.
         own: why the program is left to its own parallelism; empty where it is not.
+        without_gpu: what to tell where this rank uses a GPU all the same; empty where there is one for it, or none.
     """
 
     rank: int
@@ -79,6 +81,7 @@ class Membership:
     attempt: int = 0
     run: str = ""
     own: str = ""
+    without_gpu: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
     _hidden: dict[str, str] = field(default_factory=dict)
 
@@ -108,7 +111,7 @@ class Membership:
         """From here on the program does not see that it is one of many; but where its own code asks, it is told."""
         names = [each for each in os.environ if each in _NAMES or each.startswith(_BEGINNINGS)]
         self._hidden = {name: os.environ.pop(name) for name in names}
-        for name in ("LOCAL_WORLD_SIZE", *(names[3] for names in _MPI)):
+        for name in (_OF_AGENT, *(names[3] for names in _MPI)):
             if name in self._hidden:
                 os.environ[RANKS_HERE] = self._hidden[name]
         if any(names[0] in self._hidden for names in _MPI):
@@ -137,6 +140,13 @@ class Membership:
         if len(names) > 1 and self.local_rank < len(names):
             put_back = set_variables({_GPUS: names[self.local_rank]})
             self.on_own.append(lambda _: put_back())
+        # Else the launcher may have given each rank another one.
+        elif before != "" and 0 < len(names) <= self.local_rank and (before is None or _OF_AGENT in self._hidden):
+            shown = f"{len(names)} GPU" + "s" * (len(names) > 1)
+            self.without_gpu = (
+                f"rank {self.rank} has no GPU: this host shows {shown}, and each rank needs one; start no more ranks "
+                f"here than that, or have all run on CPUs ({_GPUS}= )"
+            )
 
     def reveal(self, reason: str) -> None:
         """The program brings its own parallelism: all is as if we were not there."""

@@ -221,6 +221,10 @@ class Rank:
         redirect_torch()
         share_torch(self._entropy)
         _watch_for_own_groups(self._membership)
+        if self._membership.without_gpu:
+            from overdrive.seams.torch.internals import when_cuda_is_used
+
+            when_cuda_is_used(self._refuse_gpu)
         if self.divides:
             self.lockstep.agree_on_chance()
         if self._files is not None:
@@ -228,6 +232,11 @@ class Rank:
 
             self._files.follow(sys.modules["torch"])
             late_compiler.load_within(self._files.uncounted)  # it makes folders on one rank and not on another
+
+    def _refuse_gpu(self) -> None:
+        """Another rank has it: NCCL takes no two ranks of one GPU, and says so in many lines."""
+        if self.divides:
+            self.group.end(self._membership.without_gpu)
 
     def _keras_used(self) -> None:
         """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""
