@@ -111,6 +111,7 @@ def start(rank: int, size: int, port: int, folder: Path, seconds: float = 60.0) 
 
 
 @pytest.mark.cluster
+@pytest.mark.fault("absent")
 def test_a_rank_that_never_comes_ends_the_others_who_say_which(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\n")
     (port,) = free_ports(1)
@@ -137,6 +138,7 @@ def test_rank_0_that_never_comes_is_told_and_who_has_told_why_is_not_repeated(
         arriving.wait_for_all(store, 4, "there")
 
 
+@pytest.mark.fault("absent")
 def test_a_rank_that_was_told_the_address_of_another_run_leaves_that_one_alone() -> None:
     store = Store()
     hosts.compare(store, 0, "step 7.0 of Slurm")
@@ -166,6 +168,7 @@ def test_what_the_launcher_calls_a_run(variables: dict[str, str], run: str) -> N
 
 
 @pytest.mark.cluster
+@pytest.mark.fault("absent")
 def test_a_rank_whose_number_is_taken_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nprint(1)\n")
     (port,) = free_ports(1)
