@@ -49,7 +49,7 @@ def test_what_is_written_is_counted_and_what_is_read_is_not(tmp_path: Path) -> N
     if not child:
         try:
             tempfile.tempdir = None  # nobody has asked for it yet
-            order = FileOrder(1, 2, lambda: group)
+            order = FileOrder(1, 2, lambda: group, print)
             order.follow(torch)
             given = {"folder": tmp_path, "store": store, "writer": writer, "order": order}
             exec(compile(WRITES, "train.py", "exec"), given)
@@ -91,7 +91,7 @@ def test_what_the_program_does_with_a_file_stands_though_other_ranks_are_gone(ra
     child = os.fork()  # for good
     if not child:
         try:
-            FileOrder(rank, 2, lambda: group)
+            FileOrder(rank, 2, lambda: group, print)
             os.mkdir(tmp_path / "made")
             os._exit(0)
         finally:

@@ -81,9 +81,7 @@ class FileOrder:
     it no more. What one rank changes alone so puts no later change out of step.
     """
 
-    def __init__(
-        self, rank: int, size: int, group: Callable[[], Group | None], say: Callable[[str], None] = print
-    ) -> None:
+    def __init__(self, rank: int, size: int, group: Callable[[], Group | None], say: Callable[[str], None]) -> None:
         """
         Args:
             group: gives none as long as the ranks have not met.

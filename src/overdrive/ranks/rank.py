@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import glob
 import os
 import signal
@@ -26,6 +25,7 @@ from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
+from overdrive.ranks.own_groups import watch_for_own_groups
 from overdrive.ranks.trackers import keep_here
 from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
 from overdrive.seams.arrival import Arrival
@@ -39,7 +39,6 @@ _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its
 _SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
 _WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 
-_MAKES_GROUPS = "init_process_group"
 _TITLES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _current: list[Rank] = []
 
@@ -202,6 +201,8 @@ class Rank:
     def _stand_apart(self) -> None:
         """In a program with a parallelism of its own each rank has files and chance of its own."""
         self._tells_trackers()
+        if self._files is not None:
+            self._files.writes.hear_no_more()
         if self._view is not None and not self._view.lift() and self.rank == 1:
             self.output.say("what ranks above 0 write is thrown away: this system cannot give them the real files")
         self._entropy.apart(self.rank)
@@ -220,7 +221,7 @@ class Rank:
             return
         redirect_torch()
         share_torch(self._entropy)
-        _watch_for_own_groups(self._membership)
+        watch_for_own_groups(self._membership)
         if self._membership.without_gpu:
             from overdrive.seams.torch.internals import when_cuda_is_used
 
@@ -310,30 +311,3 @@ class Rank:
 
 def _words(failure: BaseException | None) -> str:
     return "" if failure is None else f"{type(failure).__name__}: {failure}"[:300]
-
-
-def _watch_for_own_groups(membership: Membership) -> None:
-    """A program that makes process groups of its own brings its own parallelism."""
-    import torch
-
-    if not torch.distributed.is_available():
-        return
-    plain: Any = torch.distributed.init_process_group
-    modules = [each for name, each in [*sys.modules.items()] if name.startswith("torch.distributed")]
-    for module in modules:  # of which some have it by `from`, for what they make of it (`init_device_mesh`)
-        if vars(module).get(_MAKES_GROUPS) is plain:
-            _reveal_at(membership, module, _MAKES_GROUPS)
-    # It asks the environment who it is before it calls that.
-    name = "deepspeed.comm.comm"
-    Arrival(name, lambda: _reveal_at(membership, sys.modules[name], "init_distributed")).watch()
-
-
-def _reveal_at(membership: Membership, module: Any, name: str) -> None:
-    plain = getattr(module, name)
-
-    @functools.wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        membership.reveal(f"it calls {name}")
-        return plain(*args, **kwargs)
-
-    setattr(module, name, call)

@@ -52,7 +52,7 @@ class Writes:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else the program sees to it
             signal.signal(signal.SIGTERM, self._asked)
             # A handler of Python's is not called within an exchange, which may not come to an end.
-            monitor.at_next_wait = self._do_not_hear
+            monitor.at_next_wait = self.hear_no_more
         made: list[Any] = []
         with self._making:
             yield made
@@ -64,8 +64,9 @@ class Writes:
         while self.under_way and time.monotonic() < until:
             time.sleep(_LOOKS)
 
-    def _do_not_hear(self) -> None:
-        if signal.getsignal(signal.SIGTERM) == self._asked:
+    def hear_no_more(self) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) == self._asked:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _asked(self, number: int, frame: Any) -> None:
