@@ -71,7 +71,7 @@ def wait_for_all(store: Any, size: int, place: str) -> None:
     ranks = [_named(store, int(key.partition("/")[2])) for key in missing]
     names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}"
     raise CannotMeet(
-        f"{names} of {size} did not come to {place} within {START.total_seconds():.0f} s: not started there, or failed"
+        f"{names} of {size} did not come to {place} within {START.total_seconds():.0f} s: not started, failed, or late"
         if first_to_tell
         else ""
     )
