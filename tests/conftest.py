@@ -245,7 +245,7 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
 
     def write(text: str, name: str = "train.py") -> Path:
         path = tmp_path / "project" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         return path
 

@@ -28,7 +28,7 @@ def test_the_work_for_a_gradient_does_not_grow_with_how_many_there_are(
     gradients = Gradients(group)
     gradients._under_way = True
     numbers = [Number(each) for each in range(count)]
-    gradients._plan = [numbers[first : first + of_bucket] for first in range(0, count, of_bucket)]
+    gradients._plan = [[*numbers[first : first + of_bucket]] for first in range(0, count, of_bucket)]
     begun: list[Any] = gradients._begun
     monkeypatch.setattr(gradients, "_begin", begun.append)
     monkeypatch.setattr(Number, "looked_up", 0)

@@ -646,11 +646,13 @@ def init_distributed():
 @cluster
 def test_a_program_for_deepspeed_is_run_as_it_is(script: Write, overdrive: Run) -> None:
     """A package in its place, which looks at the environment as it does."""
-    script("from .comm import *\n", "deepspeed/comm/__init__.py")
-    script(DEEPSPEED, "deepspeed/comm/comm.py")
-    script("from .comm.comm import init_distributed\n", "deepspeed/__init__.py")
     ends = "deepspeed.init_distributed()\ntorch.distributed.destroy_process_group()\nprint(1)\n"
-    told = overdrive("run", "--ranks", "2", "train.py", cwd=script(f"import torch, deepspeed\n{ends}").parent)
+    folder = script(f"import torch, deepspeed\n{ends}").parent
+    (folder / "deepspeed" / "comm").mkdir(parents=True)
+    (folder / "deepspeed" / "comm" / "__init__.py").write_text("from .comm import *\n")
+    (folder / "deepspeed" / "comm" / "comm.py").write_text(DEEPSPEED)
+    (folder / "deepspeed" / "__init__.py").write_text("from .comm.comm import init_distributed\n")
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=folder)
     assert told.returncode == 0 and told.stdout == "1\n", told.stderr
     assert "(it calls init_distributed)" in told.stderr
 

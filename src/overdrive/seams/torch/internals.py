@@ -271,7 +271,7 @@ def gather(group: Any, whole: Any, own: Any) -> Any:
 
 def when_cuda_is_used(act: Callable[[], None]) -> None:
     """Call this once, as soon as the process begins to use CUDA."""
-    torch.cuda._lazy_call(act)
+    torch.cuda._lazy_call(act)  # type: ignore[no-untyped-call]
 
 
 def after_backward(act: Callable[[], None]) -> None:
