@@ -85,9 +85,9 @@ class Rank:
         self._tells_trackers = keep_here() if scratch else lambda: None
         membership.hide()
         membership.take_gpu(len(glob.glob("/dev/nvidia[0-9]*")))
+        self._files: FileOrder | None = None
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
-        self._files: FileOrder | None = None
         if not trial:
             met = lambda: self.__dict__.get("group") if self.divides else None  # noqa: E731
             self._files = FileOrder(self.rank, self.size, met, self.say)
@@ -129,8 +129,7 @@ class Rank:
             flush()
             os._exit(1)
         made.monitor.write_stacks = lambda why: self.write_stacks(why)
-        if self._files is not None:
-            made.let_write = self._files.writes.wait_for_end
+        made.let_write = lambda: self._files.writes.wait_for_end() if self._files is not None else None
         return made
 
     def observe(self, seams: Seams) -> None:
