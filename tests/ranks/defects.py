@@ -244,7 +244,7 @@ def clipped_by_the_norm_of_the_part():
 
     def over(self):
         groups.append(self._group)
-        self._came, self._under_way = [], False
+        self._came, self._under_way = {}, False
         self._begun.clear()
 
     def clip(parameters, limit):
@@ -274,7 +274,7 @@ def accumulated_gradients_averaged_too_late():
         if counts[0] % 2:
             plain(self)
         else:
-            self._came, self._under_way, self._begun = [], False, []
+            self._came, self._under_way, self._begun = {}, False, []
 
     counts = [0]
     with patched(gradients.Gradients, "_backward_over", over):

@@ -98,6 +98,41 @@ def test_a_rank_that_is_killed_while_it_saves_ends_all(rank: int, script: Write,
         assert torch.load(path.with_name("last.pt"), weights_only=False)["epoch"] == 1
 
 
+BY_PARTS = """
+def act():
+    with open("last", "wb") as file:
+        for _ in range(30):
+            file.write(bytes(1000))
+            time.sleep(0.1 * (rank == 0))
+    if rank:
+        os.kill(os.getpid(), 9)
+"""
+AS_A_WHOLE = """
+class Slow:
+    def __reduce__(self):
+        time.sleep(3 * (rank == 0))
+        return bytes, (bytes(30_000),)
+def act():
+    torch.save(Slow(), "last")
+    if rank:
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("program", [BY_PARTS, AS_A_WHOLE], ids=["by parts", "as a whole"])
+def test_what_rank_0_has_begun_to_write_is_written_where_another_one_is_killed(
+    program: str, script: Write, overdrive: Run
+) -> None:
+    """Rank 1 has written its own copy by then."""
+    path = script(program + STEPS)
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=MOST)
+    assert told.returncode == 137 and "rank 1 was ended by SIGKILL" in told.stderr, told.stderr
+    last = path.with_name("last")
+    found = last.read_bytes() if program == BY_PARTS else torch.load(last, weights_only=False)
+    assert found == bytes(30_000) and len(told.stdout.splitlines()) == 3 and not left_in(path.parent)
+
+
 EVALUATES = """
 import os, signal, torch
 from overdrive.ranks.rank import current

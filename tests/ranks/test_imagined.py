@@ -16,7 +16,7 @@ from overdrive.ranks.mesh import Mesh  # noqa: E402
 SIZE, RANK = 6, 3
 
 
-def _never(sentence: str) -> None:
+def _never(sentence: str, store: object) -> None:
     raise AssertionError(sentence)
 
 

@@ -64,11 +64,41 @@ def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_o
     )
     monitor = Monitor(store, 0, 2, said.append)
     monitor.stop()
-    monitor._waits = 7, "a model's result", time.monotonic() - 6.0
-    beat = {"host": "", "process": 1, "step": 0, "waits": [2, "how a model's call is divided", 6.0]}
+    monitor._waits = 7, "a model's result", time.monotonic() - 6.0, 0
+    beat = {"host": "", "process": 1, "step": 0, "waits": [2, "how a model's call is divided", 6.0, 0]}
     told["beat/1"] = json.dumps({**beat, "count": 0})
     monitor._seen[1] = told["beat/1"], time.monotonic() - 3.0
     if beats_on:
         told["beat/1"] = json.dumps({**beat, "count": 1})
     monitor._look()
     assert bool(said) is beats_on
+
+
+@pytest.mark.parametrize(
+    ("waited", "moved", "theirs", "ended"),
+    [
+        (50.0, 0, [7, "a model's result", 50.0, 0], True),
+        (50.0, 6_000_000_000, [7, "a model's result", 50.0, 0], False),  # at 1 Gbit/s it takes 48 s
+        (50.0, 0, [7, "a model's result", 50.0, 6_000_000_000], False),
+        (650.0, 6_000_000_000, [7, "a model's result", 650.0, 0], True),
+        (6.0, 0, [8, "a number", 6.0, 0], True),
+        (6.0, 100_000_000, [8, "a number", 6.0, 0], False),  # the other one has its part of it
+        (16.0, 100_000_000, [8, "a number", 16.0, 0], True),
+    ],
+)
+def test_ranks_wait_for_longer_where_they_exchange_much(
+    waited: float, moved: int, theirs: list[Any], ended: bool
+) -> None:
+    told: dict[str, str] = {}
+    said: list[str] = []
+    store: Any = SimpleNamespace(
+        set=told.__setitem__, check=lambda keys: keys[0] in told, get=lambda key: told[key].encode()
+    )
+    monitor = Monitor(store, 0, 2, said.append)
+    monitor.stop()
+    monitor._waits = 7, "a model's result", time.monotonic() - waited, moved
+    monitor._beat(1)
+    assert json.loads(told["beat/0"])["waits"][3] == moved
+    told["beat/1"] = json.dumps({"host": "", "process": 1, "step": 0, "count": 1, "waits": theirs})
+    monitor._look()
+    assert bool(said) is ended, said

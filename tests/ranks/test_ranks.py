@@ -492,6 +492,58 @@ def test_gpus_that_a_launcher_has_dealt_out_stay(monkeypatch: pytest.MonkeyPatch
         assert os.environ.get("CUDA_VISIBLE_DEVICES") == given
 
 
+@pytest.mark.parametrize(
+    ("given", "gpus", "agent", "shown"),
+    [
+        (None, 1, False, "1 GPU,"),
+        (None, 2, False, "2 GPUs,"),
+        ("0,1", 8, True, "2 GPUs,"),
+        ("0,1", 8, False, ""),  # perhaps this rank's own, of a launcher
+        (None, 3, False, ""),
+        (None, 0, False, ""),
+        ("", 8, True, ""),
+    ],
+)
+def test_more_ranks_than_gpus_of_a_host(
+    given: str | None, gpus: int, agent: bool, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    third = Membership(2, 4, 2, "127.0.0.1", 1, agents_store=False)
+    third._hidden = {"LOCAL_WORLD_SIZE": "4"} if agent else {}
+    third.take_gpu(gpus)
+    assert (shown in third.without_gpu and "rank 2 has no GPU" in third.without_gpu) if shown else not third.without_gpu
+    third.leave("it asks")
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == given
+
+
+USES_GPU = """
+import torch
+print("begins")
+for call, _ in torch.cuda._queued_calls:  # as CUDA's start does
+    call.__module__.startswith("overdrive.") and call()
+torch.distributed.is_initialized() or print(torch.nn.Linear(2, 1)(torch.ones(4, 2)).shape)
+"""
+
+
+@cluster
+@pytest.mark.parametrize("uses", [True, False])
+def test_a_rank_without_a_gpu_ends_the_run_where_the_program_uses_one(
+    uses: bool, script: Write, overdrive: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of CPUs alone runs on as many ranks as people like. No GPU is needed."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
+    path = script(USES_GPU if uses else USES_GPU.replace("and call()", ""))
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent)
+    assert "Traceback" not in told.stderr
+    if uses:
+        assert told.returncode == 1 and told.stdout in ("", "begins\n"), told.stdout
+        assert told.stderr.count("rank 1 has no GPU: this host shows 1 GPU, and each rank needs one") == 1, told.stderr
+    else:
+        assert told.returncode == 0 and "no GPU" not in told.stderr, told.stderr
+
+
 HIDDEN = """
 import os, random, uuid, time
 import numpy as np
@@ -563,6 +615,46 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
     total = told.stdout.split()[2]  # the lines of two processes may be mixed
     assert told.returncode == 0 and told.stdout.startswith("0 2 ") and total in plain.stdout
     assert "the program brings its own parallelism" in told.stderr
+
+
+MESH = """
+import torch
+mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+total = torch.ones(3) * (mesh.get_rank() + 1)
+torch.distributed.all_reduce(total)
+if mesh.get_rank() == 0:
+    print(total.tolist())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_a_program_that_makes_a_mesh_of_ranks_is_run_as_it_is(script: Write, overdrive: Run) -> None:
+    """PyTorch's code makes the groups."""
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=script(MESH).parent)
+    assert told.returncode == 0 and told.stdout == "[3.0, 3.0, 3.0]\n", told.stderr
+    assert "the program brings its own parallelism (it calls init_process_group)" in told.stderr
+
+
+DEEPSPEED = """
+import os, torch
+def init_distributed():
+    assert all(each in os.environ for each in ("RANK", "WORLD_SIZE", "LOCAL_RANK")), "looks for MPI"
+    torch.distributed.init_process_group("gloo")
+"""
+
+
+@cluster
+def test_a_program_for_deepspeed_is_run_as_it_is(script: Write, overdrive: Run) -> None:
+    """A package in its place, which looks at the environment as it does."""
+    ends = "deepspeed.init_distributed()\ntorch.distributed.destroy_process_group()\nprint(1)\n"
+    folder = script(f"import torch, deepspeed\n{ends}").parent
+    (folder / "deepspeed" / "comm").mkdir(parents=True)
+    (folder / "deepspeed" / "comm" / "__init__.py").write_text("from .comm import *\n")
+    (folder / "deepspeed" / "comm" / "comm.py").write_text(DEEPSPEED)
+    (folder / "deepspeed" / "__init__.py").write_text("from .comm.comm import init_distributed\n")
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=folder)
+    assert told.returncode == 0 and told.stdout == "1\n", told.stderr
+    assert "(it calls init_distributed)" in told.stderr
 
 
 SAVING = """

@@ -100,3 +100,45 @@ def test_a_rank_whose_part_fails_tells_the_others_why_and_how(hows: tuple[str, s
 
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(one, range(2))] == [["too few", alike], [False, alike]]
+
+
+def test_each_piece_of_what_is_summed_is_asked_for() -> None:
+    """A rank that has failed after the first tells so in its slot, which is no part of the sum."""
+    board = Board()
+    own = torch.ones(2000)  # four pieces
+
+    def one(rank: int) -> Any:
+        requests = Requests(MessageSlots(board.seat(rank), 2), 2)
+        number = iter(range(7, 9)) if rank else iter([7] * 4)
+        meet = lambda: requests.meet(next(number), 3, "sum", "a sum", own.nbytes)  # noqa: E731
+        pieces = requests._pieces(own.view(torch.uint8), range(2), meet)
+        try:
+            if rank:
+                next(pieces)
+                return requests.fail(8, 3, "no memory")
+            return requests.summed(own, range(2), meet)
+        except Differing as differing:
+            return str(differing)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(one, range(2))]
+    assert (
+        found[0]
+        == "rank 0 asks for a sum in step 4, and rank 1 for the undoing of a call, of which its part failed, in step 4"
+    )
+    assert found[1] is False
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_memory_is_found_before_ranks_meet(sums: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = Requests(MessageSlots(None, 2), 2)
+    own = torch.ones(2000, dtype=torch.float32 if sums else torch.uint8)
+    met: list[int] = []
+
+    def meet() -> None:
+        met.append(1)
+        for name in ("stack", "empty", "empty_like"):
+            monkeypatch.setattr(torch, name, lambda *_, out=None, **__: out if out is not None else met.append(2))
+
+    (requests.summed if sums else requests.gathered)(own, range(2), meet)
+    assert set(met) == {1}

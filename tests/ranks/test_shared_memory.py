@@ -20,7 +20,7 @@ from overdrive.machine.pool import shared_memory
 from overdrive.ranks.group import Group
 from overdrive.ranks.membership import Membership
 
-def end(sentence):
+def end(sentence, store):
     print(json.dumps(sentence), flush=True)
 
 rank, size, port = map(int, sys.argv[1:4])

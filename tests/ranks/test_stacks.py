@@ -85,7 +85,7 @@ def test_where_one_rank_stands_all_write_their_stacks(rank: int, script: Write, 
 
 
 @pytest.mark.fault("hang", 17)
-@pytest.mark.parametrize("theirs", [[7, "a model's result", 50.0], [6, "a seed", 50.0]])
+@pytest.mark.parametrize("theirs", [[7, "a model's result", 50.0, 0], [6, "a seed", 50.0, 0]])
 @pytest.mark.parametrize("wished", [True, False])
 def test_where_all_wait_all_write_their_stacks_before_the_end(
     theirs: list[Any], wished: bool, monkeypatch: pytest.MonkeyPatch
@@ -110,7 +110,7 @@ def test_where_all_wait_all_write_their_stacks_before_the_end(
         return wished
 
     monitor.write_stacks = write
-    monitor._waits = 7, "a model's result", time.monotonic() - 50.0
+    monitor._waits = 7, "a model's result", time.monotonic() - 50.0, 0
     told["beat/1"] = json.dumps({"host": "", "process": 1, "step": 0, "count": 1, "waits": theirs})
     with pytest.raises(SystemExit):
         monitor._look()

@@ -14,8 +14,9 @@ from typing import Any
 
 from overdrive.core import scratch
 from overdrive.ranks.membership import LOGS, SEED, threads_of
+from overdrive.ranks.writes import LONGEST
 
-_GRACE = 5  # seconds between the signal that ends a rank and SIGKILL
+_GRACE = int(LONGEST) + 2  # seconds between the signal that ends a rank and SIGKILL
 _LOOKS_EVERY = 0.1  # seconds
 
 

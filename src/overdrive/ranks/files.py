@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 import io
+import json
 import os
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.flag import Flag
 from overdrive.core.whose import OURS, is_ours, is_python
+from overdrive.ranks.monitor import has_gone_on
+from overdrive.ranks.writes import Writes
 from overdrive.sandbox.patches import Patches
 
 if TYPE_CHECKING:
@@ -28,8 +31,10 @@ if TYPE_CHECKING:
 _CHANGES = ("mkdir", "remove", "unlink", "rmdir", "rename", "replace", "link", "symlink")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _NO_FILES = ("/dev/", "/proc/", "/sys/")
-_PATIENCE = 5.0  # seconds; who does not come does other things with its files, and is not waited for again
+_PATIENCE = 60.0  # seconds for a rank that lives and is late
+_IN_VAIN = 5.0  # seconds in all for those that have gone on without this change, who then are not waited for again
 _EVERY = 0.001
+_BEATS_EVERY = 0.2  # seconds between looks at whether another rank has gone on
 _CORE, *_OF_ONE_RANK = (os.path.join(OURS, room, "") for room in ("core", "survive", "machine"))
 
 
@@ -70,12 +75,23 @@ def _saves(obj: Any = None, f: Any = None, *args: Any, **kwargs: Any) -> bool:
 
 
 class FileOrder:
-    """In this process, for good. `group`: gives none as long as the ranks have not met."""
+    """In this process, for good. Attributes: `writes`: what rank 0 is in the middle of.
 
-    def __init__(self, rank: int, size: int, group: Callable[[], Group | None]) -> None:
-        self._rank, self._size, self._group = rank, size, group
-        self._changes = 0
+    A change is known by how many come before it since the exchange before it: who has come to the next exchange makes
+    it no more. What one rank changes alone so puts no later change out of step.
+    """
+
+    def __init__(self, rank: int, size: int, group: Callable[[], Group | None], say: Callable[[str], None]) -> None:
+        """
+        Args:
+            group: gives none as long as the ranks have not met.
+            say: tells people a sentence.
+        """
+        self._rank, self._size, self._group, self._say = rank, size, group, say
+        self._change = (0, 0)  # number of the exchange before, and of the change since then
+        self.writes = Writes()
         self._waits = True
+        self._in_vain = 0.0  # seconds
         self._within = Flag()
         with suppress(OSError):
             tempfile.gettempdir()  # it tries folders by writing to them, once in a process: not on all ranks together
@@ -103,12 +119,16 @@ class FileOrder:
             group = self._group() if not self._within and changes(*args, **kwargs) else None
             if group is None or not group.mine():
                 return plain(*args, **kwargs)
-            self._changes += 1
+            number = group.monitor.number
+            self._change = (number, self._change[1] + 1 if self._change[0] == number else 1)
             try:
                 with self._within:
                     if self._rank == 0:
                         with suppress(RuntimeError):
                             self._wait_for_others(group)
+                        with self.writes.making(group.monitor) as made:
+                            made.append(plain(*args, **kwargs))
+                        return made[0]
                     return plain(*args, **kwargs)
             finally:
                 if self._rank:
@@ -118,17 +138,29 @@ class FileOrder:
 
     def _tell(self, group: Group) -> None:
         with suppress(RuntimeError):  # of the store: who had it is gone; what the program does with its file stands
-            group.store.set(f"files/{self._rank}", str(self._changes))
+            group.store.set(f"files/{self._rank}", json.dumps(self._change))
 
     def _wait_for_others(self, group: Group) -> None:
-        until = time.monotonic() + _PATIENCE
-        others = set(range(1, self._size)) if self._waits else set()
-        while others:
-            for other in tuple(others):
-                key = f"files/{other}"
-                if group.store.check([key]) and int(group.store.get(key)) >= self._changes:
-                    others.discard(other)
-            if others and time.monotonic() > until:
-                self._waits = False
-                return
-            time.sleep(_EVERY if others else 0)
+        began = looked = time.monotonic()
+        late, alone = set(range(1, self._size)) if self._waits else set(), False
+        while late := {each for each in late if not self._has_come(group, each)}:
+            time.sleep(_EVERY)
+            if (now := time.monotonic()) < looked + _BEATS_EVERY:
+                continue
+            looked = now
+            gone_on = {each for each in late if has_gone_on(group.store, each, self._change[0])}
+            alone = alone or any(not self._has_come(group, each) for each in gone_on)
+            late -= gone_on
+            if late and now > began + _PATIENCE:
+                return self._leave_off(f"rank {min(late)} has not come to a change of files in {_PATIENCE:.0f} s")
+        self._in_vain += (looked - began) * alone
+        if self._in_vain > _IN_VAIN:
+            self._leave_off("rank 0 changes files that other ranks leave as they are")
+
+    def _has_come(self, group: Group, other: int) -> bool:
+        key = f"files/{other}"
+        return group.store.check([key]) and tuple(json.loads(group.store.get(key))) >= self._change
+
+    def _leave_off(self, why: str) -> None:
+        self._waits = False
+        self._say(f"{why}: it waits for them no more before it changes some")

@@ -12,23 +12,31 @@ from typing import Any
 
 import torch
 
+from overdrive.ranks.arriving import START, CannotMeet, missing_of
 from overdrive.ranks.monitor import TOLD
 from overdrive.version import __version__
 
 
-class CannotMeet(Exception):
-    """The message is one sentence for people."""
-
-
-def compare(store: Any, rank: int) -> None:
+def compare(store: Any, rank: int, run: str = "") -> None:
     """
+    Args:
+        run: what the launcher calls it; "" where it does not say.
+
     Raises:
-        CannotMeet: this rank has something otherwise than rank 0.
+        CannotMeet: this rank is of another run than rank 0, has something otherwise, or rank 0 does not come.
     """
     mine = _facts()
     if rank == 0:
+        store.set("run", run)
         store.set("alike", json.dumps(mine))
         return
+    if missing_of(store, ["alike"]):
+        raise CannotMeet(f"rank 0 did not come within {START.total_seconds():.0f} s, for which rank {rank} waited")
+    if (firsts_run := store.get("run").decode()) != run:  # which is none of that one's business
+        raise CannotMeet(
+            f"rank {rank} on {socket.gethostname()} is of {run or 'a run without a name'}, and rank 0 at this address "
+            f"of {firsts_run or 'one without a name'}: set MASTER_PORT to a free port"
+        )
     firsts = json.loads(store.get("alike"))
     names = [name for name in firsts if firsts[name] != mine.get(name)]
     if names:

@@ -43,7 +43,7 @@ class ImaginedGroup(Group):
 
     diary: Diary
 
-    def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
+    def __init__(self, membership: Membership, end: Callable[[str, Any], None]) -> None:
         self.diary = Diary()
         super().__init__(membership, end)
         self.tells = True
@@ -51,6 +51,9 @@ class ImaginedGroup(Group):
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         store = _Store()
         return store, store
+
+    def _await_all(self, place: str) -> None:
+        """Nobody else comes."""
 
     def _share_memory(self) -> None:
         """What passes between the machines of a plan is to be noted."""

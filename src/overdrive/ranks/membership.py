@@ -29,8 +29,10 @@ _NAMES = frozenset(
 )
 _BEGINNINGS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_RANK", "PMI_SIZE", "MPI_LOCAL")
 _ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is read
+_OF_AGENT = "LOCAL_WORLD_SIZE"  # whose ranks on a host all see the same GPUs
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, or of mpirun, whose ranks have no port told
+_PARTS_OF_JOB = "SLURM_HET_SIZE"  # of a job for unlike machines: each has a number of its own
 # How mpirun names a rank, all, the rank among those of its host, and these: Open MPI's, and that of MPICH and Intel.
 _MPI = (
     tuple(f"OMPI_COMM_WORLD_{each}" for each in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
@@ -65,7 +67,9 @@ class Membership:
     Attributes:
         agents_store: whether the launcher's agent keeps the store at that address; else rank 0 does.
         attempt: how often that agent has started all ranks again.
+        run: what the launcher calls this start of all ranks; empty where it has no name for it.
         own: why the program is left to its own parallelism; empty where it is not.
+        without_gpu: what to tell where this rank uses a GPU all the same; empty where there is one for it, or none.
     """
 
     rank: int
@@ -75,7 +79,9 @@ class Membership:
     port: int
     agents_store: bool
     attempt: int = 0
+    run: str = ""
     own: str = ""
+    without_gpu: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
     _hidden: dict[str, str] = field(default_factory=dict)
 
@@ -105,7 +111,7 @@ class Membership:
         """From here on the program does not see that it is one of many; but where its own code asks, it is told."""
         names = [each for each in os.environ if each in _NAMES or each.startswith(_BEGINNINGS)]
         self._hidden = {name: os.environ.pop(name) for name in names}
-        for name in ("LOCAL_WORLD_SIZE", *(names[3] for names in _MPI)):
+        for name in (_OF_AGENT, *(names[3] for names in _MPI)):
             if name in self._hidden:
                 os.environ[RANKS_HERE] = self._hidden[name]
         if any(names[0] in self._hidden for names in _MPI):
@@ -134,6 +140,13 @@ class Membership:
         if len(names) > 1 and self.local_rank < len(names):
             put_back = set_variables({_GPUS: names[self.local_rank]})
             self.on_own.append(lambda _: put_back())
+        # Else the launcher may have given each rank another one.
+        elif before != "" and 0 < len(names) <= self.local_rank and (before is None or _OF_AGENT in self._hidden):
+            shown = f"{len(names)} GPU" + "s" * (len(names) > 1)
+            self.without_gpu = (
+                f"rank {self.rank} has no GPU: this host shows {shown}, and each rank needs one; start no more ranks "
+                f"here than that, or have all run on CPUs ({_GPUS}= )"
+            )
 
     def reveal(self, reason: str) -> None:
         """The program brings its own parallelism: all is as if we were not there."""
@@ -159,19 +172,21 @@ def _of_torchrun(environment: Mapping[str, str]) -> Membership:
         int(environment.get("MASTER_PORT", "29500")),
         environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        f"run {run}" if (run := environment.get("TORCHELASTIC_RUN_ID")) else "",
     )
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Membership:
-    step = int(environment.get("SLURM_JOB_ID", "0")) * 31 + int(environment.get("SLURM_STEP_ID", "0"))
+    job, number = (int(environment.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     nodes = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_JOB_NODELIST", "127.0.0.1"))
     return Membership(
         int(environment["SLURM_PROCID"]),
         int(environment["SLURM_STEP_NUM_TASKS"]),
         int(environment.get("SLURM_LOCALID", "0")),
         environment.get("MASTER_ADDR") or first_node(nodes),
-        int(environment.get("MASTER_PORT") or _FIRST_PORT + step % _PORTS),
+        int(environment.get("MASTER_PORT") or _FIRST_PORT + (job * 31 + number) % _PORTS),
         agents_store=False,
+        run="" if _PARTS_OF_JOB in environment else f"step {job}.{number} of Slurm",
     )
 
 
@@ -196,7 +211,8 @@ def _of_mpirun(environment: Mapping[str, str], rank: str, size: str, local_rank:
     port = environment.get("MASTER_PORT") or _FIRST_PORT + zlib.crc32(job.encode()) % _PORTS
     number = int(environment[rank])
     own = int(environment.get(local_rank, number))
-    return Membership(number, ranks, own, address or "127.0.0.1", int(port), agents_store=False)
+    run = f"job {job} of mpirun" if job else ""
+    return Membership(number, ranks, own, address or "127.0.0.1", int(port), agents_store=False, run=run)
 
 
 def first_node(nodes: str) -> str:

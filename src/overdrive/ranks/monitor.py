@@ -24,6 +24,7 @@ _SILENT = 30.0  # seconds without a beat, of a rank that is killed, stopped or c
 _STALLED = 5.0  # seconds without a look of our own: this process stood still, and knows nothing of the others
 _APART = 5.0  # seconds for which two ranks wait for different things
 _TOGETHER = 45.0  # seconds for which all wait for the same thing
+_LEAST_RATE = 10e6  # bytes a second of a network: what they exchange may take as long beside
 _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
 _FOR_ONE = -1  # no number
 _LAST = 5.0  # seconds for its last words
@@ -38,6 +39,7 @@ class Monitor:
     Attributes:
         step: steps that this rank has made.
         number: of what it waits for, or waited for last; all ranks count.
+        at_next_wait: called once, before this rank waits again.
         write_stacks: writes down where this rank stands, given why; whether that was wished for.
 
     Args:
@@ -48,11 +50,12 @@ class Monitor:
     def __init__(self, store: Any, rank: int, size: int, end: Callable[[str], None]) -> None:
         self._store, self._rank, self._size, self._end = store, rank, size, end
         self.step = 0
-        self._waits: tuple[int, str, float] | None = None  # number, for what, since when
+        self._waits: tuple[int, str, float, int] | None = None  # number, for what, since when, how many bytes
         self.number = 0
         self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
         self._failed_at = 0.0
         self.write_stacks: Callable[[str], bool] = lambda why: False
+        self.at_next_wait: Callable[[], None] | None = None
         self._asks = 0  # times that this rank has asked all others for their stacks
         self._heard: dict[int, int] = {}  # of each other rank, how many of its
         self._over = threading.Event()
@@ -60,15 +63,19 @@ class Monitor:
         self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
         self._thread.start()
 
-    def waits(self, what: str, counted: bool = True, for_one: bool = False) -> None:
+    def waits(self, what: str, counted: bool = True, for_one: bool = False, moved: int = 0) -> None:
         """
         Args:
             counted: all ranks wait equally often; else only for what they wait is compared.
             for_one: for one other rank, while others may wait for something else: nothing is compared.
+            moved: bytes over the network for which it waits.
         """
+        if self.at_next_wait is not None:
+            act, self.at_next_wait = self.at_next_wait, None
+            act()
         self.number += counted and not for_one
         number = _FOR_ONE if for_one else self.number if counted else 0
-        self._waits = number, what, time.monotonic()
+        self._waits = number, what, time.monotonic(), moved
 
     @property
     def waiting(self) -> bool:
@@ -108,7 +115,7 @@ class Monitor:
     def _stood_still(self, seconds: float, now: float) -> None:
         waits = self._waits
         if waits is not None:
-            self._waits = waits[0], waits[1], waits[2] + seconds
+            self._waits = waits[0], waits[1], waits[2] + seconds, waits[3]
         self._seen = {other: (beat, now) for other, (beat, _) in self._seen.items()}
 
     def _beat(self, count: int) -> None:
@@ -118,7 +125,8 @@ class Monitor:
             "process": os.getpid(),
             "count": count,
             "step": self.step,
-            "waits": waits and [*waits[:2], time.monotonic() - waits[2]],
+            "number": self.number,
+            "waits": waits and [*waits[:2], time.monotonic() - waits[2], waits[3]],
             "asks": self._asks,
         }
         self._store.set(f"beat/{self._rank}", json.dumps(told))
@@ -171,19 +179,28 @@ class Monitor:
                 f"{self.step + 1}: {DIFFERS}"
             )
 
-    def _compare(self, waits: tuple[int, str, float], waited: float, beats: dict[int, Any]) -> None:
-        all_wait = len(beats) == self._size - 1 and all(each["waits"] for each in beats.values())
-        for other, beat in beats.items():
-            theirs = beat["waits"]
-            if theirs and _FOR_ONE in (waits[0], theirs[0]):
+    def _compare(self, waits: tuple[int, str, float, int], waited: float, beats: dict[int, Any]) -> None:
+        waiting = {other: beat["waits"] for other, beat in beats.items() if beat["waits"]}
+        for other, theirs in waiting.items():
+            if _FOR_ONE in (waits[0], theirs[0]) or theirs[:2] == list(waits[:2]):
                 continue
-            if theirs and theirs[:2] != list(waits[:2]) and min(waited, theirs[2]) > _APART:
+            # One may have all of an exchange of which the other still receives its part.
+            if min(waited, theirs[2]) > _APART + max(waits[3], theirs[3]) / _LEAST_RATE:
                 self._end_apart(
                     f"rank {self._rank} waits for {waits[1]} in step {self.step + 1}, and rank {other} for {theirs[1]} "
-                    f"in step {beat['step'] + 1}: {DIFFERS}"
+                    f"in step {beats[other]['step'] + 1}: {DIFFERS}"
                 )
-        if all_wait and min(waited, *(each["waits"][2] for each in beats.values())) > _TOGETHER:
+        least = min((waited, *(theirs[2] for theirs in waiting.values())))
+        moved = max((waits[3], *(theirs[3] for theirs in waiting.values())))
+        if len(waiting) == self._size - 1 and least > _TOGETHER + moved / _LEAST_RATE:
             self._end_apart(f"all ranks wait for {waits[1]}: the connection between them stands still")
+
+
+def has_gone_on(store: Any, rank: int, number: int) -> bool:
+    """Whether that rank has begun an exchange after this one, or has come to its end: it tells so within a second."""
+    if store.check([f"over/{rank}"]):
+        return not json.loads(store.get(f"over/{rank}"))["failed"]  # else the others are about to be ended
+    return bool(json.loads(store.get(f"beat/{rank}"))["number"] > number)
 
 
 def _state(beat: Any) -> str:

@@ -25,6 +25,7 @@ from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import RankOutput
+from overdrive.ranks.own_groups import watch_for_own_groups
 from overdrive.ranks.trackers import keep_here
 from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
 from overdrive.seams.arrival import Arrival
@@ -84,11 +85,12 @@ class Rank:
         self._tells_trackers = keep_here() if scratch else lambda: None
         membership.hide()
         membership.take_gpu(len(glob.glob("/dev/nvidia[0-9]*")))
+        self._files: FileOrder | None = None
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
-        self._files: FileOrder | None = None
         if not trial:
-            self._files = FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+            met = lambda: self.__dict__.get("group") if self.divides else None  # noqa: E731
+            self._files = FileOrder(self.rank, self.size, met, self.say)
         self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
         self.technique, self.batches_alone = "data_parallel", True
         self.parts: Any = None
@@ -114,18 +116,20 @@ class Rank:
 
     @cached_property
     def group(self) -> Group:
+        from overdrive.ranks.arriving import CannotMeet
         from overdrive.ranks.group import Group
-        from overdrive.ranks.hosts import CannotMeet
         from overdrive.ranks.imagined import ImaginedGroup
 
         kind = ImaginedGroup if IMAGINED in os.environ else Group
         try:
-            made = kind(self._membership, lambda sentence: self._ended(sentence))
+            made = kind(self._membership, self._ended)
         except CannotMeet as error:
-            self.output.say(str(error))
+            if str(error):
+                self.output.say(str(error))
             flush()
             os._exit(1)
         made.monitor.write_stacks = lambda why: self.write_stacks(why)
+        made.let_write = lambda: self._files.writes.wait_for_end() if self._files is not None else None
         return made
 
     def observe(self, seams: Seams) -> None:
@@ -196,6 +200,8 @@ class Rank:
     def _stand_apart(self) -> None:
         """In a program with a parallelism of its own each rank has files and chance of its own."""
         self._tells_trackers()
+        if self._files is not None:
+            self._files.writes.hear_no_more()
         if self._view is not None and not self._view.lift() and self.rank == 1:
             self.output.say("what ranks above 0 write is thrown away: this system cannot give them the real files")
         self._entropy.apart(self.rank)
@@ -214,7 +220,11 @@ class Rank:
             return
         redirect_torch()
         share_torch(self._entropy)
-        _watch_for_own_groups(self._membership)
+        watch_for_own_groups(self._membership)
+        if self._membership.without_gpu:
+            from overdrive.seams.torch.internals import when_cuda_is_used
+
+            when_cuda_is_used(self._refuse_gpu)
         if self.divides:
             self.lockstep.agree_on_chance()
         if self._files is not None:
@@ -222,6 +232,11 @@ class Rank:
 
             self._files.follow(sys.modules["torch"])
             late_compiler.load_within(self._files.uncounted)  # it makes folders on one rank and not on another
+
+    def _refuse_gpu(self) -> None:
+        """Another rank has it: NCCL takes no two ranks of one GPU, and says so in many lines."""
+        if self.divides:
+            self.group.end(self._membership.without_gpu)
 
     def _keras_used(self) -> None:
         """Before its first model or optimizer: what cannot be divided is not run as often as there are ranks."""
@@ -269,45 +284,29 @@ class Rank:
         while time.monotonic() < until and not self.group.store.check(others):
             time.sleep(0.05)
 
-    def _ended(self, sentence: str) -> None:
-        """Of the group, which ends this process next."""
+    def _ended(self, sentence: str, store: Any) -> None:
+        """Of the group, which ends this process next, and may not have met yet."""
         if not sentence:
-            self._wait_until_told()
-        elif self._first_to_tell():
+            self._wait_until_told(store)
+        elif self._first_to_tell(store):
             log = f"; what rank {self.rank} printed is in {self.output.log}" if self.output.log else ""
             self.output.say(sentence + log)
         flush()
 
-    def _wait_until_told(self) -> None:
+    def _wait_until_told(self, store: Any) -> None:
         """Another rank has failed, and tells so once it knows that this one does not fail as well."""
         until = time.monotonic() + 2 * _SHARED_FATE
         with contextlib.suppress(RuntimeError):
-            self.group.store.set(f"stuck/{self.rank}", "")
-            while time.monotonic() < until and not any(self.group.store.check([key]) for key in _WORDS_OF_THE_END):
+            store.set(f"stuck/{self.rank}", "")
+            while time.monotonic() < until and not any(store.check([key]) for key in _WORDS_OF_THE_END):
                 time.sleep(0.05)
 
-    def _first_to_tell(self) -> bool:
+    def _first_to_tell(self, store: Any) -> bool:
         try:
-            return bool(self.group.store.add(TOLD, 1) == 1)
+            return bool(store.add(TOLD, 1) == 1)
         except RuntimeError:
             return self.rank == 0
 
 
 def _words(failure: BaseException | None) -> str:
     return "" if failure is None else f"{type(failure).__name__}: {failure}"[:300]
-
-
-def _watch_for_own_groups(membership: Membership) -> None:
-    """A program that makes a process group of its own brings its own parallelism."""
-    import torch
-
-    if not torch.distributed.is_available():
-        return
-    module: Any = torch.distributed
-    plain = module.init_process_group
-
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        membership.reveal("it calls init_process_group")
-        return plain(*args, **kwargs)
-
-    module.init_process_group = init_process_group

@@ -54,15 +54,16 @@ class _Mark:
         """`beside`: the mark that it is not the same as."""
         same = (self.what, self.step) == (beside.what, beside.step)
         more = f" (request {self.number}: {self.kind}, {self.size} bytes)" if same else ""
-        return f"{self.what} in step {self.step + 1}{more}"
+        what = "the undoing of a call, of which its part failed," if self.kind == _FAILED else self.what
+        return f"{what} in step {self.step + 1}{more}"
 
 
 class Requests:
-    """Attributes: `room`: bytes that a slot has beside its mark."""
+    """Attributes: `room`: bytes that a slot has beside its mark; `told`: the number of this rank's last mark."""
 
     def __init__(self, slots: Slots, size: int) -> None:
         self._slots, self._size = slots, size
-        self.room = slots.size - _HEAD.size
+        self.room, self.told = slots.size - _HEAD.size, 0
 
     def meet(self, number: int, step: int, kind: str, what: str, size: int, sizes_differ: bool = False) -> list[int]:
         """Send this mark, and what `put` has put into the slot, and wait for those of all ranks.
@@ -107,6 +108,7 @@ class Requests:
         """The marks of all ranks; None where they are the same."""
         own = _HEAD.pack(number, step, size, kind.encode()[:16], what.encode()[:88])
         self._slots.own[: _HEAD.size] = own
+        self.told = number
         self._slots.exchange()
         heads = [bytes(self._slots.of(rank)[: _HEAD.size]) for rank in range(self._size)]
         return None if all(each == own for each in heads) else [_Mark.read(each) for each in heads]
@@ -127,7 +129,7 @@ class Requests:
 
         Args:
             own: uint8 on the CPU, as long on all ranks.
-            meet: has all ranks meet.
+            meet: has all ranks meet, for each piece: what another one has put into its slot is what was asked for.
         """
         whole = own.new_empty((len(ranks), len(own)))
         for first, parts in self._pieces(own, ranks, meet):
@@ -137,11 +139,15 @@ class Requests:
 
     def summed(self, own: torch.Tensor, ranks: Sequence[int], meet: Callable[[], Any]) -> torch.Tensor:
         """The sum of these ranks' tensors, which are flat, of one piece and on the CPU; else as `gathered`."""
+        # Before they meet, after which the others go on: memory may be short.
         total = torch.empty_like(own)
+        most = min(len(own), self.room // own.itemsize)
+        room = own.new_empty(len(ranks) * most)
         for first, parts in self._pieces(own.view(torch.uint8), ranks, meet):
-            summands = torch.stack([each.view(own.dtype) for each in parts])
-            place = first // own.itemsize
-            torch.sum(summands, 0, dtype=own.dtype, out=total[place : place + summands.shape[1]])
+            elements, place = len(parts[0]) // own.itemsize, first // own.itemsize
+            summands = room[: len(ranks) * elements].view(len(ranks), elements)
+            torch.stack([each.view(own.dtype) for each in parts], out=summands)
+            torch.sum(summands, 0, dtype=own.dtype, out=total[place : place + elements])
         return total
 
     def _pieces(
@@ -151,10 +157,7 @@ class Requests:
         for first in range(0, max(1, len(own)), self.room):
             piece = own[first : first + self.room]
             self.put(piece)
-            if first:
-                self._slots.exchange()
-            else:
-                meet()
+            meet()
             yield first, self._seen(ranks, len(piece))
 
     def _seen(self, ranks: Sequence[int], size: int) -> list[torch.Tensor]:

@@ -269,6 +269,11 @@ def gather(group: Any, whole: Any, own: Any) -> Any:
     return group._allgather_base(whole, own)
 
 
+def when_cuda_is_used(act: Callable[[], None]) -> None:
+    """Call this once, as soon as the process begins to use CUDA."""
+    torch.cuda._lazy_call(act)  # type: ignore[no-untyped-call]
+
+
 def after_backward(act: Callable[[], None]) -> None:
     """In a backward pass: call this at its end, before it returns."""
     torch.autograd.Variable._execution_engine.queue_callback(act)

@@ -45,7 +45,7 @@ class Gradients:
         self._leaves: list[weakref.ref[torch.Tensor]] = []
         self._hooks: dict[int, list[Any]] = {}
         self._early: set[int] = set()  # those whose gradient the program's own hooks look at
-        self._came: list[int] = []  # numbers, in this backward pass
+        self._came: dict[int, None] = {}  # numbers, in this backward pass, in their order
         self._plan: list[list[int]] = []  # buckets, by the order of the last pass
         self._begun: list[_Bucket] = []
         self._under_way = False
@@ -54,7 +54,7 @@ class Gradients:
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
         """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
         if self._under_way and not in_backward():  # the last pass ended in an error, which the program has taken
-            self._came, self._begun, self._under_way = [], [], False
+            self._came, self._begun, self._under_way = {}, [], False
         for leaf in leaves:
             number = self._known.get(id(leaf))
             if number is not None and self._leaves[number]() is not leaf:
@@ -107,10 +107,14 @@ class Gradients:
                     if n not in self._early and self._leaves[n]() is not None
                 ]
                 self._plan = self._buckets(known)
-        self._came.append(number)
+        self._came[number] = None
         with self._aside():
-            while len(self._begun) < len(self._plan) and set(self._plan[len(self._begun)]) <= set(self._came):
+            while len(self._begun) < len(self._plan) and self._all_came(self._plan[len(self._begun)]):
                 self._begin(self._plan[len(self._begun)])
+
+    def _all_came(self, bucket: list[int]) -> bool:
+        """The last one usually is what is missing: a look at it, for each gradient, and not at all of them."""
+        return all(number in self._came for number in reversed(bucket))
 
     def _aside(self) -> AbstractContextManager[None]:
         return nullcontext() if self._kept is None else self._kept.gradients.aside()
@@ -167,7 +171,7 @@ class Gradients:
             self._kept.give_back()
 
     def _average_all(self) -> None:
-        came, self._came, self._under_way = self._came, [], False
+        came, self._came, self._under_way = [*self._came], {}, False
         begun = len(self._begun)
         mask = torch.zeros(len(self._leaves) + 1, dtype=torch.int32)
         mask[came] = 1
@@ -193,13 +197,13 @@ class Gradients:
         for number in wanted:
             if self._apart(number):
                 self._alone(number)
-        seen = [*dict.fromkeys(number for number in came if not self._apart(number))]
+        seen = [number for number in came if not self._apart(number)]
         same = all(each[:-1] == masks[0][:-1] for each in masks)
         self._plan = self._buckets(seen) if same else []
 
     def _add_late(self, came: list[int]) -> None:
         """What has come to a gradient that was in parts already: from a checkpoint's own pass within this one."""
-        for number in dict.fromkeys(came):
+        for number in came:
             leaf = self._leaf(number)
             if self._kept is None or self._kept.gradients.takes(leaf) is None or self._apart(number):
                 continue

@@ -1,0 +1,83 @@
+"""That all ranks of a run come, for which each waits as long as a start may take."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from overdrive.ranks.monitor import TOLD
+
+START = timedelta(seconds=60)
+_LOOKS = 0.05  # seconds
+_HEARD = 2.0  # seconds in which the others hear why all end, before the store goes with this rank
+
+
+class CannotMeet(Exception):
+    """The message is one sentence for people; none, where another rank has said it."""
+
+
+def missing_of(store: Any, keys: Sequence[str]) -> list[str]:
+    """Those that nobody has set in the time of a start.
+
+    Raises:
+        CannotMeet: a rank has said meanwhile why all end, or rank 0 is gone.
+    """
+    until, left = time.monotonic() + START.total_seconds(), [*keys]
+    try:
+        while left := [key for key in left if not store.check([key])]:
+            if store.check([TOLD]):
+                raise CannotMeet("")
+            if time.monotonic() > until:
+                break
+            time.sleep(_LOOKS)
+    except RuntimeError as error:  # of the store
+        raise CannotMeet(f"what started the ranks, or rank 0, is gone ({str(error).splitlines()[0]})") from None
+    return left
+
+
+def take_place(store: Any, rank: int) -> None:
+    """
+    Raises:
+        CannotMeet: another process has that number.
+    """
+    if store.add(f"places/{rank}", 1) == 1:
+        store.set(f"place/{rank}", f"{socket.gethostname()}, process {os.getpid()}")
+        return
+    other = "" if missing_of(store, [f"place/{rank}"]) else f" ({store.get(f'place/{rank}').decode()})"
+    raise CannotMeet(
+        f"another process is rank {rank} of this run already{other}: a program that is started beside it needs a "
+        "MASTER_PORT of its own"
+    )
+
+
+def wait_for_all(store: Any, size: int, place: str) -> None:
+    """
+    Args:
+        store: in which every rank that has come tells that it lives.
+        place: where the store is.
+
+    Raises:
+        CannotMeet: one has not come in the time of a start.
+    """
+    missing = missing_of(store, [f"beat/{rank}" for rank in range(size)])
+    if not missing:
+        return
+    first_to_tell = store.add(TOLD, 1) == 1
+    time.sleep(_HEARD)
+    ranks = [_named(store, int(key.partition("/")[2])) for key in missing]
+    names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}"
+    raise CannotMeet(
+        f"{names} of {size} did not come to {place} within {START.total_seconds():.0f} s: not started, failed, or late"
+        if first_to_tell
+        else ""
+    )
+
+
+def _named(store: Any, rank: int) -> str:
+    """One that has taken its place may not have come further."""
+    place = f"place/{rank}"
+    return f"{rank} on {store.get(place).decode()}," if store.check([place]) else str(rank)
