@@ -28,10 +28,11 @@ def test_a_stream_that_cannot_be_flushed_keeps_the_other_from_nothing(monkeypatc
 
 def test_what_lies_in_the_buffers_of_open_files_is_written(tmp_path: Path) -> None:
     """But for those that are closed, and pipes, whose reader may read no more."""
-    ours, gone = open(tmp_path / "log.csv", "w"), open(tmp_path / "gone.csv", "w")
-    gone.close()
+    with open(tmp_path / "gone.csv", "w") as gone:
+        pass
     read, write = os.pipe()
-    with ours, open(read, "rb"), open(write, "wb") as pipe:
+    with open(tmp_path / "log.csv", "w") as ours, open(read, "rb"), open(write, "wb") as pipe:
+        assert gone.closed
         ours.write("1,2")
         pipe.write(b"told")
         flush_files()

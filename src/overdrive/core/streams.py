@@ -1,4 +1,5 @@
-"""Standard output and error, in whose place a program may have put others, or which it may have closed; and its files."""
+"""What was written and lies in a buffer: of standard output and error, in whose place a program may have put others or
+which it may have closed, and of its files."""
 
 from __future__ import annotations
 
