@@ -123,7 +123,7 @@ def test_a_place_that_is_not_in_a_table_is_the_models_error() -> None:
     with Served(model) as served:
         served.warm(_called, np.int32([[10, 20, 30]]))
         before = served.answers.answered
-        for value in (-1, 100, 10**6):
+        for value in (100, 10**6):
             with pytest.raises(tf.errors.InvalidArgumentError):
                 model(np.int32([[10, 20, value]]))
         assert served.answers.answered == before

@@ -24,6 +24,14 @@ _SAME = frozenset(
         *("clone", "detach", "slice", "select", "flip", "repeat", "lift_fresh_copy", "contiguous", "split_with_sizes"),
     )
 )
+# Which ask for sizes and types alone.
+_SIZES = frozenset(
+    getattr(_aten, name)
+    for name in (
+        *("sym_size", "sym_stride", "sym_numel", "zeros_like", "ones_like", "full_like", "empty_like"),
+        *("new_zeros", "new_ones", "new_full", "new_empty", "_assert_tensor_metadata"),
+    )
+)
 _COMPARE = frozenset(getattr(_aten, name) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 # Their whole numbers are places within the tensor itself, whatever it holds: by number of the result.
 _PLACES: dict[Any, int | None] = {
@@ -67,7 +75,9 @@ class _Walk:
             return
         flow = frozenset().union(*(self._flow.get(each, ()) for each in node.all_input_nodes))
         self._flow[node] = flow
-        if node.op == "call_function" and flow:
+        if node.op == "call_function" and getattr(node.target, "overloadpacket", None) in _SIZES:
+            self._flow[node] = frozenset()
+        elif node.op == "call_function" and flow:
             self._called(node, flow)
 
     def _called(self, node: Any, flow: frozenset[int]) -> None:
