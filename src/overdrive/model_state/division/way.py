@@ -10,7 +10,6 @@ import torch
 
 from overdrive.model_state.division.by_hand import Known
 from overdrive.model_state.division.chance import Drawn
-from overdrive.model_state.division.likeness import SUMMED
 from overdrive.model_state.division.sizes import Numbers
 from overdrive.model_state.division.values import NOTHING, Asked
 
@@ -27,8 +26,8 @@ class Way:
         asks: what its code asks of its batch.
         by_hand: what its code sums; losses are whole then. None: nothing is summed over samples, and losses are shares.
         numbers: what its code computes with, where some of it hangs on how many samples there are.
-        tried: the fewest samples that were tried, and the most. What is added up may hang on how many there are in a
-            way that shows only with fewer, or with more: `x.sum(0) / min(len(x), 16)`.
+        tried: the fewest samples that were tried, and the most. What is made of them may hang on how many there are in
+            a way that shows only with fewer, or with more: `x / min(len(x), 16)`.
     """
 
     split: tuple[int | None, ...]
@@ -76,7 +75,7 @@ class Way:
     def beyond(self, leaves: Sequence[Any]) -> bool:
         """Whether it is not known for as many samples as these have."""
         least, most = self.tried
-        return (self.by_hand is not None or SUMMED in self.joined) and not least <= self.rows(leaves) <= most
+        return not least <= self.rows(leaves) <= most
 
     def and_of(self, other: Way) -> Way:
         """The same, tried for what the other was tried for as well."""
