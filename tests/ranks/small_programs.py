@@ -1091,6 +1091,19 @@ def divided_by_other_numbers():
     return numbers
 
 
+class ScaledByHowMany(nn.Linear):
+    """By a number that is the same in eight samples and in their halves, and not in those of five."""
+
+    def forward(self, x):
+        return super().forward(x) / min(len(x), 4)
+
+
+@program
+def scaled_by_how_many_at_most():
+    model = ScaledByHowMany(6, 3)
+    return fit(model, data()), size(model)
+
+
 class NormalisedByHand(nn.Module):
     def __init__(self):
         super().__init__()

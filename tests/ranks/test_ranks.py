@@ -26,7 +26,7 @@ ROUNDING = 1e-9  # of numbers in fp64, after a dozen steps
 FEW = (
     *("plain_with_a_ragged_last_batch", "batches_smaller_than_the_ranks", "dropout", "batch_norm", "gan", "lbfgs"),
     *("weight_penalty", "unused_parameters", "hooks_on_gradients", "blends_its_samples", "keeps_its_result"),
-    *("looks_at_its_batch", "decides_by_truth_values"),
+    *("looks_at_its_batch", "decides_by_truth_values", "scaled_by_how_many_at_most"),
 )
 
 Write = Callable[[str], Path]

@@ -41,11 +41,12 @@ class Ranges:
         """Whether a value is none of those that were compared."""
         for number, (low, high) in self.ends.items():
             each = arrays[number]
-            if not (each.min() >= low and each.max() <= high):  # nor is NaN
+            if each.size and not (each.min() >= low and each.max() <= high):  # nor is NaN
                 return True
         return False
 
     def take_in(self, arrays: Sequence[Array]) -> None:
         for number, (low, high) in self.ends.items():
             each = arrays[number]
-            self.ends[number] = min(low, each.min().item()), max(high, each.max().item())
+            if each.size:
+                self.ends[number] = min(low, each.min().item()), max(high, each.max().item())

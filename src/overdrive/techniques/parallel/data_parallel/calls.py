@@ -254,9 +254,6 @@ class Divided:
         told: dict[str, Any]
         if known.trials > _MOST_TRIALS:
             told = {"reason": "it is called in many ways"}
-            if kind in known.by_kind and known.by_kind[kind].beyond(asked.leaves):
-                known.untold = told["reason"]  # of this call alone: with as many samples as were tried it is divided
-                return None
         elif own_hooks(model):
             told = {"reason": "the program has hooks on it"}
         else:
@@ -272,7 +269,10 @@ class Divided:
         if way is not None and compiled(model) and (way.norms or way.drawn):
             way, told = None, {"reason": "it is compiled, with random numbers or batch norm"}
         if way is None:
-            known.whole(kind, told["reason"])
+            if kind in known.by_kind and known.by_kind[kind].beyond(asked.leaves):
+                known.untold = told["reason"]  # of this call alone: with as many samples as were tried it is divided
+            else:
+                known.whole(kind, told["reason"])
             return None
         try:
             known.by_kind[kind] = known.by_kind.get(kind, Kind()).with_(way, model, asked.leaves)
