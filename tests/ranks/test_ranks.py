@@ -295,7 +295,7 @@ APART = "rank 0 asks for a model's result in step 4, and rank 1 for "
         ("if rank == 1: loss.item()", f"{APART}a number that is read in step 4: the program does not do the same"),
         ("if rank == 1: torch.manual_seed(1)", f"{APART}a seed in step 4"),
         ("if rank == 1: optimizer.step()", f"{APART}the comparison at step 4"),
-        ("if rank == 1: model(torch.randn(16, 4))", "rank 0 asks for a model's result in step 4 (request "),
+        ("if rank == 1: model(torch.randn(16, 4))", "and rank 1 for how a model's call is divided in step 4: "),
         ("if rank == 1: time.sleep(3)", ""),
     ],
 )

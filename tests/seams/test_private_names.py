@@ -72,6 +72,7 @@ IN_SEAMS = (
     "torch.nn.modules.batchnorm._NormBase",
     "torch.nn.modules.module._has_any_global_hook",
     "torch.nn.utils.clip_grad._get_total_norm",
+    "torch.cuda._lazy_call",
     "torch.ops.mkldnn._is_mkldnn_bf16_supported",
     "torch.ops.profiler._record_function_enter_new",
     "torch.ops.profiler._record_function_exit._RecordFunction",
@@ -143,6 +144,7 @@ OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {
     "changes/walk/arrays.py": {"_mmap"},
     "changes/walk/asked.py": {"_inst", "_rand"},
     "changes/walk/code_walk.py": {"_data"},
+    "engines/bounds.py": {"_to_copy"},  # an operator
     "kernels/dropout/operator.py": {"_handle"},  # documented, of ctypes
     "machine/loaded.py": {"_C", "_cuda_getArchFlags"},
     "model_state/reach.py": {"_inst", "_rand"},

@@ -44,7 +44,7 @@ class Group(Meeting):
         self._run._meet("connection", f"its {name}", 0)
         made: Group = copy.copy(self._run)
         made.rank, made.size = members.index(self._run.rank), len(members)
-        made._connect(f"{name} {members[0]} ", members)
+        made.connect(f"{name} {members[0]} ", members)
         made._sums = None
         return made
 
@@ -164,10 +164,10 @@ class Group(Meeting):
     def wait_for(self, work: Any, what: str) -> None:
         with self._waiting(what, for_one=True):
             work.wait()
-            self._run._under_way.pop(work, None)
+            self._run.under_way.pop(work, None)
 
     def _begun(self, work: Any, size: int) -> Any:
-        self._run._under_way[work] = size
+        self._run.under_way[work] = size
         return work
 
     # -- gradients --------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Group(Meeting):
             for work in works:
                 if not isinstance(work, SharedSum):
                     work.wait()
-                    self._run._under_way.pop(work, None)
+                    self._run.under_way.pop(work, None)
 
     def sums_read(self) -> None:
         """What was summed in shared memory is not needed any more."""

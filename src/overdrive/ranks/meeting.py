@@ -39,6 +39,7 @@ class Meeting:
         waited: seconds, for other ranks and for what they send.
         tally: of what this rank exchanges.
         let_write: waits, for so long, for the end of what this rank is in the middle of writing.
+        under_way: bytes of what goes beside the program, by what can be waited for.
         tells: whether this rank finds out what is told to all.
         may_undo: whether what this rank does now can be undone, should another rank's part of it fail.
         may_differ: whether ranks that then ask for different things undo it, too; else the run ends.
@@ -59,10 +60,10 @@ class Meeting:
         self.tells = self.rank == 0
         self.store, own = self._stores(membership)
         self._run: Any = self
-        self._under_way: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # bytes of what goes beside the program
+        self.under_way: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.monitor = Monitor(own, self.rank, self.size, self.end)
         self._await_all(f"{membership.address}:{membership.port}")
-        self._connect("", range(self.size))
+        self.connect("", range(self.size))
         self._requests = Requests(MessageSlots(self._on_cpu("words"), self.size), self.size)
 
     def _await_all(self, place: str) -> None:
@@ -94,7 +95,8 @@ class Meeting:
                 f"rank {self.rank} {what}: set MASTER_ADDR, or MASTER_PORT to a free port ({why})"
             ) from None
 
-    def _connect(self, name: str, members: Sequence[int]) -> None:
+    def connect(self, name: str, members: Sequence[int]) -> None:
+        """Make the groups of these ranks, which are all of this object's."""
         self._name, self._members = name, members
         self._calls, self._gradients = self._on_cpu("calls"), self._on_cpu("gradients")
         self._on_gpu: dict[str, Any] = {}
@@ -169,7 +171,7 @@ class Meeting:
     @contextmanager
     def _waiting(self, what: str, moved: int = 0, for_one: bool = False) -> Iterator[None]:
         """`moved`: bytes over the network, beside those of what goes on meanwhile."""
-        self.monitor.waits(what, for_one=for_one, moved=moved + sum(self._run._under_way.values()))
+        self.monitor.waits(what, for_one=for_one, moved=moved + sum(self._run.under_way.values()))
         began = time.monotonic()
         try:
             with self._reaching():

@@ -258,7 +258,9 @@ class Divided:
             told = {"reason": "the program has hooks on it"}
         else:
             told = {}
-            with self._within, nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model):
+            assert self._gradients is not None
+            whole = nullcontext() if self._sharding is None else self._sharding.kept.for_a_fork(model)
+            with self._within, self._gradients.unheard, whole:
                 if self.group.tells:
                     began = time.monotonic()
                     with self._aside():  # where it is made in this very process, what the model reads in it

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.flag import Flag
 from overdrive.machine.pool.shared_memory import SharedSum
 from overdrive.model_state.division.exchange import Mean
 from overdrive.model_state.sharded.held import Held
@@ -50,6 +51,7 @@ class Gradients:
         self._begun: list[_Bucket] = []
         self._under_way = False
         self._waits = True
+        self.unheard = Flag()  # while a rank alone makes backward passes of its own, to find out something
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
         """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
@@ -92,11 +94,15 @@ class Gradients:
         self._hooks[number] = [handle]
 
     def _at_once(self, gradient: torch.Tensor) -> torch.Tensor:
+        if self.unheard:
+            return gradient
         mean: torch.Tensor = Mean.apply(gradient, self._group)  # type: ignore[no-untyped-call]
         return mean
 
     def _arrived(self, number: int) -> None:
         """The gradient of this leaf is in its place, with this rank's part alone."""
+        if self.unheard:
+            return
         if not self._under_way:
             self._under_way = True
             after_backward(self._backward_over)
