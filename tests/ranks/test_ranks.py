@@ -133,6 +133,7 @@ def test_what_is_summed_by_hand_and_objects_that_are_returned(python: Run, overd
     assert "called whole" not in told, told
 
 
+@cluster
 def test_what_is_divided_by_how_many_samples_there_are(python: Run, overdrive: Run) -> None:
     names = ("divided_by_how_many_samples_there_are",)
     compare((*names, "divided_by_other_numbers"), python, overdrive)

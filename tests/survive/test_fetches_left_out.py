@@ -161,6 +161,7 @@ def test_samples_of_skipped_steps_are_not_fetched(tmp_path: Path, counts: Path, 
         *(("cycles", "workers"), ("opens", "workers"), ("fails", "workers"), ("fails", ""), ("seeds", "")),
     ],
 )
+@pytest.mark.survive  # 150 s of processor time
 @pytest.mark.fault("killed")
 def test_it_goes_on_whatever_its_data_set_does(tmp_path: Path, counts: Path, kind: str, how: str) -> None:
     told, fetched = _resumed(tmp_path, counts, kind, how)
