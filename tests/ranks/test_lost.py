@@ -54,9 +54,8 @@ def test_a_network_that_stands_still_is_no_rank_that_was_killed(clock: list[floa
     )
 
 
-@pytest.mark.parametrize("beats_on", [True, False])
-def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_on: bool) -> None:
-    """What one that was stopped had told last may have come to it since."""
+def stopped_monitor() -> tuple[Monitor, dict[str, str], list[str]]:
+    """Rank 0's, of two, with what its store holds and what it ends with; whoever has it looks by itself."""
     told: dict[str, str] = {}
     said: list[str] = []
     store: Any = SimpleNamespace(
@@ -64,6 +63,13 @@ def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_o
     )
     monitor = Monitor(store, 0, 2, said.append)
     monitor.stop()
+    return monitor, told, said
+
+
+@pytest.mark.parametrize("beats_on", [True, False])
+def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_on: bool) -> None:
+    """What one that was stopped had told last may have come to it since."""
+    monitor, told, said = stopped_monitor()
     monitor._waits = 7, "a model's result", time.monotonic() - 6.0, 0
     beat = {"host": "", "process": 1, "step": 0, "waits": [2, "how a model's call is divided", 6.0, 0]}
     told["beat/1"] = json.dumps({**beat, "count": 0})
@@ -89,13 +95,7 @@ def test_only_a_rank_that_still_beats_is_said_to_wait_for_something_else(beats_o
 def test_ranks_wait_for_longer_where_they_exchange_much(
     waited: float, moved: int, theirs: list[Any], ended: bool
 ) -> None:
-    told: dict[str, str] = {}
-    said: list[str] = []
-    store: Any = SimpleNamespace(
-        set=told.__setitem__, check=lambda keys: keys[0] in told, get=lambda key: told[key].encode()
-    )
-    monitor = Monitor(store, 0, 2, said.append)
-    monitor.stop()
+    monitor, told, said = stopped_monitor()
     monitor._waits = 7, "a model's result", time.monotonic() - waited, moved
     monitor._beat(1)
     assert json.loads(told["beat/0"])["waits"][3] == moved

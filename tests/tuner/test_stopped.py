@@ -75,13 +75,23 @@ def test_before_its_confirmation_the_plan_is_told_as_not_confirmed(
     assert not any("--budget" in each for each in result.notes)
 
 
+def stopped_in_its_confirmation(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> Findings:
+    """After so many pairs of processes, as the next one makes its first."""
+    offer(fast={})
+    program = Simulated(paces(fast=1.5)).enter(monkeypatch)
+
+    def next_one(duel: Duel) -> bool:
+        return bool(duel.published and duel.new.techniques and duel.pairs[-1].process == processes)
+
+    return stopped(program, tmp_path, Stopped(program, pair=next_one))
+
+
 def test_of_a_confirmation_that_was_stopped_the_processes_that_came_to_their_end_count(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(fast={})
-    program = Simulated(paces(fast=1.5)).enter(monkeypatch)
-    third = lambda duel: bool(duel.published and duel.new.techniques and duel.pairs[-1].process == 2)  # noqa: E731
-    found = stopped(program, tmp_path, Stopped(program, pair=third))
+    found = stopped_in_its_confirmation(offer, tmp_path, monkeypatch, processes=2)
     result = told(found)
     assert found.verdict is Verdict.FASTER and not found.confirmed
     assert re.fullmatch("measured in 2 of [4-8] fresh process pairs, and not confirmed", result.unconfirmed)
@@ -92,10 +102,7 @@ def test_a_confirmation_that_is_stopped_before_the_last_of_its_pairs_is_none(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three are enough where there is time for no more; not for who has seen them."""
-    offer(fast={})
-    program = Simulated(paces(fast=1.5)).enter(monkeypatch)
-    last = lambda duel: bool(duel.published and duel.new.techniques and duel.pairs[-1].process == 3)  # noqa: E731
-    found = stopped(program, tmp_path, Stopped(program, pair=last))
+    found = stopped_in_its_confirmation(offer, tmp_path, monkeypatch, processes=3)
     result = told(found)
     assert names(found) == ["fast"] and found.verdict is Verdict.FASTER and not found.confirmed
     assert re.fullmatch("measured in 3 of [4-8] fresh process pairs, and not confirmed", result.unconfirmed)

@@ -87,10 +87,7 @@ def run(
     if to_come and to_come.there and to_come.there.in_copy:
         os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
-        if techniques or survivor:  # which put what is theirs in places that outlive the program
-            flush_files()
-        if survivor:
-            survivor.over(failure)
+        _let_go(techniques, survivor, failure)
         if record is not None:
             _write_record(record, program, recorder, session, calls, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
@@ -101,6 +98,14 @@ def run(
             _before_its_traceback(failure, session, rank)
     code = watching.code(end_as_python_would(failure) if failure else 0)
     return code if os.getpid() != process else _agreed(code, failure, rank, survivor)
+
+
+def _let_go(techniques: list[Chosen], survivor: Survivor | None, failure: BaseException | None) -> None:
+    """The program has ended."""
+    if techniques or survivor:  # which put what is theirs in places that outlive the program
+        flush_files()
+    if survivor:
+        survivor.over(failure)
 
 
 def _agreed(code: int, failure: BaseException | None, rank: Rank | None, survivor: Survivor | None) -> int:

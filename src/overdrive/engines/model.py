@@ -86,8 +86,7 @@ class AnsweredTorchModel:
             return Answer(call(*args, **kwargs), engine.refused)
         if engine.ranges.outside(given.arrays()):
             result = call(*args, **kwargs)
-            if engine.ranges.open:
-                engine.try_beyond(result, given)
+            engine.try_beyond(result, given)
             return Answer(result, OUTSIDE)
         assert self._parts is not None
         requiring = engine.requiring.of(self._parts)

@@ -56,16 +56,8 @@ class Proved(Compared):
             self.compared += 1
 
     def try_beyond(self, result: Any, given: Signature) -> None:
-        """The same of a call that has values outside of the ranges. Where they agree these are taken in; else it keeps
-        to those that it was right for, and is not tried again."""
-        try:
-            agrees = not self._difference(result, given)
-        except Exception:  # of the library's
-            agrees = False
-        if agrees:
-            self.ranges.take_in(given.arrays())
-        else:
-            self.ranges.open = False
+        """The same of a call that has values outside of the ranges, which decides whether these are taken in."""
+        self.ranges.try_beyond(given.arrays(), lambda: not self._difference(result, given))
 
     def _difference(self, result: Any, given: Signature) -> str:
         leaves, spec = tree_flatten(result)

@@ -7,7 +7,7 @@ relu, clamp and max_pool (whose answer looks as any other), in ONNX Runtime's ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -44,6 +44,18 @@ class Ranges:
             if each.size and not (each.min() >= low and each.max() <= high):  # nor is NaN
                 return True
         return False
+
+    def try_beyond(self, arrays: Sequence[Array], agrees: Callable[[], bool]) -> None:
+        """Of a call with values outside of them. Where the engine agrees with the model these are taken in; else it
+        keeps to those that it was right for, and is not tried again."""
+        if not self.open:
+            return
+        try:
+            self.open = agrees()
+        except Exception:  # of the library's
+            self.open = False
+        if self.open:
+            self.take_in(arrays)
 
     def take_in(self, arrays: Sequence[Array]) -> None:
         for number, (low, high) in self.ends.items():

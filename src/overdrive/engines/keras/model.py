@@ -134,7 +134,9 @@ class AnsweredModel:
             return Answer(self._first(given.key, call, args, kwargs), self.refused or NEW, settles=True)
         if elsewhere and signature.ranges is not None and signature.ranges.outside(given.arrays()):
             result = call(*args, **kwargs)
-            self._try_beyond(signature, signature.ranges, result, given)
+            if (made := signature.made) is not None:
+                agrees = self._agreeing(result, given)
+                signature.ranges.try_beyond(given.arrays(), lambda: agrees(made))
             return Answer(result, OUTSIDE)
         if not signature.due():
             try:
@@ -196,20 +198,6 @@ class AnsweredModel:
             return same and all(_alike(*pair, self._maker.narrow) for pair in zip(leaves, others, strict=True))
 
         return agrees
-
-    def _try_beyond(self, signature: _Signature, ranges: Ranges, result: Any, given: Given) -> None:
-        """Of a call with values outside of the ranges. Where answers agree these are taken in; else it keeps to those
-        that it was right for, and is not tried again."""
-        if not ranges.open or signature.made is None:
-            return
-        try:
-            agrees = self._agreeing(result, given)(signature.made)
-        except Exception:  # of the library's
-            agrees = False
-        if agrees:
-            ranges.take_in(given.arrays())
-        else:
-            ranges.open = False
 
     def _compare(self, signature: _Signature, result: Any, given: Given) -> None:
         agrees = self._agreeing(result, given)
