@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,23 @@ MODEL = ServedModel("Net", SIGNATURE, lambda inputs: {"y": inputs["x"]}, lambda 
 
 
 class Asked:
-    def __init__(self) -> None:
-        self.waiting = WaitingRequests(MODEL, 8)
-        limits = app.Limits(1 << 24, 8, 1, 0.0, 1.0, False)
-        self._application = app.application(MODEL, self.waiting, app.Metrics(), limits)
+    def __init__(self, model: ServedModel = MODEL, within: float = 60.0) -> None:
+        self.waiting = WaitingRequests(model, 8)
+        limits = app.Limits(1 << 24, 8, 1, 0.0, 1.0, within, False)
+        self._application = app.application(model, self.waiting, app.Metrics(), limits)
 
     def get(self, path: str) -> int:
         return self._sent("GET", path, b"")[0]
 
     def answered(self, x: Any) -> Any:
+        code, told = self.inferred(x)
+        assert code == 200, told
+        return told["outputs"][0]["data"]
+
+    def inferred(self, x: Any) -> tuple[int, Any]:
         body = protocol.made_body({"x": np.asarray(x, np.float32)})
         code, told = self._sent("POST", "/v2/models/Net/infer", body)
-        assert code == 200, told
-        return json.loads(told)["outputs"][0]["data"]
+        return code, json.loads(told)
 
     def _sent(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         sent: list[Any] = []
@@ -98,6 +103,27 @@ def test_it_is_not_ready_once_it_is_to_stop() -> None:
     asked.waiting.stop_after(30.0)
     assert [asked.get(each) for each in paths] == [503, 503, 200]
     assert asked.answered([1.0]) == [1.0], "what comes all the same is answered"
+
+
+def test_a_model_that_hangs_is_told_of_and_is_alive_again_once_it_answers() -> None:
+    goes_on = threading.Event()
+    given: list[float] = []
+
+    def answer(inputs: Any) -> Any:
+        given.extend(inputs["x"])
+        goes_on.wait()
+        return {"y": inputs["x"]}
+
+    asked = Asked(replace(MODEL, answer=answer), within=0.2)
+    assert asked.get("/v2/health/live") == 200
+    for x in ([1.0], [2.0]):  # the second one still waits for the model
+        code, told = asked.inferred(x)
+        assert (code, told["error"]) == (504, "the model did not answer within 0.2 seconds")
+    assert asked.get("/v2/health/live") == 503
+    goes_on.set()
+    assert asked.answered([3.0]) == [3.0]
+    assert asked.get("/v2/health/live") == 200
+    assert given == [1.0, 3.0], "nobody waits for an answer to the second one any more"
 
 
 def test_what_is_asked_after_the_end_is_refused() -> None:

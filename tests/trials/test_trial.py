@@ -379,6 +379,23 @@ def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch:
     assert not psutil.pid_exists(one.group.pids[0])
 
 
+@pytest.mark.fault(3)
+@pytest.mark.timeout(50)  # less than the patience with one whose threads run
+def test_one_none_of_whose_threads_runs_is_ended_sooner(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._IDLE_PATIENCE", 2.0)
+    one = trial("if step == 5: time.sleep(1000)")
+    assert exit_reason_of(one)[0] == "hang"
+    one.stop()
+
+
+def test_one_that_computes_for_long_is_no_hang(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._IDLE_PATIENCE", 1.0)
+    one = trial("began = time.monotonic()\n    while step == 5 and time.monotonic() - began < 4: pass")
+    one.first_step()
+    assert one.run(10).steps == 10
+    one.stop()
+
+
 def test_steps_that_take_as_long_as_the_first_one_did_are_no_hang(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 0.3)
     one = trial("time.sleep(1.0)")  # it fetches no batch, and gives no other sign of life

@@ -46,6 +46,9 @@ _DIFFERENT = 16  # requests, which are sent in turn
               help="Size of a request at most; larger ones get 413.")  # fmt: skip
 @click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
               help="Seconds in which what was taken is answered after SIGTERM.")  # fmt: skip
+@click.option("--answer-within", default=60.0, show_default=True, type=click.FloatRange(0.01, 86_400), metavar="S",
+              help="Seconds for an answer; later, the request gets 504. While a call of the model takes longer, "
+              "/v2/health/live says 503.")  # fmt: skip
 @click.option("--not-finite", is_flag=True, help="Take NaN and infinity, which get 400 otherwise.")
 @click.option("--measure", "rate", type=click.FloatRange(0.1, 10_000), metavar="RATE",
               help="Serve on a port of its own, send RATE made-up requests a second, tell how long answers take, "
@@ -70,6 +73,7 @@ def command(
     waiting: int,
     largest: float,
     grace: float,
+    answer_within: float,
     not_finite: bool,
     rate: float | None,
     seconds: float,
@@ -105,7 +109,7 @@ def command(
     except OSError as error:
         fail(f"Cannot listen at {host}, port {port} ({error.strerror or error}): --port chooses another one.")
     rows, together = (1, "") if batch == 1 else _together(model, batch)
-    limits = Limits(int(largest * 2**20), waiting, rows, linger / 1e3, grace, not_finite)
+    limits = Limits(int(largest * 2**20), waiting, rows, linger / 1e3, grace, answer_within, not_finite)
     many = f", {instances} instances" if instances > 1 else ""
     what = f"up to {limits.request:,} bytes a request, {waiting} waiting{many}{together}"
     _say(model, host, listener, what)

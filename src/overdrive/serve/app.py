@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ class Limits:
         rows: answered together.
         linger: seconds that a request waits for others at most.
         grace: seconds in which what was taken is answered, once the server is to stop.
+        answer: seconds in which a request is answered; a call of the model that takes longer is held to hang.
         not_finite: whether NaN and infinity are taken.
     """
 
@@ -47,6 +49,7 @@ class Limits:
     rows: int
     linger: float
     grace: float
+    answer: float
     not_finite: bool
 
 
@@ -113,7 +116,7 @@ def application(model: ServedModel, waiting: WaitingRequests, metrics: Metrics, 
         length = request.headers.get(protocol.LENGTH)
         read = asyncio.to_thread if len(body) > _IN_LOOP else _at_once
         asked, held = await read(_asked, body, length, known, model, limits)
-        outputs = await asyncio.wrap_future(waiting.ask(held))
+        outputs = await _in_time(waiting.ask(held), limits.answer)
         size = sum(np.asarray(outputs[name]).nbytes for name in asked.outputs)
         write = asyncio.to_thread if size > _IN_LOOP else _at_once
         content, headers = await write(protocol.answered, model.name, asked.id, outputs, asked.outputs)
@@ -126,7 +129,7 @@ def application(model: ServedModel, waiting: WaitingRequests, metrics: Metrics, 
         return JSONResponse({"name": "overdrive", "version": __version__, "extensions": ["binary_tensor_data"]})
 
     async def well(request: Request) -> Response:
-        return Response()
+        return Response(status_code=503 if waiting.longest() > limits.answer else 200)
 
     async def ready(request: Request) -> Response:
         return Response(status_code=503 if waiting.stopping else 200)
@@ -172,6 +175,17 @@ def _counted(handler: Handler, metrics: Metrics) -> Handler:
 def _error(code: int, told: str, headers: dict[str, str] | None = None) -> Response:
     sent = told[:_LONGEST].encode("utf-8", "backslashreplace").decode()  # a name may hold half of a letter
     return JSONResponse({"error": sent}, code, headers)
+
+
+async def _in_time(answer: Future[Arrays], seconds: float) -> Arrays:
+    """
+    Raises:
+        _Code: it is not there by then; one that still waits for the model is never asked of it.
+    """
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(answer), seconds)
+    except asyncio.TimeoutError:
+        raise _Code(504, f"the model did not answer within {seconds:g} seconds") from None
 
 
 async def _at_once(function: Callable[..., Any], *args: Any) -> Any:

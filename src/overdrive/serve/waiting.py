@@ -53,6 +53,7 @@ class WaitingRequests:
         self._changed = threading.Condition()
         self._until: float | None = None  # it is stopping, and answers no more from then on
         self._ended = False
+        self._began: dict[int, float] = {}  # of the call that each thread is at, by the clock's seconds
         self._threads = [
             threading.Thread(target=self._work, args=(answer,), name="overdrive serve", daemon=True)
             for answer in (model.answer, *model.others)
@@ -78,6 +79,11 @@ class WaitingRequests:
             self._changed.notify_all()  # one that waits for others to come would keep a single notice to itself
         return one.answer
 
+    def longest(self) -> float:
+        """Seconds of the call that has been under way the longest; 0 where none is."""
+        now = time.monotonic()
+        return max((now - began for began in list(self._began.values())), default=0.0)
+
     @property
     def stopping(self) -> bool:
         return self._ended or self._until is not None
@@ -97,10 +103,12 @@ class WaitingRequests:
             each.join(max(0.0, until - time.monotonic()))
 
     def _work(self, answer: Answer) -> None:
+        me = threading.get_ident()
         while batch := self._next():
-            began = time.perf_counter()
+            began = self._began[me] = time.monotonic()
             _answer(answer, batch)
-            self._told(len(batch), sum(each.rows for each in batch), time.perf_counter() - began)
+            del self._began[me]
+            self._told(len(batch), sum(each.rows for each in batch), time.monotonic() - began)
 
     def _next(self) -> list[_Waiting]:
         """Those to be answered together; none at the end."""

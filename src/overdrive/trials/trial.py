@@ -21,7 +21,7 @@ from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.machine.contention import LoadWatch
+from overdrive.machine.contention import LoadWatch, Reading
 from overdrive.ranks.membership import IMAGINED
 from overdrive.ranks.trackers import SILENT
 from overdrive.techniques.catalogue import environment_for, ranks_for
@@ -33,6 +33,8 @@ MANY_FILES = 1000
 _GRACE_SECONDS = 3.0  # between TERM and KILL
 _END_SECONDS = 5.0  # that Python may take to end a process: 0.75 s where torchvision was imported
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
+_IDLE_PATIENCE = 20.0  # ... nor where no thread of it runs either: it waits for what does not come
+_IDLE = 0.01  # of that time, for which threads run that wait, and look now and then
 _PLAIN_PATIENCE = 600.0  # ... of one in which calls of models are not looked at: it may evaluate for as long
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
 
@@ -102,7 +104,7 @@ class Trial:
         """
         began = time.monotonic()
         least = _PLAIN_PATIENCE if self.spec.profiling == "plain" else _LEAST_PATIENCE
-        patience = max(least, self.pool.patience, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
+        patience = max(least, self._usual_patience())
         crowded = self.pool.crowding.look()
         before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience, until)
@@ -162,6 +164,10 @@ class Trial:
 
     # -- inside ---------------------------------------------------------------------------------
 
+    def _usual_patience(self) -> float:
+        """Seconds without a sign of life that are no hang, by what it was like so far."""
+        return max(self.pool.patience, 2 * self._silence, _PATIENCE_STEPS * self._longest_wait)
+
     def _arrived(self, block: Block) -> None:
         self.step, self.left_out, self.call_steps = block.step, block.left_out, block.call_steps
 
@@ -185,6 +191,7 @@ class Trial:
         What lives is waited for, but where the pool's time is over no longer than for what does not.
         """
         heard = began = time.monotonic()
+        idle = _Idleness(self._watch, max(_IDLE_PATIENCE, self._usual_patience()))
         found: dict[int, Answer] = {}  # by rank
         while True:
             deadline = max(began + patience, min(heard + patience, self.pool.until))
@@ -209,8 +216,8 @@ class Trial:
             if now > until or heard + patience > now > deadline:
                 first = "its first step did not come" if not self.step else f"it came no further than step {self.step}"
                 raise TrialOver(ExitReason("late", f"{first} within the budget"))
-            if now > deadline:
-                raise TrialOver(ExitReason("hang", f"no step for {patience:.0f} s"))
+            if now > deadline or (self.step and idle.since(heard)):
+                raise TrialOver(ExitReason("hang", f"no step for {now - heard:.0f} s"))
 
     def _hear(self, report: messages.Report, rank: int) -> None:
         """A report that was not waited for."""
@@ -248,6 +255,25 @@ class Trial:
             if count >= MANY_FILES:
                 break
         return count
+
+
+class _Idleness:
+    """Tells that no thread of a trial runs, though it is not stopped."""
+
+    def __init__(self, watch: LoadWatch, patience: float) -> None:
+        """`patience`: seconds."""
+        self._watch, self._half = watch, patience / 2
+        self._before: Reading | None = None
+
+    def since(self, heard: float) -> bool:
+        """`heard`: the last sign of life (time.monotonic()). Threads are looked at once in each half of the patience."""
+        before = self._before
+        if time.monotonic() < max(heard, before.moment if before else 0.0) + self._half:
+            return False
+        now = self._before = self._watch.read()
+        if before is None or before.moment < heard or before.ran is None or now.ran is None:
+            return False
+        return 0.0 <= now.ran - before.ran < _IDLE * (now.moment - before.moment)  # less: a thread ended
 
 
 def _of_all(reports: Sequence[Answer]) -> Answer:
