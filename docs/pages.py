@@ -136,8 +136,8 @@ def commands_page() -> str:
         "",
         "Generated from the code. Options stand before the script; what follows is passed to the script.",
         "",
-        "`--json FILE` is the same in every command: it writes the result as JSON to FILE; with `-` to standard output,",
-        "which then holds nothing else. Only `run` takes no `-`: its standard output is the program's.",
+        "`--json FILE` is the same in every command: it writes the result as JSON to FILE; with `-` to standard",
+        "output, which then holds nothing else. Only `run` takes no `-`: its standard output is the program's.",
         "",
     ]
     context = click.Context(cli, info_name="overdrive")
