@@ -48,19 +48,19 @@ FAMILIES = {
 
 CATALOGUE_HEAD = """# The catalogue
 
-What `overdrive tune` may try. `overdrive techniques` lists it, `overdrive techniques NAME` shows a card: what it does,
-when it helps, when it hurts, and the source. The contract is the level that the technique keeps on the programs it
-suits (`open`: it changes the training itself, and nothing is proved); in brackets, where there is one, the level that
-some programs force it down to. Which it is on yours, the proof tells. `tune` tries what your contract allows; what
-saves memory only where memory is the objective or the limit, and what is `open` only when it is named with
-`--techniques`. All are for PyTorch, except where Keras is named.
+What `overdrive tune` may try. `overdrive techniques` lists the techniques, `overdrive techniques NAME` describes one:
+what it does, when it helps, when it hurts, and the source. The contract is the level that the technique keeps on the
+programs it suits (`open`: it changes the training itself, and nothing is proved); in brackets is the weaker level, if
+any, to which some programs force it. The proof shows which level holds on yours. `tune` tries what your contract
+allows. It tries techniques that only save memory if memory is the objective or the limit, and `open` ones if they are
+named with `--techniques`. All are for PyTorch, except where Keras is named.
 """
 
 SCHEMAS = {
     "plan": ("the plan, `NAME.overdrive.toml`, as data", lambda: plan_schema(catalogue())),
     "result": ("what `tune --json` and `report --json` write", lambda: schema_of(TuneResult, "Result of a tune")),
     "proof": ("what `verify --json` writes", lambda: schema_of(ProofRecord, "Proof of a plan")),
-    "resume": ("what `verify --resume --json` writes", lambda: schema_of(json_forms.ResumeForm, "A run gone on with")),
+    "resume": ("what `verify --resume --json` writes", lambda: schema_of(json_forms.ResumeForm, "A resumed run")),
     "run": ("what `run --json` writes", lambda: schema_of(RunRecord, "Record of a run")),
     "search": ("what `search --json` writes", lambda: schema_of(SearchResult, "Result of a search")),
     "parameters": (
@@ -134,10 +134,10 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Made from the code. Options stand before the script; what follows is the script's.",
+        "Generated from the code. Options stand before the script; what follows is passed to the script.",
         "",
-        "`--json FILE` is the same in every command: all that it found, as JSON, in FILE; with `-` on standard output,",
-        "which then holds nothing else. Only `run` takes no `-`: its standard output is the program's.",
+        "`--json FILE` is the same in every command: it writes the result as JSON to FILE; with `-` to standard",
+        "output, which then holds nothing else. Only `run` takes no `-`: its standard output is the program's.",
         "",
     ]
     context = click.Context(cli, info_name="overdrive")
@@ -170,7 +170,7 @@ def schemas_page() -> str:
     lines = [
         "# JSON schemas",
         "",
-        "Of what Overdrive writes, made from the code; tests hold what is written to them.",
+        "Schemas of the files that Overdrive writes, generated from the code and checked by tests.",
         "",
         "| schema | of |",
         "|---|---|",
@@ -178,7 +178,7 @@ def schemas_page() -> str:
     lines += [f"| [{name}.schema.json](schemas/{name}.schema.json) | {told} |" for name, (told, _) in SCHEMAS.items()]
     lines += [
         "",
-        "An editor checks a plan by it: with Taplo or *Even Better TOML*, put this first in the file:",
+        "An editor can check a plan by its schema: with Taplo or *Even Better TOML*, put this first in the file:",
         "",
         "```toml",
         "#:schema https://YOUR-SITE/schemas/plan.schema.json",

@@ -25,6 +25,11 @@ def test_it_says_what_it_must() -> None:
     assert "no speedup was measured there yet" in README and "No telemetry" in README
 
 
+def test_the_figures_of_its_first_screen_are_those_of_the_summary() -> None:
+    told = re.findall(r"([\d.]+) to ([\d.]+) times", README)
+    assert len(told) >= 2 and [each for each in told if f"| {each[0]}× to {each[1]}×" not in MEASURED] == []
+
+
 def test_its_links_lead_somewhere() -> None:
     places = re.findall(r"\]\(([^)#]+)\)|src(?:set)?=\"([^\"]+)\"", README)
     assert places

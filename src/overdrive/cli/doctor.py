@@ -110,27 +110,27 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 
 
 @program_command
-@click.option("--quick", is_flag=True, help="Measure more coarsely, in some 15 seconds.")
-@click.option("--fresh", is_flag=True, help="Measure again, whatever was measured here before.")
+@click.option("--quick", is_flag=True, help="Measure less precisely, in about 15 seconds.")
+@click.option("--fresh", is_flag=True, help="Measure again, even if results are kept.")
 @json_option
 @stdin_option
-@click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
+@click.option("--for", "wanted", is_flag=True, help="Predict what SCRIPT needs: memory by part, steps on GPUs.")
 @click.option(
-    "--pool", "among_ranks", is_flag=True, help="The network between processes and hosts: bandwidth, latency."
+    "--pool", "among_ranks", is_flag=True, help="Measure the network between processes and hosts: bandwidth, latency."
 )
 @click.option(
     "--ranks",
     type=many_ranks.Numbers(),
     metavar="N or N..M",
-    help="With --pool: so many processes, here. With --for: a step on so many, or on more and more (8..4096).",
+    help="With --pool: the number of processes, here. With --for: the number of ranks, or a range (8..4096).",
 )
-@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks: what each rank has, as 80GB.")
+@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks: memory of each rank (80GB).")
 @click.option(
     "--link",
     type=LinkText(),
     metavar="LINK",
-    help="With --for and --ranks: the network between them, as 10Gbit,50us, by name, of data sheets (10gbe, 25gbe, "
-    "100gbe, hdr, ndr), or as --pool --json measured it (pool.json); each is a machine like this one.",
+    help="With --for and --ranks: the network between them: 10Gbit,50us, or a name from data sheets (10gbe, 25gbe, "
+    "100gbe, hdr, ndr), or a file of --pool --json (pool.json). Each rank is a machine like this one.",
 )
 @many_ranks.stated_options
 @program_argument("[SCRIPT [ARGS]...]")
@@ -147,15 +147,15 @@ def command(
     stated: Stated,
     words: tuple[str, ...],
 ) -> None:
-    """What this machine is and can do, measured, and what is set up wrong on it.
+    """Measure what this machine can do, and find what is set up wrong on it.
 
-    Nothing is changed: each finding says what it costs and which command fixes it. The exit code is 1 where
-    something is wrong, and 0 where nothing is, whatever could be better.
+    Nothing is changed: each finding says what it costs and which command fixes it. The exit code is 1 if
+    something is wrong, otherwise 0, even if something could be better.
 
-    With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
-    how long a step would take on GPUs that are not here; with --ranks, what each rank would hold under each layout,
-    how long a step would take so, and which layout is the fastest that fits. With --ranks 8..4096, what a step takes
-    on more and more ranks, of which some may be slow or fail, and what breaks first.
+    With --for, it runs the first steps of SCRIPT in trials instead, and predicts the memory that they need, by part,
+    and the time of a step on GPUs that are not here. With --ranks, it predicts memory and time on each rank under each
+    layout, and says which layout is the fastest that fits; with --ranks 8..4096, the time of a step on more and more
+    ranks, of which some may be slow or fail, and what breaks first.
 
     With --pool, it measures the network between processes instead: those of this machine, or all that `torchrun ... -m
     overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
@@ -180,7 +180,7 @@ def command(
     if wanted:
         _run(partial(_requirements, parse_trial_program(words, stdin), quick, json_path, asked))
     if words:
-        fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it would like.")
+        fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it needs.")
     _run(partial(doctor, quick, json_path, fresh))
 
 

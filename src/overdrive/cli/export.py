@@ -100,21 +100,21 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
 
 
 @program_command
-@click.option("--to", "target", type=click.Choice(list(MISSING)), help="What it is exported to.")
+@click.option("--to", "target", type=click.Choice(list(MISSING)), help="The format to export to.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The folder that is written.  [default: SCRIPT.export-TARGET]",
+    help="The folder to write.  [default: SCRIPT.export-TARGET]",
 )
 @click.option(
     "--model",
     default="",
     metavar="CLASS",
-    help="Of several models, the one of this class; CLASS:2: the second of it.",
+    help="If there are several models, the one of this class; CLASS:2: the second of that class.",
 )
-@click.option("--to-end", is_flag=True, help="Run the script to its end, however long it answers before it trains.")
-@click.option("--force", is_flag=True, help="Replace an export that is there.")
+@click.option("--to-end", is_flag=True, help="Run the script to its end, however long it only calls its model.")
+@click.option("--force", is_flag=True, help="Replace an existing export.")
 @json_option
 @stdin_option
 @program_argument("SCRIPT [ARGS]...")
@@ -128,10 +128,10 @@ def command(
     stdin: str | None,
     words: tuple[str, ...],
 ) -> None:
-    """The model that the program calls, for another engine: a folder with a runner, a proof and its latency.
+    """Convert the model that the program calls for another engine: a folder with a runner, a proof and its latency.
 
-    The script runs as it is, to its end or until it has answered for a while, in a copy that leaves no trace. Its
-    model is exported as it is then; a training script's is what it has become.
+    The script runs as it is, in a copy that leaves no trace, to its end or until it has only called its model for a
+    while. The model is exported as it is then; that of a training script is the trained one.
     """
     if target is None:
         fail(f"Say what it is exported to: --to with {', '.join(MISSING)}.")

@@ -18,16 +18,16 @@ from overdrive.version import __version__
 COMMANDS = {
     "tune": "Find the fastest plan that keeps the contract.",
     "run": "Run the whole program under a plan.",
-    "submit": "Have Slurm run the program as ranks, on one machine or several.",
-    "profile": "Where the time of a training step goes.",
-    "doctor": "What this machine can do, and what is set up wrong on it.",
+    "submit": "Run the program as a Slurm job, on one machine or several.",
+    "profile": "Show where the time of a training step goes.",
+    "doctor": "Measure this machine, and find what is set up wrong on it.",
     "verify": "Prove again that a plan keeps its contract.",
-    "search": "Search the program's hyperparameters, and compare with its defaults on fresh seeds.",
-    "report": "The evidence behind a plan.",
-    "techniques": "The catalogue, or one technique's card.",
-    "export": "The program's model for another engine, with a runner and a proof.",
-    "serve": "Answer requests with an exported model, within limits.",
-    "pack": "Write the finished samples of a program's data sets into a folder.",
+    "search": "Search for better hyperparameters, and compare them with the defaults on fresh seeds.",
+    "report": "Show the evidence behind a plan.",
+    "techniques": "List the techniques, or describe one.",
+    "export": "Convert the program's model for another engine, with a runner and a proof.",
+    "serve": "Answer requests with an exported model.",
+    "pack": "Write a program's decoded samples into a folder.",
 }
 
 
@@ -104,7 +104,7 @@ def _has_folder() -> bool:
 @click.version_option(__version__, "-V", "--version", prog_name="overdrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Runs a deep-learning program, as its author wrote it, as fast as the machine allows."""
+    """Makes deep-learning programs faster without editing them, and proves that they learn the same."""
     name = context.invoked_subcommand
     path = project_file(Path.cwd())
     if name is None or path is None:

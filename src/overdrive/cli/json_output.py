@@ -48,7 +48,7 @@ json_option = click.option(
     "json_path",
     type=JsonPlace(),
     metavar="FILE",
-    help="Write all of it as JSON to FILE; with - to standard output, which then holds nothing else.",
+    help="Write the result as JSON to FILE; with - to standard output, which then holds nothing else.",
 )
 
 

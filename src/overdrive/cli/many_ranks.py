@@ -107,23 +107,22 @@ def stated_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--layout",
         type=click.Choice(["data", "zero1", "shard"]),
-        help="With --ranks N..M, what they divide (data).",
+        help="With --ranks N..M: what the ranks divide.  [default: data]",
     )
     @click.option(
         "--slow",
         type=SlowText(),
         metavar="SHARE,TIMES",
-        help="With --ranks N..M, so many of them compute so much longer (1%,1.5x).",
+        help="With --ranks N..M: this share of ranks takes so many times as long (1%,1.5x).",
     )
-    @click.option("--mtbf", type=Duration(long=True), help="With --ranks N..M, one of them fails so often (5y).")
+    @click.option("--mtbf", type=Duration(long=True), help="With --ranks N..M: mean time between failures of one (5y).")
     @click.option(
         "--back",
         type=BackText(),
         metavar="SNAPSHOT,START,SKIP",
-        help="With --mtbf, what `run --survive` takes for a snapshot, a start and each step that it skips "
-        "(0.1s,20s,2ms).",
+        help="With --mtbf: how long `run --survive` takes for a snapshot, a start and a skipped step (0.1s,20s,2ms).",
     )
-    @click.option("--steps", type=Whole(min=1), help="With --mtbf, of the whole run.")
+    @click.option("--steps", type=Whole(min=1), help="With --mtbf: the number of steps of the whole run.")
     @wraps(command)
     def with_stated(
         layout: str | None,

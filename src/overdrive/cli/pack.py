@@ -201,11 +201,11 @@ def _plan(program: Program, folder: Path) -> str:
 def command(
     output: Path | None, samples: str, json_path: Path | None, stdin: str | None, words: tuple[str, ...]
 ) -> None:
-    """Write the finished samples of the program's data sets into a folder, with a plan that starts with them.
+    """Write the program's decoded samples into a folder, with a plan that uses them.
 
-    What the data sets make of their files, where that is always the same: the table of technique sample_cache, by
-    default in SCRIPT.packed beside the script. A pack that was broken off goes on where it was. The files themselves
-    stay as they are, and must stay: the program looks for them where they are.
+    These are the samples that are the same each time (those of technique sample_cache), by default in SCRIPT.packed
+    beside the script. If it is stopped, the same command goes on. The data files themselves must stay where they are:
+    the program looks for them.
     """
     program = parse_trial_program(words, stdin)
     with faults_as_sentences():

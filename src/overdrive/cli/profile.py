@@ -101,7 +101,7 @@ def _write_trace(recorded: str, path: Path) -> str:
 @click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
 @json_option
 @stdin_option
-@click.option("--advise", is_flag=True, help="Say as well what an edit of your code could fix, with file and line.")
+@click.option("--advise", is_flag=True, help="Also suggest edits of your code, with file and line.")
 @program_argument("SCRIPT [ARGS]...")
 def command(
     output: Path | None,
@@ -111,9 +111,9 @@ def command(
     advise: bool,
     words: tuple[str, ...],
 ) -> None:
-    """Where the time of a training step goes, and how far each part is from what this machine can do.
+    """Show where the time of a training step goes, and how far each part is from what this machine can do.
 
-    The script runs as it is, in copies that leave no trace; it and its files are never touched.
+    The script runs as it is, in copies that leave no trace; it and its files are never changed.
     """
     program = parse_trial_program(words, stdin)
     with faults_as_sentences(goes_on=False):

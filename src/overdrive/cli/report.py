@@ -197,16 +197,16 @@ def _same_file(one: Path, other: Path) -> bool:
 
 @click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as one HTML file.")
-@click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
+@click.option("--all", "everything", is_flag=True, help="Also list the techniques that were not tried, and why.")
 @json_option
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PLAN [PLAN] | SCRIPT")
 def command(output: Path | None, everything: bool, json_path: Path | None, words: tuple[str, ...]) -> None:
-    """The evidence behind a plan, in the terminal, as one HTML file or as JSON.
+    """Show the evidence behind a plan, in the terminal, as one HTML file or as JSON.
 
-    For a SCRIPT (a name in .py, or -m MODULE) that is the plan beside it; words that follow are the script's, and
-    change nothing. Two plans are shown side by side: those of two machines, say, or of two versions. What
-    `tune --json` wrote may stand in a plan's place, and has the evidence with it. So may what `search --json` wrote,
-    and the file that a search names as it begins, which is written anew after each run.
+    For a SCRIPT (a name in .py, or -m MODULE), that of the plan beside it; the script's own arguments are ignored.
+    Two plans are shown side by side: those of two machines, say, or of two versions. A file of `tune --json` works
+    like a plan, and contains the evidence. So do a file of `search --json`, and the file that a search names when it
+    begins, which is written anew after each run.
     """
     try:
         if words[0] == "-m" or is_script(words[0]):

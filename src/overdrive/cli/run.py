@@ -63,24 +63,24 @@ def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
     return plan
 
 
-force_option = click.option("--force", is_flag=True, help="Take a plan that was found for another script.")
+force_option = click.option("--force", is_flag=True, help="Use a plan that was found for another script.")
 
 
 _RECORD = (
-    "Write steps, losses and a hash as JSON to FILE; or losses and rates to tensorboard:FOLDER, mlflow:EXPERIMENT or "
-    "wandb:PROJECT (offline)."
+    "Write steps, losses and a hash as JSON to FILE; or losses and learning rates to tensorboard:FOLDER, "
+    "mlflow:EXPERIMENT or wandb:PROJECT (offline)."
 )
 
 
 _SURVIVE = (
-    "Keep what it takes to go on where the run was killed, in FOLDER; the same command goes on.  "
+    "Save snapshots in FOLDER; if the run is killed, the same command goes on from there.  "
     "[default: SCRIPT's name and .survive]"
 )
 _MTBF = (
-    "With --survive: mean time between failures, which decides, with what a snapshot costs, how often one is taken.  "
+    "With --survive: mean time between failures; with the cost of a snapshot it decides how often one is taken.  "
     "[default: 24h]"
 )
-_NOTICES = "With --survive: ask this cloud whether it takes the machine away, and answer that as SIGTERM."
+_NOTICES = "With --survive: ask this cloud whether it is about to take the machine away, and treat that as SIGTERM."
 _REQUEUE = "With --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2.  [default: 128 and the signal's number]"
 
 
@@ -213,23 +213,23 @@ def _plan_in_force(path: Path | None, no_plan: bool, program: Program, force: bo
 
 
 @program_command
-@click.option("--ranks", type=Whole(min=1), help="Run it as N processes, with the numbers of one.")
+@click.option("--ranks", type=Whole(min=1), help="Run it as N processes, with the same numbers as one.")
 @click.option(
     "--on", type=click.Choice(["ray"]), help="Have a Ray cluster run the ranks (RAY_ADDRESS, or this machine)."
 )
 @click.option("--layout", metavar="KIND=N", help=HELP)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
-@click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
+@click.option("--no-plan", is_flag=True, help="Run without a plan, even if there is one beside the script.")
 @force_option
 @click.option(
     "--engine",
     type=click.Choice(["overdrive", "horovod"]),
-    help="Who answers `import horovod.torch`: by default Overdrive on several ranks, else the installed one.",
+    help="What provides `import horovod.torch`: by default Overdrive on several ranks, else the installed one.",
 )
 @click.option("--survive", is_flag=False, flag_value="", metavar="[=FOLDER]", help=_SURVIVE)
 @click.option("--every", type=Duration(), help="With --survive: time between two snapshots, whatever they cost.")
 @click.option("--mtbf", type=Duration(), help=_MTBF)
-@click.option("--fresh", is_flag=True, help="With --survive: forget what was done, and begin anew.")
+@click.option("--fresh", is_flag=True, help="With --survive: forget what was done, and start over.")
 @click.option("--requeue-code", type=Whole(0, 255), metavar="N", help=_REQUEUE)
 @click.option("--notices", type=click.Choice(["aws", "gcp", "azure"]), help=_NOTICES)
 @watch_options

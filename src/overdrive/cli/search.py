@@ -108,7 +108,7 @@ def _aim(goal: str, metric: Metric, direction: str | None, against: str | None, 
     "--batch-curve",
     "only_curve",
     is_flag=True,
-    help="Foretell the time to the same loss for each batch size, from short trials.",
+    help="Predict the time to the same loss for each batch size, from short trials.",
 )
 @click.option(
     "--vary",
@@ -117,48 +117,48 @@ def _aim(goal: str, metric: Metric, direction: str | None, against: str | None, 
     multiple=True,
     metavar="NAME[=VALUES]",
     help="A parameter: lr=1e-4..1e-1:log, batch-size=32,64,128, or a name alone for its usual range. "
-    "May be given several times. Learning rate and batch size, where none is named.",
+    "May be given several times. By default, learning rate and batch size.",
 )
 @click.option(
     "--vary-model",
     is_flag=True,
-    help="Vary all of the model that can be: depth, width, heads of attention and kernel sizes.",
+    help="Vary everything in the model that can be varied: depth, width, attention heads and kernel sizes.",
 )
 @click.option(
     "--metric",
     type=MetricName(),
-    help="What is to become better, at the end of a run: a word before a number in the program's output (Accuracy), a "
-    "regular expression with one group, or evaluate() for what a function returned. The training loss, if not given.",
+    help="What to improve, at the end of a run: a word before a number in the program's output (Accuracy), a "
+    "regular expression with one group, or evaluate() for what a function returned. By default, the training loss.",
 )
 @click.option(
     "--judge-by",
     "judge",
     type=MetricName(),
-    help="The metric of the final comparison, of data that the search does not see: 'Test accuracy', where --metric is "
+    help="The metric for the final comparison, on data that the search does not use: 'Test accuracy', if --metric is "
     "that of the validation.",
 )
 @click.option(
     "--goal",
     default="best",
     show_default=True,
-    help="best; 'best in 10m': after so long in each run; or a value that the metric is to reach: '97 soonest'.",
+    help="best; 'best in 10m', if every run has that long; or '97 soonest', the first to reach that value.",
 )
 @click.option(
     "--against",
     type=click.Choice(COSTS),
-    help="What the metric is set against: the least of it that is as good as the defaults is looked for.",
+    help="A cost: look for the configuration with the least of it that is as good as the defaults.",
 )
-@click.option("--maximize", "direction", flag_value="maximize", help="More of the metric is better.")
+@click.option("--maximize", "direction", flag_value="maximize", help="A larger metric is better.")
 @click.option(
-    "--minimize", "direction", flag_value="minimize", help="Less of it is. Its name decides, if neither is given."
+    "--minimize", "direction", flag_value="minimize", help="A smaller metric is better. By default, its name decides."
 )
 @click.option(
     "--sampler",
     type=click.Choice(SAMPLERS),
     default=SAMPLERS[0],
     show_default=True,
-    help="Who proposes configurations, of Optuna's: tpe; cma-es, for two ranges of numbers or more; gp, Gaussian "
-    "processes, where few runs have time; or random.",
+    help="Which of Optuna's samplers proposes configurations: tpe; cma-es, for two ranges of numbers or more; gp, "
+    "Gaussian processes, if there is time for few runs only; or random.",
 )
 @click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time of all runs together, at most.")
 @click.option(
@@ -167,8 +167,8 @@ def _aim(goal: str, metric: Metric, direction: str | None, against: str | None, 
     help="The folder of the search, for processes on other machines or GPUs to share. The same command started again "
     "joins a search in any case.",
 )
-@click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan that all runs are made under.")
-@click.option("--no-plan", is_flag=True, help="Make all runs under no plan, though one lies beside the script.")
+@click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan for all runs.")
+@click.option("--no-plan", is_flag=True, help="Make all runs without a plan, even if there is one beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
 @json_option
 @stdin_option
@@ -193,14 +193,14 @@ def command(
     stdin: str | None,
     words: tuple[str, ...],
 ) -> None:
-    """Search the hyperparameters of a program that stays as it is.
+    """Search for better hyperparameters of an unedited program.
 
     Each configuration is a whole run of the program, in a process of its own whose files are thrown away. The best one
     is then compared with the program's defaults on fresh seeds: "no better than your defaults" is a result. A search
-    that was broken off goes on with the same command.
+    that was stopped goes on with the same command.
 
-    Exit code: 0 where the search came to its end, whatever it found; 1 where the program failed or has no such metric;
-    2 where the command line is wrong; 130 after Ctrl-C.
+    Exit code: 0 if the search came to its end, whatever it found; 1 if the program failed or has no such metric;
+    2 if the command line is wrong; 130 after Ctrl-C.
     """
     program = parse_trial_program(words, stdin)
     plan_path, no_plan = plan_asked_for(plan_path, no_plan)

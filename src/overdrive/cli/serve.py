@@ -35,23 +35,23 @@ _DIFFERENT = 16  # requests, which are sent in turn
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1, 1024), metavar="ROWS", help="Inputs of "
               "waiting requests that are answered together, where that changes no answer.")  # fmt: skip
 @click.option("--linger", default=0.0, show_default=True, type=click.FloatRange(0, 1000), metavar="MS",
-              help="Milliseconds that a request waits for others at most.")  # fmt: skip
+              help="Milliseconds that a request waits for others, at most.")  # fmt: skip
 @click.option("--instances", default=1, show_default=True, type=click.IntRange(1, 256), metavar="N",
               help="Copies of the model that answer at the same time.")  # fmt: skip
 @click.option("--threads", default=0, type=click.IntRange(0, 1024), metavar="N",
               help="Threads of each instance (default: its share of the cores).")  # fmt: skip
 @click.option("--waiting", default=128, show_default=True, type=click.IntRange(1, 100_000), metavar="N",
-              help="Requests that wait at most; others get 503.")  # fmt: skip
+              help="How many requests may wait; others get 503.")  # fmt: skip
 @click.option("--largest", default=16.0, show_default=True, type=click.FloatRange(0.001, 1024), metavar="MIB",
-              help="Size of a request at most; larger ones get 413.")  # fmt: skip
+              help="The largest size of a request; larger ones get 413.")  # fmt: skip
 @click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
-              help="Seconds in which what was taken is answered after SIGTERM.")  # fmt: skip
+              help="Seconds to answer accepted requests after SIGTERM.")  # fmt: skip
 @click.option("--answer-within", default=60.0, show_default=True, type=click.FloatRange(0.01, 86_400), metavar="S",
               help="Seconds for an answer; later, the request gets 504. While a call of the model takes longer, "
               "/v2/health/live says 503.")  # fmt: skip
-@click.option("--not-finite", is_flag=True, help="Take NaN and infinity, which get 400 otherwise.")
+@click.option("--not-finite", is_flag=True, help="Accept NaN and infinity, which otherwise get 400.")
 @click.option("--measure", "rate", type=click.FloatRange(0.1, 10_000), metavar="RATE",
-              help="Serve on a port of its own, send RATE made-up requests a second, tell how long answers take, "
+              help="Serve on a port of its own, send RATE made-up requests a second, report the latency, "
               "and end.")  # fmt: skip
 @click.option(
     "--seconds",
@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """Answer requests with an exported FOLDER, over HTTP, in the Open Inference Protocol.
 
-    It listens on this machine alone where --host names no other address, and asks nobody who they are.
+    It listens on this machine only, unless --host names another address, and has no authentication.
     """
     if lacking := [name for name in _NEEDS if not find_spec(name)]:
         fail(f"{lacking[0]} is not installed: `{pip_install_extra('serve')}` brings it.", 1)

@@ -51,7 +51,7 @@ def submit(script: str, program_name: str, folder: Path) -> tuple[str, str]:
     metavar="OPTION",
     help="A further option of sbatch, as partition=gpu or account=mine; may be given several times.",
 )
-@click.option("--until-done", is_flag=True, help="Run it under --survive, and have it requeued until it is done.")
+@click.option("--until-done", is_flag=True, help="Run it under --survive, and requeue it until it is done.")
 @click.option("--dry-run", is_flag=True, help="Show the batch script, and submit nothing.")
 @json_option
 @program_argument("SCRIPT [ARGS]...")
@@ -67,9 +67,9 @@ def command(
     json_path: Path | None,
     words: tuple[str, ...],
 ) -> None:
-    """Have Slurm run the program as ranks, each `overdrive run SCRIPT`, with the numbers of one process.
+    """Run the program as a Slurm job: one `overdrive run SCRIPT` per rank, with the same numbers as one process.
 
-    The batch script is shown on standard output. It is not kept: `--dry-run SCRIPT > job.sbatch` does.
+    The batch script is shown on standard output. It is not saved; `--dry-run SCRIPT > job.sbatch` saves it.
     """
     program = parse_program(words)
     folder = Path.cwd()

@@ -26,7 +26,7 @@ def _names(context: click.Context, parameter: click.Parameter, begun: str) -> li
 @json_option
 @click.argument("name", required=False, shell_complete=_names)
 def command(json_path: Path | None, name: str | None) -> None:
-    """The catalogue, or one technique's card."""
+    """List the techniques, or describe one."""
     from overdrive.core.plan.removed import REMOVED
     from overdrive.core.plan.table import closest
     from overdrive.techniques.catalogue import broken, catalogue

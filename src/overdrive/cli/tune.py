@@ -217,7 +217,7 @@ def _plan_at(path: Path) -> Plan | None:
     type=Duration(auto=True),
     default="auto",
     show_default=True,
-    help="Time to spend at most, such as 5m. auto: as long as it pays over --runs, and ten minutes at most.",
+    help="Time to spend at most, such as 5m. auto: as long as it pays off over --runs, and ten minutes at most.",
 )
 @click.option(
     "--runs",
@@ -230,7 +230,7 @@ def _plan_at(path: Path) -> Plan | None:
     "--price",
     type=PriceName(),
     metavar="PRICE",
-    help="What the machine costs, as 2.50/h: gains in money, and in energy where the machine counts it.",
+    help="What the machine costs, such as 2.50/h: states gains in money, and in energy if the machine counts it.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @json_option
@@ -242,8 +242,8 @@ def _plan_at(path: Path) -> Plan | None:
     type=ObjectiveName(),
     default="time",
     show_default=True,
-    help="What to save: time, memory, time with no more memory at the peak than SIZE (time-under-memory=8GB), or of a "
-    "program that only calls its model the time of a call (latency, or p99=20ms).",
+    help="What to save: time, memory, or time within a limit of peak memory (time-under-memory=8GB); for a program "
+    "that only calls its model, the time of a call (latency, or p99=20ms).",
 )
 @click.option(
     "--techniques",
@@ -251,23 +251,22 @@ def _plan_at(path: Path) -> Plan | None:
     type=Names(),
     default="",
     metavar="NAME,...",
-    help="Try these alone. One whose contract is open (it changes the training itself) is tried only when named here.",
+    help="Try only these. One whose contract is open (it changes the training itself) is tried only when named here.",
 )
 @click.option(
     "--ranks",
     type=RanksToTry(),
     metavar="N|auto",
-    help="Try the plan that is found on N processes too, with the numbers of one; auto: on 2, 4, ... as far as that "
-    "pays.",
+    help="Also try the plan on N processes, with the same numbers as one; auto: on 2, 4, ... while that is faster.",
 )
 @click.option(
     "--pool",
     type=PoolFile(),
     metavar="FILE",
-    help="With --ranks: what doctor --pool --json FILE measured, to stand beside what ranks take for the same.",
+    help="With --ranks: the FILE of doctor --pool --json, to compare with the time of the same exchanges on ranks.",
 )
-@click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
-@click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
+@click.option("--force", is_flag=True, help="Replace a plan that has techniques even if this tune finds none.")
+@click.option("--all", "everything", is_flag=True, help="Also list the techniques that were not tried, and why.")
 @program_argument("SCRIPT [ARGS]...")
 def command(
     contract: str,
@@ -289,11 +288,11 @@ def command(
 ) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
 
-    Writes the plan and a report beside the script. The script and its files are never touched. A plan that has
-    techniques stays as it is, with its report, where nothing is established this time.
+    Writes the plan and a report beside the script. The script and its files are never changed. If nothing is
+    established, an existing plan that has techniques is kept, with its report.
 
-    Exit code: 0 where the tune came to its end, whatever it found; 1 where the program failed or could not be tuned;
-    2 where the command line is wrong or the plan cannot be written.
+    Exit code: 0 if the tune came to its end, whatever it found; 1 if the program failed or could not be tuned;
+    2 if the command line is wrong or the plan cannot be written.
     """
     if pool and ranks is None:
         fail("--pool is of what goes between --ranks: --ranks auto, or a number of them.")

@@ -220,7 +220,7 @@ stdin_option = click.option(
     "--stdin",
     type=click.Path(exists=True, dir_okay=False, readable=True),
     metavar="FILE",
-    help="What the script reads from standard input: in trials it is empty without this.",
+    help="The standard input of the script in trials; empty by default.",
 )
 
 metric_option = click.option(

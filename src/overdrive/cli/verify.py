@@ -171,7 +171,7 @@ def _refuse_beside_resume() -> None:
 
 
 @plan_and_program_command
-@click.option("--full", is_flag=True, help="Runs of the whole program, not of its first steps.")
+@click.option("--full", is_flag=True, help="Compare runs of the whole program, not only its first steps.")
 @metric_option
 @margin_option
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
@@ -180,12 +180,12 @@ def _refuse_beside_resume() -> None:
 @click.option(
     "--seed",
     type=int,
-    help="With --resume: the seed by which the moments of the kills are drawn.  [default: another each time]",
+    help="With --resume: the seed for the random moments of the kills.  [default: another each time]",
 )
 @click.option(
     "--copy",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="With --resume: the folder of which copies are made, one above the working folder.  [default: that itself]",
+    help="With --resume: the folder to copy, one above the working folder.  [default: the working folder]",
 )
 @json_option
 @stdin_option
@@ -205,12 +205,12 @@ def command(
     force: bool,
     words: tuple[str, ...],
 ) -> None:
-    """Prove again that the program under PLAN is the same program, at the plan's level.
+    """Prove again that PLAN keeps its contract on this program.
 
-    PLAN is the one that lies beside SCRIPT (a name in .py, or -m MODULE), where none is named.
+    By default, PLAN is the one beside SCRIPT (a name in .py, or -m MODULE).
 
-    Runs under seeds that were finished are kept: the same command goes on where it was stopped. The exit code is 0
-    where the level was seen to hold, 1 where it was not, or where none of the plan's techniques acted.
+    Finished runs are kept: the same command goes on where it was stopped. The exit code is 0 if the level was seen
+    to hold, 1 if it was not, or if none of the plan's techniques acted.
     """
     if resume:
         _refuse_beside_resume()

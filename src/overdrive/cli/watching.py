@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 HANG_AFTER = 300.0
 
-_ON_NAN = "Where a loss is not finite: end the run (code 65), take a snapshot (with --survive), or only tell of it."
+_ON_NAN = "If a loss is not finite: end the run (exit code 65), take a snapshot (with --survive), or only report it."
 _ON_SPIKE = (
-    "Watch for losses that leap; then end the run (code 65), take a snapshot (with --survive), or only tell of it."
+    "Watch for jumps of the loss; then end the run (exit code 65), take a snapshot (with --survive), or only report it."
 )
-_ON_HANG = "Watch for hangs; then write the stacks of all threads (stop: and end, with code 75), or only tell of it."
-_HANG_AFTER = "With --on-hang: no shorter pause is called a hang, nor any usual one.  [default: 5m]"
+_ON_HANG = "Watch for hangs; then write the stacks of all threads (stop: and end, exit code 75), or only report it."
+_HANG_AFTER = "With --on-hang: the shortest pause that counts as a hang, if it is also unusually long.  [default: 5m]"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What hardware a program would like, as data: what `doctor --for --json` writes. Bytes and seconds."""
+"""What hardware a program needs, as data: what `doctor --for --json` writes. Bytes and seconds."""
 
 from __future__ import annotations
 

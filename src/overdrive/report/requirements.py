@@ -26,7 +26,7 @@ _OF_A_CALL = "inputs, answers and what lies between the layers, at the peak of a
 def requirements(result: Requirements, console: Console) -> None:
     """Print all of it."""
     paper = Paper(console)
-    paper.say(f"What {result.program} would like", "bold")
+    paper.say(f"What {result.program} needs", "bold")
     paper.say()
     _memory(result, paper)
     _layouts(result.layouts, paper)
