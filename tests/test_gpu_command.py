@@ -10,9 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+
+from overdrive.core.facts import Facts
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,6 +33,7 @@ def _benchmark(name: str) -> Any:
 
 
 gpu, smoke, ready = _benchmark("gpu"), _benchmark("gpu_smoke"), _benchmark("gpu_ready")
+rows = _benchmark("gpu_rows")
 
 ALONE = """
 tests/gpu/test_data.py::test_one[a b] PASSED                             [ 10%]
@@ -206,6 +211,38 @@ def test_the_examples_images_are_made_once_or_it_is_told_why_not(
     (tmp_path / "cifar_cnn.py").write_text("import no_such_module\n")
     assert "no_such_module" in ready.render_images(tmp_path)
     assert "prepare_data" in (ROOT / "examples" / "cifar_cnn.py").read_text()
+
+
+def test_what_is_measured_without_a_tune_has_compile_as_well() -> None:
+    """`cuda_graphs` stands first, and the two do not go together."""
+    given = {level: [name for name, _ in plan] for level, plan in rows.given(Facts(device="cuda"), False).items()}
+    assert "cuda_graphs" in given["statistical"] and "compile" not in given["statistical"]
+    assert "compile" in given["statistical, compiled"] and "cuda_graphs" not in given["statistical, compiled"]
+
+
+def test_the_use_that_is_told_is_that_of_the_gpu_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its UUID: the driver numbers all GPUs of the machine, PyTorch those of CUDA_VISIBLE_DEVICES."""
+    known = {b"GPU-aa": 1, b"GPU-bb": 2}
+    used = {1: 10, 2: 40}  # percent
+
+    def by_uuid(uuid: bytes, handle: Any) -> int:
+        handle._obj.value = known.get(uuid, 0)
+        return int(uuid not in known)
+
+    def rates(handle: Any, into: Any) -> int:
+        into._obj.gpu = used[handle.value]
+        return 0
+
+    library = SimpleNamespace(
+        nvmlInit_v2=lambda: 0, nvmlDeviceGetHandleByUUID=by_uuid, nvmlDeviceGetUtilizationRates=rates
+    )
+    monkeypatch.setattr(rows.ctypes, "CDLL", lambda name: library)
+    computes = SimpleNamespace(uuid="bb", name="NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: computes)
+    ask = rows._utilization()
+    assert ask is not None and ask() == 0.4
+    computes.name += " MIG 1g.10gb"  # of a part the driver tells no use
+    assert rows._utilization() is None
 
 
 ON_THE_STAND_IN = [

@@ -38,6 +38,7 @@ PROVED: dict[str, list[Case]] = {
     "channels_last": [Case(("images",), {})],
     "cuda_graphs": [Case(("images", "gpt"), {"parts": "all"}), Case(TRAINING, {"parts": "model"})],
     "deferred_scalars": [Case(TRAINING, {})],
+    "device": [Case(("on_the_cpu",), {})],
     "device_resident": [Case(("images", "scaled"), {}, _CACHED)],
     # With PyTorch's operator in the place of its kernel (`adapted.py`), which is in tests/kernels.
     "fast_cross_entropy": [Case(("images", "gpt"), {"least": 1})],
@@ -73,8 +74,6 @@ NOT_RUN: dict[str, str] = {
     "has a stand-in of its own in tests/techniques/compile/test_compile.py",
     "data_parallel": _RANKS,
     "data_pipeline": _KERAS,
-    "device": "there it was refused for other inputs of the model in the first step; whether it, the log or the "
-    "stand-in is to blame is not known. It has one of its own: tests/techniques/device/standin.py",
     "direct_predict": _KERAS,
     "fast_decode": _HOST,
     "fp8": "torchao's weights are tensors of a kind of their own, whose memory the stand-in cannot tell; "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +15,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from overdrive.seams.torch import fingerprints, tracing
 from tests.fakes.gpu import CAPTURING, DEFAULT, DEVICE, FakeGpu
+from tests.fakes.tensors import provide_factories, provide_tensors
 
-_FACTORIES = ("empty", "zeros", "ones", "full", "tensor", "as_tensor", "arange", "randn", "rand", "randint", "randperm")
-_LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like")
 _numbers = itertools.count(1)
-_empty_like = torch.empty_like
 
 
 @contextlib.contextmanager
@@ -29,8 +26,8 @@ def fake_cuda(memory: int = 1 << 40) -> Iterator[FakeGpu]:
     gpu = FakeGpu(memory)
     fingerprints._places.cache_clear()  # what it keeps lies on another GPU
     with pytest.MonkeyPatch.context() as patch:
-        _tensors(gpu, patch)
-        _factories(gpu, patch)
+        provide_tensors(gpu, patch)
+        provide_factories(gpu, patch)
         _module(gpu, patch)
         _engine(gpu, patch)
         # It stands for hardware: who asks whether operations are observed is not told of it.
@@ -38,143 +35,6 @@ def fake_cuda(memory: int = 1 << 40) -> Iterator[FakeGpu]:
         patch.setattr(tracing, "_len_torch_dispatch_stack", lambda: max(0, observers() - 1))
         with gpu:
             yield gpu
-
-
-class _Crossing(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, tensor: torch.Tensor, gpu: FakeGpu, there: bool, non_blocking: bool) -> torch.Tensor:
-        context.gpu, context.there = gpu, there
-        return _crossed(tensor, gpu, there, non_blocking)
-
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
-        return _crossed(gradient, context.gpu, not context.there, False), None, None, None
-
-
-def _crossed(tensor: torch.Tensor, gpu: FakeGpu, there: bool, non_blocking: bool) -> torch.Tensor:
-    with _disable_current_modes():
-        into = _empty_like(tensor.detach())
-    if there:
-        gpu.place(into)
-    elif non_blocking:
-        gpu.pin(into)  # as torch does
-    with torch.no_grad():
-        gpu.copy(into, tensor.detach(), non_blocking)
-    return into
-
-
-def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
-    plain = {name: getattr(torch.Tensor, name) for name in ("to", "device", "is_cuda", "is_cpu", "tolist", "numpy")}
-
-    def device(self: torch.Tensor) -> Any:
-        return DEVICE if gpu.has(self) else plain["device"].__get__(self)
-
-    def moved(self: torch.Tensor, target: Any, non_blocking: bool = False) -> torch.Tensor:
-        there = torch.device(target).type == "cuda"
-        if there == gpu.has(self):
-            return self
-        return _Crossing.apply(self, gpu, there, non_blocking)  # type: ignore[no-any-return,no-untyped-call]
-
-    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        args = tuple(each.device if isinstance(each, torch.Tensor) else each for each in args)
-        if args and isinstance(args[0], torch.Tensor):
-            args = (args[0].device, args[0].dtype, *args[1:])
-        place, dtype, non_blocking, layout = torch._C._nn._parse_to(
-            *args, **{name: value for name, value in kwargs.items() if name != "copy"}
-        )
-        if place is None or place.type not in ("cuda", "cpu"):
-            return plain["to"](self, *args, **kwargs)  # type: ignore[no-any-return]
-        found = self
-        if place.type == "cuda" or gpu.has(self):
-            found = moved(self, place, non_blocking)
-        if dtype is not None and dtype is not found.dtype:
-            found = plain["to"](found, dtype)
-        if layout is not None:
-            found = plain["to"](found, memory_format=layout)
-        return found.clone() if kwargs.get("copy") and found is self else found
-
-    def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
-        if gpu.has(self):
-            raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
-        looked_at(self)
-        return plain["numpy"](self, **kwargs)
-
-    def tolist(self: torch.Tensor) -> Any:
-        looked_at(self)
-        return plain["tolist"](self.cpu())
-
-    def looked_at(self: torch.Tensor) -> None:
-        """By C++ that no dispatcher sees: what is copied into pinned memory must have arrived."""
-        if gpu.pinned(self):
-            self[:0].clone() if self.dim() else self.clone()
-
-    def pin_memory(self: torch.Tensor, *_: Any) -> torch.Tensor:
-        with _disable_current_modes():
-            return gpu.pin(self.clone())
-
-    copy_ = torch.Tensor.copy_
-
-    def copied(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """In every thread, also where the mode is not entered."""
-        if gpu.has(self) != gpu.has(source) and not (self.requires_grad or source.requires_grad):
-            return gpu.copy(self, source, non_blocking)
-        return copy_(self, source, non_blocking)
-
-    names = {
-        "copy_": copied,
-        "device": property(device),
-        "is_cuda": property(gpu.has),
-        "is_cpu": property(lambda self: not gpu.has(self) and plain["is_cpu"].__get__(self)),
-        "to": to,
-        "cuda": lambda self, device=None, non_blocking=False, **_: moved(self, "cuda", non_blocking),
-        "cpu": lambda self, **_: moved(self, "cpu"),
-        "tolist": tolist,
-        "numpy": numpy,
-        "pin_memory": pin_memory,
-        "is_pinned": lambda self, *_: gpu.pinned(self),
-        "record_stream": lambda self, stream: gpu.order.record_stream(self.untyped_storage()._cdata, stream.name),
-    }
-    for name, value in names.items():
-        patch.setattr(torch.Tensor, name, value, raising=False)
-
-
-def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
-    for name in (*_FACTORIES, *_LIKE):
-        plain = getattr(torch, name)
-
-        def made(*args: Any, _plain: Any = plain, _name: str = name, **kwargs: Any) -> torch.Tensor:
-            target, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
-            like = args[0] if _name in _LIKE else None
-            if target is None:
-                target = like.device if like is not None else _chosen_place()
-            if target is None or torch.device(target).type != "cuda":
-                if target is not None:
-                    kwargs["device"] = target
-                with _disable_current_modes() if like is not None else contextlib.nullcontext():
-                    result = _plain(*args, **kwargs)
-                return gpu.pin(result) if pinned else result  # type: ignore[no-any-return]
-            on_device = _name in (*_LIKE, "empty", "zeros", "ones", "full", "arange", "randn", "rand", "randint")
-            if gpu.tape is not None and not on_device:  # made on the host, and copied
-                gpu.not_while_capturing()
-            filled = {"zeros": 0, "ones": 1}.get(_name.removesuffix("_like"))
-            with gpu.drawing() if "rand" in _name else _disable_current_modes():
-                result = gpu.place(_plain(*args, **kwargs, device="cpu"))
-            if gpu.tape is not None:
-                gpu.tape.made(result)
-            elif on_device and "empty" not in _name:
-                gpu.wrote({result.untyped_storage()._cdata}, _name)
-            return result.fill_(filled) if filled is not None else result  # type: ignore[no-any-return]
-
-        # Who looks at the code of a data set takes it for PyTorch's, as what it stands for.
-        made.__code__ = made.__code__.replace(co_filename=str(torch.__file__))
-        patch.setattr(torch, name, made)
-
-
-def _chosen_place() -> Any:
-    """Where factories make their tensors, by `with torch.device(...)`, which knows PyTorch's own functions only."""
-    module: Any = sys.modules.get("torch.utils._device")  # PyTorch imports it when it is first asked for
-    place = module.CURRENT_DEVICE if module else None
-    return place if place is not None and place.type == "cuda" else None
 
 
 class FakeStream:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tests.fakes.cuda import fake_cuda
 from tests.fakes.gpu import FakeGpu
@@ -42,6 +43,26 @@ def test_tensors_say_where_they_are(gpu: FakeGpu) -> None:
         x + torch.ones(3)
     with pytest.raises(TypeError, match="to numpy"):
         x.numpy()
+
+
+def test_function_modes_are_told_what_pytorch_tells_them(gpu: FakeGpu) -> None:
+    """A copy is one call. What carries it out here is none, or `device` would send that to the GPU as well."""
+    told: list[str] = []
+
+    class Listening(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    here = torch.ones(3)
+    with Listening():
+        there = here.to("cuda")
+        back = there.cpu()
+        here.copy_(there)
+        made = torch.zeros(3, device="cuda")
+        seen = there.tolist()
+    assert told == ["to", "cpu", "copy_", "zeros", "tolist"]
+    assert there.is_cuda and made.is_cuda and seen == back.tolist() == [1.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,11 @@ def test_observers_that_come_and_go_have_nothing_recorded_anew(gpu: FakeGpu) -> 
         seams.append(hub)
         hub.model_called.subscribe(passing)
 
-    _, left_out = logged([("cuda_graphs", {"parts": "model"})], watch=watch, between=coming_and_going)
-    assert not left_out and gpu.captures == 2
+    techniques = [("cuda_graphs", {"parts": "model"})]
+    logged(techniques)
+    captures, replays = gpu.captures, gpu.replays
+    _, left_out = logged(techniques, watch=watch, between=coming_and_going)
+    assert not left_out and gpu.captures == 2 * captures and gpu.replays == 2 * replays
 
 
 def test_another_precision_has_kernels_recorded_anew(gpu: FakeGpu) -> None:
@@ -197,8 +200,10 @@ def test_a_step_that_is_carried_out_takes_no_second_copy_of_the_state(gpu: FakeG
     assert peak(True) - plain < 2.5 * size  # gradients, copied; not three more copies of all
 
 
-def test_counts_of_a_refused_optimizer_are_back_on_the_cpu(gpu: FakeGpu) -> None:
-    with Session([("cuda_graphs", {"parts": "optimizer"})]) as session:
+@pytest.mark.parametrize("parts", ["optimizer", "all"])
+def test_counts_of_a_refused_optimizer_are_back_on_the_cpu(gpu: FakeGpu, parts: str) -> None:
+    """Where the model's part stays, so does the technique, whose end would bring them back."""
+    with Session([("cuda_graphs", {"parts": parts})]) as session:
         model = nn.Linear(4, 4).cuda()
         optimizer = torch.optim.Adam(model.parameters())
         for step in range(14):
@@ -208,5 +213,6 @@ def test_counts_of_a_refused_optimizer_are_back_on_the_cpu(gpu: FakeGpu) -> None
                 assert all(each["step"].is_cuda for each in optimizer.state.values())
             gpu.synced.clear()
             optimizer.step()
-    assert "again and again" in session.seams.left_out["cuda_graphs"]
-    assert not any(each["step"].is_cuda for each in optimizer.state.values()) and not gpu.synced
+        left_out = session.seams.left_out.get("cuda_graphs", "")
+        assert not any(each["step"].is_cuda for each in optimizer.state.values()) and not gpu.synced
+    assert "again and again" in left_out if parts == "optimizer" else not left_out and gpu.replays

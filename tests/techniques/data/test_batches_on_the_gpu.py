@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from overdrive.datacache.offers import Copier
+from overdrive.datacache.table import Table
 from overdrive.techniques.data.device_resident import rows as resident_rows
+from overdrive.techniques.data.prefetch import gathering
 from overdrive.worker.session import Session
 from tests.fakes.cuda import fake_cuda
 from tests.fakes.gpu import DEVICE, FakeGpu
@@ -79,6 +82,22 @@ def test_an_epochs_rows_are_sent_at_once(gpu: FakeGpu, monkeypatch: pytest.Monke
     train([("device_resident", {})], gpu, shuffle=True)
     rest = COUNT - BATCH - COUNT % BATCH  # all but the first batch and the last, which is drawn at its own time
     assert sizes[-3:] == [BATCH, rest, COUNT % BATCH] or sizes[-3:] == [rest, BATCH, COUNT % BATCH]
+
+
+def test_the_batch_in_main_memory_is_gathered_by_a_thread_where_prefetch_is_there(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may read it; it is gathered all the same, beside the program's own work and not in its way."""
+    monkeypatch.setattr(gathering, "LEAST_SECONDS", 0.0)  # of a large batch
+    monkeypatch.setattr(gathering, "_PATIENCE", 60.0)
+    by: list[int] = []
+    gather = Table.gather
+    monkeypatch.setattr(Table, "gather", lambda *of, **how: (by.append(threading.get_ident()), gather(*of, **how))[1])
+    plain, *_ = train([], gpu, shuffle=True)
+    seen, waited, session = train([("device_resident", {}), ("prefetch", {})], gpu, shuffle=True)
+    assert seen == plain and not session.seams.left_out and waited[1:] == [0, 0]
+    early = -(-COUNT // BATCH) - 2  # of an epoch: its first index and its last are drawn at their own time
+    assert sum(each != threading.get_ident() for each in by) >= 2 * early
 
 
 def test_what_is_copied_early_may_be_overwritten_at_once(gpu: FakeGpu) -> None:

@@ -136,6 +136,16 @@ def test_writes_go_to_where_their_target_lives(place: There, session: Session) -
     assert not place.has(table[torch.arange(3)]) and place.has(out[torch.arange(3)])
 
 
+def test_a_write_by_an_operators_own_name_goes_there_as_well(place: There, session: Session) -> None:
+    """Seen by a list: a comparison with what is there would be one with the copy that was written to."""
+    model, _ = model_and_optimizer()
+    total, out = torch.zeros(2), model(torch.randn(3, 4)).detach().sum(0)
+    torch.ops.aten.add_.Tensor(total, out)
+    assert total.tolist() == out.tolist()
+    torch.ops.aten.copy_.default(total, out * 2)
+    assert total.tolist() == (out * 2).tolist() and not place.has(total)
+
+
 def test_a_second_model_follows_when_it_is_called_and_an_average_when_it_is_written(
     place: There, session: Session
 ) -> None:

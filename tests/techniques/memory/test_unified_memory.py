@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from overdrive.core.facts import Facts
+from overdrive.seams.torch import control
 from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.memory import unified_memory
 from overdrive.techniques.memory.unified_memory import build, opened
 from overdrive.techniques.technique import CannotInstall
 from overdrive.worker.session import Session
+from tests.fakes.cuda import fake_cuda
 
 needs_a_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 
@@ -58,3 +63,22 @@ def test_never_more_than_is_free_and_only_on_a_gpu(monkeypatch: pytest.MonkeyPat
     assert "main memory already" in session.seams.left_out["unified_memory"]
     monkeypatch.setenv("PATH", "")
     assert "no C compiler" in (technique.applies(on_gpu) or "")
+
+
+@needs_a_compiler
+def test_what_it_reserves_in_main_memory_is_no_peak_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's allocator counts it as held, as if it were the GPU's. A pool has no stand-in here: what is reserved is
+    counted in the same place without one."""
+    monkeypatch.setattr(control, "_set_aside", {})
+    monkeypatch.setattr(unified_memory, "available_memory", lambda: 64 << 30)
+    monkeypatch.setattr(unified_memory, "opened", lambda *_: None)
+    pluggable = SimpleNamespace(allocator=lambda: None)
+    monkeypatch.setattr(torch.cuda.memory, "CUDAPluggableAllocator", lambda *_: pluggable)
+    monkeypatch.setattr(torch.cuda, "MemPool", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda *_: contextlib.nullcontext())
+    with fake_cuda(), Session([("unified_memory", {"gib": 1})]) as session:
+        model = torch.nn.Linear(8, 8).cuda()
+        before = control.peak_memory()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        assert not session.seams.left_out
+        assert torch.cuda.max_memory_reserved() > 1000 << 20 and control.peak_memory() == before

@@ -28,7 +28,8 @@ class DeviceResident(Technique):
     When it helps: where batches are large and the way to the GPU is what the step waits for.
 
     When it hurts: where the GPU's memory is needed for something else. For small batches gathering takes as many
-    calls as the copy that it saves. The first epoch, in which samples are still collected, is as before.
+    calls as the copy that it saves. The first epoch, in which samples are still collected, is as before. The batch in
+    main memory is gathered too, though the program may never read it: in its way, or by the thread of `prefetch`.
 
     What it watches: before each batch, as `sample_cache` does; and of each batch whether it is that very tensor, and
     how often it was written to. What would escape, beside what escapes `sample_cache`: a write to a batch in main

@@ -38,7 +38,7 @@ class Contact:
             return self._all_here(call, found)
         if self.home:
             return func, self.each(args, self._bring), self.each(kwargs, self._bring)
-        name = getattr(func, "__name__", "")
+        name = getattr(func, "__name__", "").partition(".")[0]  # `torch.ops.aten.add_.Tensor` is an `add_`
         rule = rule_of(name)
         if rule is Rule.READ:
             return func, (self.place.bring(args[0]), *args[1:]), kwargs
