@@ -12,10 +12,11 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict
+from overdrive.report.words import sentence
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.between_epochs import BetweenEpochs
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Adopted
+from overdrive.tuner.outcomes import Adopted, Standing
 from overdrive.tuner.result import result_of
 from overdrive.tuner.starts import Starts
 
@@ -95,3 +96,31 @@ def test_of_a_training_what_comes_between_epochs_is_in_its_whole_run() -> None:
     assert told.own_run and told.own_run.before == pytest.approx((alone.own_run.before or 0) + 30)
     assert told.own_run.after == pytest.approx((alone.own_run.after or 0) + 10)
     assert "3 s after each 100 steps, 1 s under the plan" in told.notes[0]
+
+
+def test_where_the_screening_says_less_than_the_duel_all_figures_are_by_what_is_stated() -> None:
+    found = faster(False, TIME)
+    alone = result_of(found, "")
+    duel = found.measured()
+    found.weigh(False, Standing("established in the search", Interval(1.2, 1.6, 2.1), duel))
+    told = result_of(found, "")
+    assert told.speedup and told.baseline and told.tuned and alone.baseline
+    assert told.baseline.seconds_per_step == alone.baseline.seconds_per_step == pytest.approx(0.01)
+    assert told.tuned.seconds_per_step == pytest.approx(0.01 / 1.6)
+    assert told.whole_run[-1].speedup == pytest.approx(1.6, rel=0.01)
+
+
+def test_what_was_measured_while_others_held_the_cores_is_told_as_such() -> None:
+    found = faster(False, TIME)
+    quiet = result_of(found, "")
+    assert not quiet.beside_others and "cores" not in sentence(quiet)
+    assert found.control and found.confirmation
+    one = found.confirmation.pairs[0]
+    usual = dataclasses.replace(one, waited=(0.0, 0.0), others=(0.0, 0.0))
+    slow = dataclasses.replace(one, seconds_a=4.0, seconds_b=2.0, waited=(0.5, 0.5), others=(0.9, 0.9))
+    pairs = [dataclasses.replace(each, process=process) for process in range(3) for each in [usual] * 3 + [slow] * 5]
+    found.confirm(dataclasses.replace(found.confirmation, pairs=pairs))
+    told = result_of(found, "")
+    assert told.beside_others and "; while other programs held the cores)" in sentence(told)
+    (slowed,) = [each for each in told.notes if "others held the cores" in each]
+    assert slowed.startswith("When the tune began, a step of the untouched program took 10 ms; beside the plan it took")

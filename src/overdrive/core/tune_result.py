@@ -248,6 +248,7 @@ class TuneResult:
     verdict: str = text(20)
     speedup: Interval | None = None  # of the whole plan
     unconfirmed: str = text(200)  # what the speed-up rests on where there was no time to confirm it
+    beside_others: bool = False  # other programs held the cores in most of what the speed-up rests on
     noise_floor: float | None = None
     baseline: SideFigures | None = None
     tuned: SideFigures | None = None

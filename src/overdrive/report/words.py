@@ -74,7 +74,8 @@ def headline(result: TuneResult) -> tuple[str, str]:
     """The verdict as one sentence, in two parts: the claim, and what limits it."""
     measured = result.speedup
     low, estimate, high = rounded(measured) if measured else ("", "", "")
-    limits = "; ".join(filter(None, ("95 % interval", result.unconfirmed)))
+    beside = "while other programs held the cores" if result.beside_others else ""
+    limits = "; ".join(filter(None, ("95 % interval", result.unconfirmed, beside)))
     within = f"(between {low} and {high}, {limits})"
     found, shown = verdict(result), proof(result)
     if shown and not shown.holds and measured and measured.low > 1:  # faster, and that is not enough

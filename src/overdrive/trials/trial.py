@@ -266,7 +266,7 @@ class _Idleness:
         self._before: Reading | None = None
 
     def since(self, heard: float) -> bool:
-        """`heard`: the last sign of life (time.monotonic()). Threads are looked at once in each half of the patience."""
+        """`heard`: the last sign of life (time.monotonic()). Threads are looked at in each half of the patience."""
         before = self._before
         if time.monotonic() < max(heard, before.moment if before else 0.0) + self._half:
             return False

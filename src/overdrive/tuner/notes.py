@@ -11,10 +11,12 @@ from overdrive.core.tune_result import Figures
 from overdrive.core.units import duration, listed, unit_of, whole_unit_of
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
+from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.outcomes import names_of
 from overdrive.tuner.whole_runs import LENGTHS, whole_run
 
+_SLOWED = 1.5  # times as long as in the control
 _CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
 
 
@@ -28,6 +30,7 @@ def notes_of(found: Findings, before: Figures | None, after: Figures | None) -> 
         of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"
         length = f"With start-up{_beside(found)}, a whole run gains by its length in {units}"
         yield f"The speed-up is that of a {of}. {length}: {gains}."
+    yield from _slowed(found, before)
     yield from _swaps(found)
     yield from _crowded(found)
     yield from _noise_scale(found)
@@ -43,6 +46,20 @@ def _beside(found: Findings) -> str:
         return ", but without evaluations and checkpoints"
     took = f"{duration(between.before)} after each {between.steps:,.0f} steps, {duration(between.after)} under the plan"
     return f" and what comes between epochs ({took})"
+
+
+def _slowed(found: Findings, before: Figures | None) -> Iterator[str]:
+    """Where other programs have come since the control: what the plan is compared with is not the program alone."""
+    control = figures(found.control, new=False) if found.control else None
+    if not (found.chosen and before and control and before.seconds_per_step and control.seconds_per_step):
+        return
+    if before.seconds_per_step > _SLOWED * control.seconds_per_step:
+        unit = unit_of(found.inference)
+        yield (
+            f"When the tune began, a {unit} of the untouched program took {duration(control.seconds_per_step)}; beside "
+            f"the plan it took {duration(before.seconds_per_step)}, since others held the cores: on a quiet machine "
+            "the plan may gain less, or nothing."
+        )
 
 
 def _swaps(found: Findings) -> Iterator[str]:
