@@ -171,7 +171,7 @@ class _CallTrial:
             if (SUMMED in made_up or self._by_hand is not None) and not self._losses.complete():
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
-            raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
+            raise Refused(f"{refusal}{self._named(split, sizes, drawn)}") from None
         found = (tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
         way = Way(split, *found, tried=(rows, rows))
         added: list[list[Added]] = []
@@ -256,7 +256,7 @@ class _CallTrial:
         except ValueError as reason:
             raise Refused(str(reason)) from None
 
-    def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
+    def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]) -> str:
         def make(rank: int | None) -> None:
             if rank is None:
                 self._norms.replayed = self._losses.replayed = 0
