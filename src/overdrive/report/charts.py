@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from overdrive.core.units import milliseconds
 from overdrive.report import svg
 
 MOST_POINTS = 200  # along a curve
@@ -83,15 +84,15 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
     drawn, y = [], 0.0
     for name, parts in bars:
         total = sum(seconds for _, seconds in parts)
-        number = f"{_milliseconds(total)} {unit}"
+        number = f"{milliseconds(total)} {unit}"
         drawn.append(svg.text(0, y + 13, svg.fit(name, width - len(number) * svg.CHARACTER - 16), "strong"))
         drawn.append(svg.text(width, y + 13, number, "number", "end"))
         x = 0.0
         for part, seconds in parts:
             across = scale.at(seconds)
-            label = f"{name}: {part} {_milliseconds(seconds)}"
+            label = f"{name}: {part} {milliseconds(seconds)}"
             drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=label))
-            label = f"{part} {_milliseconds(seconds)}"
+            label = f"{part} {milliseconds(seconds)}"
             if across > len(label) * svg.CHARACTER + 12:
                 drawn.append(svg.text(x + 8, y + 41, label, f"on-part on-{part}"))
             elif across > len(part) * svg.CHARACTER + 12:
@@ -99,7 +100,7 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
             x += across
         y += 78
     said = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {_milliseconds(seconds)}" for part, seconds in parts) for name, parts in bars
+        f"{name}: " + ", ".join(f"{part} {milliseconds(seconds)}" for part, seconds in parts) for name, parts in bars
     )
     return svg.drawing(width, y - 22, title, said, drawn)
 
@@ -153,12 +154,6 @@ def losses(
             drawn.append(f'<polyline class="curve {kind}" points="{points}"/>')
     ends = [f"{name} ends at {line[-1][1]:.4g}" for name, line in zip(("before", "after"), lines, strict=True) if line]
     return svg.drawing(width, height, f"Loss over {longest:,} steps", "; ".join(ends), drawn)
-
-
-def _milliseconds(seconds: float) -> str:
-    if seconds < 0.9995e-4:
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds * 1e3:,.0f} ms"
 
 
 def band(curves: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float, float]]:
