@@ -50,10 +50,7 @@ def intervals(rows: Sequence[svg.ChartRow], title: str, noise: float | None = No
     """Rows on a log axis, with the line of no change and, shaded, the `noise` about it."""
     if not rows:
         return ""
-    values = [1.0]
-    for row in rows:
-        values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.ChartFrame(width, len(rows), values)
+    frame = svg.ChartFrame(width, len(rows), [1.0, *svg.ends_of(rows)])
     drawn = frame.axis()
     if noise:
         drawn = frame.band(1 / (1 + noise), 1 + noise, "noise") + drawn

@@ -78,7 +78,7 @@ def test_blocks_known_to_be_disturbed_do_not_count() -> None:
     blocks = Program({"a": -0.3}, noise=0.01).screened(design, ["a", "b"], 40, 1)
     spoilt = [replace(block, log_seconds=9.0, dropped=True) if block.pair % 4 == 0 else block for block in blocks]
     effects = estimate(spoilt, design.factors)
-    assert effects.pairs == 30
+    assert effects.dropped == 10 and effects.pairs == 30
     assert abs(error(effects, "a", -0.3)) < 0.02
 
 
@@ -171,7 +171,7 @@ def test_all_that_was_measured_was_disturbed() -> None:
     design = switches("a", "b")
     blocks = [replace(each, dropped=True) for each in Program({"a": -0.3}).screened(design, ["a", "b"], 10, 2)]
     effects = estimate(blocks, design.factors)
-    assert effects.pairs == effects.processes == 0
+    assert effects.pairs == effects.processes == 0 and effects.dropped == 10
     assert effects.speedup("a").low < 0.5 and effects.speedup("a").high > 2
 
 

@@ -48,7 +48,7 @@ def known(
     information = np.eye(len(terms)) / error**2
     return Effects(
         terms, mean, np.eye(len(terms)) * error**2, information, information @ mean, np.full(len(terms), 99.0),
-        pairs, (pairs // processes,) * processes, 0.05, 0.01, dict.fromkeys(gains, pairs),
+        pairs, 0, (pairs // processes,) * processes, 0.05, 0.01, dict.fromkeys(gains, pairs),
     )  # fmt: skip
 
 

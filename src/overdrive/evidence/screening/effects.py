@@ -32,6 +32,7 @@ class Effects:
     score: Array  # (terms,)
     freedom: Array  # (terms,): degrees of freedom of Student's t
     pairs: int  # that count
+    dropped: int  # that were measured and do not count
     pairs_by_process: tuple[int, ...]  # in the order in which they were started
     noise: float  # standard deviation of one block's log time, what disturbed it apart
     spread: float  # of an effect between processes, one standard deviation of its logarithm

@@ -51,6 +51,7 @@ def estimate(blocks: Iterable[Observation], factors: Sequence[Factor], noise: fl
         *regression.profiled(fit, of_terms),
         fit.freedom[:of_terms],
         pairs=len(pairs),
+        dropped=len({block.pair for block in blocks}) - len(pairs),
         pairs_by_process=tuple(np.bincount(pairs.process).tolist()),
         noise=fit.noise / math.sqrt(2),
         spread=fit.spread,

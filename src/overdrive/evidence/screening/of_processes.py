@@ -94,6 +94,7 @@ def estimate_of_processes(runs: Sequence[ProcessMean], factors: Sequence[Factor]
         *regression.profiled(fit, count),
         fit.freedom[:count],
         pairs=len(pairs),
+        dropped=0,
         pairs_by_process=(1,) * len(runs),
         noise=fit.noise / math.sqrt(2),
         spread=0.0,
