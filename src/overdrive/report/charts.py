@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from overdrive.core.in_runs import in_runs
 from overdrive.core.units import milliseconds
 from overdrive.report import svg
 
@@ -146,7 +147,7 @@ def losses(
         edge += [(across.clipped(i * size + centre), up.at(low)) for i, low, _ in reversed(spread)]
         drawn.append(f'<polygon class="band" points="{svg.points(edge)}"/>')
     for line, kind in zip(lines, ("before", "after"), strict=True):
-        for run in _runs(line):
+        for run in in_runs(line, lambda point: point[0]):  # no line crosses a gap, where groups are missing
             points = svg.points((across.clipped(i * size + centre), up.at(value)) for i, value in run)
             drawn.append(f'<polyline class="curve {kind}" points="{points}"/>')
     ends = [f"{name} ends at {line[-1][1]:.4g}" for name, line in zip(("before", "after"), lines, strict=True) if line]
@@ -170,14 +171,3 @@ def _means(curve: Sequence[float | None], size: int) -> list[tuple[int, float]]:
         if len(group) == len(curve[start : start + size]):
             found.append((start // size, math.fsum(group) / len(group)))
     return found
-
-
-def _runs(line: Sequence[tuple[int, float]]) -> list[list[tuple[int, float]]]:
-    """A curve cut where groups are missing, so that no line crosses a gap."""
-    runs: list[list[tuple[int, float]]] = []
-    for place, value in line:
-        if runs and runs[-1][-1][0] == place - 1:
-            runs[-1].append((place, value))
-        else:
-            runs.append([(place, value)])
-    return runs
