@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from overdrive.core.json_data import to_json
 from overdrive.evidence.attribution import Attribution, Names, attribute, configurations, without_effect
 
 Gain = Callable[[frozenset[str]], float]  # a configuration's log-speedup
@@ -184,8 +185,8 @@ def test_the_method_is_told() -> None:
 
 def test_it_is_plain_data_and_the_same_each_time() -> None:
     times = measured(FOUR, in_pairs, noise=0.05)
-    told = attribute(FOUR, times).to_dict()
-    assert json.loads(json.dumps(told)) == json.loads(json.dumps(attribute(FOUR, times).to_dict()))
+    told = to_json(attribute(FOUR, times))
+    assert json.loads(json.dumps(told)) == json.loads(json.dumps(to_json(attribute(FOUR, times))))
     assert [share["name"] for share in told["shares"]] == list(FOUR) and told["rounds"] == 12
     assert set(told["shares"][0]["last"]) == {"low", "estimate", "high"}
 

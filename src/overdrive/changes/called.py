@@ -23,7 +23,7 @@ from overdrive.core.whose import OURS
 Called = Mapping[str, Mapping[str, int]]
 
 _STAY = (FunctionType, BuiltinFunctionType, type, property, staticmethod, classmethod)
-_MADE_ON_THE_HEAP = 1 << 9  # of a class; attributes of others cannot be set
+MADE_ON_THE_HEAP = 1 << 9  # of a class; attributes of others, which C made for good, cannot be set
 
 
 class Calls:
@@ -64,7 +64,7 @@ class Calls:
                 if is_library_module(thing.__name__):
                     self._note(thing.__name__, vars(thing), names)
             elif isinstance(thing, type):
-                if thing.__flags__ & _MADE_ON_THE_HEAP and is_library_module(thing.__module__):
+                if thing.__flags__ & MADE_ON_THE_HEAP and is_library_module(thing.__module__):
                     self._note(f"{place}:{name}", vars(thing), names)
             elif not isinstance(thing, FunctionType) and isinstance(own := getattr(thing, "__dict__", None), dict):
                 self._note(f"{place}:{name}", own, names)

@@ -116,8 +116,8 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
 def _tune(request: TuneRequest, outputs: Outputs, ledger: Ledger, checkpoint: TuneCheckpoint) -> int:
     program, most = request.program, request.most_seconds()
     console = console_beside(outputs.json)
-    for notice in filter(None, (ledger.notice,)):
-        console.print(notice, markup=False)
+    if ledger.notice:
+        console.print(ledger.notice, markup=False)
     if checkpoint.resumes:
         console.print("Going on from a tune of this program that was broken off.")
     console.print(

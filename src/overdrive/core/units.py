@@ -42,6 +42,13 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
+def milliseconds(seconds: float) -> str:
+    """Of parts of a step, beside each other; less than a tenth of one is in microseconds."""
+    if abs(seconds) < 0.9995e-4:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 0.9995 else f"{seconds * 1e3:,.0f} ms"
+
+
 def clock(seconds: float) -> str:
     """Time since a start, or until an end, as it is shown beside what goes on: `0:43`, `12:05`, `1:02:05`."""
     minutes, rest = divmod(int(seconds), 60)

@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,16 @@ from overdrive.datacache.table import Bytes
 PARTIAL = "partial-"
 # zlib.crc32 sums 2 GB/s on each core and lets other threads run meanwhile; in parts of this size.
 _PART = 8 << 20
+
+
+def close_with(owner: object, file: int) -> None:
+    """Close it as its owner goes."""
+    weakref.finalize(owner, _close, file)
+
+
+def _close(file: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(file)
 
 
 def new_place(folder: Path) -> Path:

@@ -31,6 +31,7 @@ _WARMED_UP_WITH = 2
 _LARGEST_BATCH = 64
 _EVERY = 4  # of the tried samples, that are fetched here too
 _NAMED = 64
+_LOOKED_AT = 16  # samples of a stored table, when it is opened
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,13 @@ def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:
         return all(_crc(source.fetch([index]), layout) == crc for index, crc in checks.items())
 
 
-def still_true(source: Source, table: Table, wanted: int) -> Called | None:
+def still_true(source: Source, table: Table) -> Called | None:
     """What some samples, fetched now, come to in libraries; None where they are not what the table holds.
 
     Here, or as in a worker if it has some.
     """
     there = np.flatnonzero(table.present).tolist()
-    rows = random.Random().sample(there, min(wanted, len(there)))
+    rows = random.Random().sample(there, min(_LOOKED_AT, len(there)))
 
     def compare(tick: Tick) -> dict[str, Called | None]:
         source.enter_worker(0)

@@ -18,6 +18,7 @@ from overdrive.core.progress import progress
 from overdrive.core.rng import reseed
 from overdrive.datacache.draws import Generators
 from overdrive.datacache.opened import Opened
+from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table, shared_bytes
 from overdrive.datacache.unchanged import UnchangedInFork
@@ -196,16 +197,8 @@ def fill_here(table: Table, source: Source, opened: Opened) -> int:
     failures = 0
     generators = source.generators()
     for block in range(-(-table.count // _BLOCK)):
-        before = generators.now()
-        try:
-            with opened:
-                failures += _fetch(table, source, _missing(table, block), generators)
-        finally:
-            drew = not before.same(generators.now())
-            if drew:
-                before.restore()
-        if drew:
-            raise Unfit("fetching a sample draws random numbers")
+        with left_alone(generators.now), opened:
+            failures += _fetch(table, source, _missing(table, block), generators)
         progress(table.count - table.missing, table.count)
     return failures
 

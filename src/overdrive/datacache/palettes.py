@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import random
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overdrive.datacache.disk import close_with
 from overdrive.datacache.table import Bytes, Rows, fence
 from overdrive.forks.layout import Leaf, Unfit
 
@@ -51,7 +50,7 @@ class Palette:
         self._lock = lock
         self._threads = threading.Lock()
         if lock >= 0:
-            weakref.finalize(self, _close, lock)
+            close_with(self, lock)
 
     def encode(self, data: Bytes) -> Codes:
         """
@@ -172,8 +171,3 @@ def channels_of(leaf: Leaf) -> int:
 
 def size_of_palette(leaf: Leaf) -> int:
     return channels_of(leaf) * (8 + MOST_VALUES * width_of(leaf))
-
-
-def _close(file: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(file)

@@ -6,7 +6,6 @@ import contextlib
 import mmap
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overdrive.datacache.buffers import Buffers
-from overdrive.datacache.disk import mapped, new_file
+from overdrive.datacache.disk import close_with, mapped, new_file
 from overdrive.datacache.table import Bytes, Rows, Table, bytes_of, fence, shared_bytes
 from overdrive.forks.layout import Layout
 
@@ -83,7 +82,7 @@ class FiledTable(RaggedTable):
         self._limit = limit
         self._appending = (-1, -1, threading.Lock())  # process, file, and who writes to it
         self._whole: Bytes | None = None
-        weakref.finalize(self, _close, file)
+        close_with(self, file)
 
     @classmethod
     def begin(
@@ -172,15 +171,10 @@ class FiledTable(RaggedTable):
         if process != os.getpid():
             # By its number: the file has another name, or none, once it is finished.
             file = os.open(f"/proc/self/fd/{self._file}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            weakref.finalize(self, _close, file)
+            close_with(self, file)
             lock = threading.Lock()  # the other one may have been held by a thread that was not forked
             self._appending = (os.getpid(), file, lock)
         return file, lock
-
-
-def _close(file: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(file)
 
 
 def _shared_room(size: int) -> Bytes:

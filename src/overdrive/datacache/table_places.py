@@ -18,8 +18,6 @@ from overdrive.datacache.table import Table
 from overdrive.forks.layout import Unfit
 from overdrive.machine.memory import available_memory
 
-# Samples of a stored table that are fetched and compared when it is opened.
-_LOOKED_AT = 16
 # Between two moments another process may finish or give up the table that we meant to join: looked again so often.
 _ROUNDS = 3
 _ROUND = 0.05  # seconds
@@ -53,7 +51,7 @@ class TablePlaces:
             return None
         table = self._store.open(key) if key else None
         if key and table is not None:
-            called = still_true(source, table, _LOOKED_AT) if table.count == source.count else None
+            called = still_true(source, table) if table.count == source.count else None
             if called is not None:
                 self._store.remember_user(key, this_program())
                 return table, called
@@ -114,4 +112,4 @@ class TablePlaces:
     def _is_of(self, source: Source, proof: DryRunResult, table: Table) -> bool:
         """Whether its rows are what the source gives now, as far as some of them show it."""
         fitting = table.layout == proof.layout and table.count == source.count
-        return fitting and still_true(source, table, _LOOKED_AT) is not None
+        return fitting and still_true(source, table) is not None

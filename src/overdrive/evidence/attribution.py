@@ -17,9 +17,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -55,9 +54,6 @@ class Attribution:
     shares: tuple[Share, ...]
     # total / product of `alone`; below 1 the techniques gain the same thing twice. None: none was found to.
     interaction: Interval | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "shares": [asdict(share) for share in self.shares]}
 
 
 def configurations(names: Names, most: int = 16, seed: int = 0) -> list[Configuration]:

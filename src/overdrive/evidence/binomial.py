@@ -22,14 +22,14 @@ def samples_needed(margin: float, other: float = 0.0) -> int:
     return count
 
 
-def at_most(others: int, samples: int, alpha: float = ALPHA) -> float:
-    """The share that a yes has with a confidence of 1 - alpha at most, after `others` of `samples`."""
+def at_most(others: int, samples: int) -> float:
+    """The share that a yes has with a confidence of 1 - `ALPHA` at most, after `others` of `samples`."""
     if others >= samples:
         return 1.0
     low, high = others / samples, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        if up_to(others, samples, middle) > alpha:
+        if up_to(others, samples, middle) > ALPHA:
             low = middle
         else:
             high = middle

@@ -104,13 +104,12 @@ def progress(runs: Sequence[ArmRun], is_loss: bool = True) -> float | None:
     return abs(float(np.mean(firsts) - np.mean([run.value for run in runs]))) if len(firsts) == len(runs) else None
 
 
-def runs_needed(margin: float, deviation: float, alpha: float = SPENT[-1]) -> int:
-    """Runs of each arm for which a true difference of 0 is called equivalent in 9 of 10 cases.
+def runs_needed(margin: float, deviation: float) -> int:
+    """Runs of each arm for which a true difference of 0 is called equivalent in 9 of 10 cases, at the last look.
 
-    Args:
-        deviation: standard deviation of the paired differences, in the unit of the margin.
-        alpha: one-sided, of the last look.
+    Args: `deviation`: standard deviation of the paired differences, in the unit of the margin.
     """
+    alpha = SPENT[-1]  # one-sided
     reach = (_NORMAL.inv_cdf(1 - alpha) + _NORMAL.inv_cdf(0.95)) * deviation / margin  # 0.9, on both sides together
     student_s = _NORMAL.inv_cdf(1 - alpha) ** 2 / 2  # t instead of the normal quantile takes so many runs more
     return max(LOOKS[0], min(_MOST_RUNS, math.ceil(reach**2 + student_s)))

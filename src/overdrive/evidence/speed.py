@@ -83,7 +83,7 @@ class Verdict(str, Enum):
         return self.value
 
 
-def speedup(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> Interval:
+def speedup(pairs: Sequence[Pair], confidence: float = 0.95) -> Interval:
     """How many times as fast B is as A: the 20 %-trimmed mean of ln(A / B), and its interval.
 
     Several processes: Student's t on the means of the processes, and never narrower than their blocks
@@ -92,7 +92,7 @@ def speedup(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> I
     One pair: no upper bound, and a lower one of 0.
     """
     processes, means = _processes(pairs)
-    within = _within(processes, confidence, np.random.default_rng(seed))
+    within = _within(processes, confidence, np.random.default_rng(0))
     half_widths = [half for half in (_between(means, confidence), within) if half is not None]
     return factor(float(means.mean()), max(half_widths, default=None))
 

@@ -20,7 +20,7 @@ _MEMORY = frozenset({"tmpfs", "ramfs"})
 _ESCAPED = re.compile(r"\\([0-7]{3})")  # a blank in a path is "\040" in the kernel's tables
 
 
-def storage(root: Path = ROOT, environment: Mapping[str, str] | None = None, folder: str | None = None) -> list[Any]:
+def storage(root: Path = ROOT, environment: Mapping[str, str] | None = None) -> list[Any]:
     """For the working folder, temporary files and Overdrive's own: kind, type and free bytes.
 
     Names no folder of the user's: only the mount point.
@@ -28,7 +28,7 @@ def storage(root: Path = ROOT, environment: Mapping[str, str] | None = None, fol
     environment = os.environ if environment is None else environment
     home = environment.get("HOME", "")
     places = {
-        "working folder": folder or (os.getcwd() if root == ROOT else "/"),
+        "working folder": os.getcwd() if root == ROOT else "/",
         "temporary files": environment.get("TMPDIR") or "/tmp",
         "Overdrive's cache": environment.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else ""),
     }

@@ -7,7 +7,7 @@ Not seen: what parameters, buffers and other tensors hold (see `contents`), stat
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -130,7 +130,7 @@ class _Held:
                 base.clear(space)
                 base.update(space, held)
         for container, items in self._lists:
-            if not _identical(list(container), items):
+            if not identical(list(container), items):
                 _fill(container, items)
         for space, name, value in self._names:
             if value is _ABSENT:
@@ -196,10 +196,10 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _same(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
-    return _identical(list(one), list(other)) and _identical(list(one.values()), list(other.values()))
+    return identical(list(one), list(other)) and identical(list(one.values()), list(other.values()))
 
 
-def _identical(some: list[Any], others: list[Any]) -> bool:
+def identical(some: Sequence[Any], others: Sequence[Any]) -> bool:
     return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
 
 

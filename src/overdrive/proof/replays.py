@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from overdrive.core.in_runs import in_runs
 from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import ReplayRole, TrialSpec
 from overdrive.evidence import replayed
@@ -162,7 +163,7 @@ def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
         return tuple(range(1, last + 1))
     chosen = {*range(1, _FIRST + 1), *range(last - _IN_A_ROW + 1, last + 1)}
     around = sorted({step for each in events for step in (each - 1, each, each + 1) if 0 < step <= last})
-    runs = _in_runs(around)
+    runs = in_runs(around)
     for run in _evenly(runs, _ABOUT_EVENTS // max(map(len, runs), default=1)):
         chosen.update(run[:_ABOUT_EVENTS])
     multiples = [each for each in _MULTIPLES if each <= last]
@@ -207,17 +208,6 @@ def events_in(steps: Sequence[StepRecord]) -> tuple[int, ...]:
 def _rarely(values: Sequence[object]) -> list[bool]:
     usual, _ = Counter(values).most_common(1)[0] if values else (None, 0)
     return [value != usual for value in values]
-
-
-def _in_runs(steps: Sequence[int]) -> list[list[int]]:
-    """Those that follow each other, together."""
-    runs: list[list[int]] = []
-    for step in steps:
-        if runs and runs[-1][-1] == step - 1:
-            runs[-1].append(step)
-        else:
-            runs.append([step])
-    return runs
 
 
 def _evenly(items: Sequence[_Item], most: int) -> list[_Item]:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from overdrive.ranks.monitor import TOLD
+from overdrive.core.units import listed
+from overdrive.ranks.monitor import TOLD, note_told
 
 START = timedelta(seconds=60)
 _LOOKS = 0.05  # seconds
@@ -66,13 +67,13 @@ def wait_for_all(store: Any, size: int, place: str) -> None:
     missing = missing_of(store, [f"beat/{rank}" for rank in range(size)])
     if not missing:
         return
-    first_to_tell = store.add(TOLD, 1) == 1
+    is_first = note_told(store)
     time.sleep(_HEARD)
     ranks = [_named(store, int(key.partition("/")[2])) for key in missing]
-    names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}"
     raise CannotMeet(
-        f"{names} of {size} did not come to {place} within {START.total_seconds():.0f} s: not started, failed, or late"
-        if first_to_tell
+        f"rank{'s' if ranks[1:] else ''} {listed(ranks)} of {size} did not come to {place} within "
+        f"{START.total_seconds():.0f} s: not started, failed, or late"
+        if is_first
         else ""
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from overdrive.ranks.arriving import START, CannotMeet, missing_of
-from overdrive.ranks.monitor import TOLD
+from overdrive.ranks.monitor import note_told
 from overdrive.version import __version__
 
 
@@ -40,7 +40,7 @@ def compare(store: Any, rank: int, run: str = "") -> None:
     firsts = json.loads(store.get("alike"))
     names = [name for name in firsts if firsts[name] != mine.get(name)]
     if names:
-        store.add(TOLD, 1)
+        note_told(store)
         told = ", ".join(f"{name} {mine.get(name)} (rank 0 has {firsts[name]})" for name in names)
         raise CannotMeet(f"rank {rank} on {socket.gethostname()} has {told}: all hosts need the same")
 

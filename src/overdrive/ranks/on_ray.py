@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from overdrive.core.installing import pip_install_extra
+from overdrive.machine.pool.start import free_port
 from overdrive.ranks.agent import GroupEnd
 from overdrive.ranks.membership import SEED, launched_by
 
@@ -156,7 +156,7 @@ def _as_rank(told: dict[str, Any]) -> None:
 
     context, meeting = get_context(), told["meeting"]
     rank = context.get_world_rank()
-    own = (ray.util.get_node_ip_address(), _free_port()) if not rank else None
+    own = (ray.util.get_node_ip_address(), free_port("")) if not rank else None
     address, port = ray.get(meeting.address.remote(own))
     variables = launched_by(rank, context.get_world_size(), context.get_local_rank(), address, port)
     of_worker = {name: value for name, value in os.environ.items() if name.startswith(_OF_WORKER)}
@@ -184,9 +184,3 @@ def _as_rank(told: dict[str, Any]) -> None:
 def _pump(ray: Any, meeting: Any, pipe: int, stream: int) -> None:
     while data := os.read(pipe, 1 << 16):
         ray.get(meeting.say.remote(stream, data))
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])

@@ -23,7 +23,7 @@ from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import IMAGINED, SEED, Membership
-from overdrive.ranks.monitor import TOLD
+from overdrive.ranks.monitor import TOLD, note_told
 from overdrive.ranks.output import RankOutput
 from overdrive.ranks.own_groups import watch_for_own_groups
 from overdrive.ranks.trackers import keep_here
@@ -162,7 +162,7 @@ class Rank:
     def leave(self) -> None:
         """This process is about to end for all, and has said why."""
         with contextlib.suppress(RuntimeError):
-            self.group.store.add(TOLD, 1)
+            note_told(self.group.store)
             self.group.leave_note(True, "")
 
     def over(self, failure: BaseException | None, code: int) -> int:
@@ -303,7 +303,7 @@ class Rank:
 
     def _first_to_tell(self, store: Any) -> bool:
         try:
-            return bool(store.add(TOLD, 1) == 1)
+            return note_told(store)
         except RuntimeError:
             return self.rank == 0
 

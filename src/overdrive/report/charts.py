@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from overdrive.core.in_runs import in_runs
+from overdrive.core.units import milliseconds
 from overdrive.report import svg
 
 MOST_POINTS = 200  # along a curve
@@ -49,10 +51,7 @@ def intervals(rows: Sequence[svg.ChartRow], title: str, noise: float | None = No
     """Rows on a log axis, with the line of no change and, shaded, the `noise` about it."""
     if not rows:
         return ""
-    values = [1.0]
-    for row in rows:
-        values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.ChartFrame(width, len(rows), values)
+    frame = svg.ChartFrame(width, len(rows), [1.0, *svg.ends_of(rows)])
     drawn = frame.axis()
     if noise:
         drawn = frame.band(1 / (1 + noise), 1 + noise, "noise") + drawn
@@ -83,15 +82,15 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
     drawn, y = [], 0.0
     for name, parts in bars:
         total = sum(seconds for _, seconds in parts)
-        number = f"{_milliseconds(total)} {unit}"
+        number = f"{milliseconds(total)} {unit}"
         drawn.append(svg.text(0, y + 13, svg.fit(name, width - len(number) * svg.CHARACTER - 16), "strong"))
         drawn.append(svg.text(width, y + 13, number, "number", "end"))
         x = 0.0
         for part, seconds in parts:
             across = scale.at(seconds)
-            label = f"{name}: {part} {_milliseconds(seconds)}"
+            label = f"{name}: {part} {milliseconds(seconds)}"
             drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=label))
-            label = f"{part} {_milliseconds(seconds)}"
+            label = f"{part} {milliseconds(seconds)}"
             if across > len(label) * svg.CHARACTER + 12:
                 drawn.append(svg.text(x + 8, y + 41, label, f"on-part on-{part}"))
             elif across > len(part) * svg.CHARACTER + 12:
@@ -99,7 +98,7 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
             x += across
         y += 78
     said = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {_milliseconds(seconds)}" for part, seconds in parts) for name, parts in bars
+        f"{name}: " + ", ".join(f"{part} {milliseconds(seconds)}" for part, seconds in parts) for name, parts in bars
     )
     return svg.drawing(width, y - 22, title, said, drawn)
 
@@ -148,17 +147,11 @@ def losses(
         edge += [(across.clipped(i * size + centre), up.at(low)) for i, low, _ in reversed(spread)]
         drawn.append(f'<polygon class="band" points="{svg.points(edge)}"/>')
     for line, kind in zip(lines, ("before", "after"), strict=True):
-        for run in _runs(line):
+        for run in in_runs(line, lambda point: point[0]):  # no line crosses a gap, where groups are missing
             points = svg.points((across.clipped(i * size + centre), up.at(value)) for i, value in run)
             drawn.append(f'<polyline class="curve {kind}" points="{points}"/>')
     ends = [f"{name} ends at {line[-1][1]:.4g}" for name, line in zip(("before", "after"), lines, strict=True) if line]
     return svg.drawing(width, height, f"Loss over {longest:,} steps", "; ".join(ends), drawn)
-
-
-def _milliseconds(seconds: float) -> str:
-    if seconds < 0.9995e-4:
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds * 1e3:,.0f} ms"
 
 
 def band(curves: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float, float]]:
@@ -178,14 +171,3 @@ def _means(curve: Sequence[float | None], size: int) -> list[tuple[int, float]]:
         if len(group) == len(curve[start : start + size]):
             found.append((start // size, math.fsum(group) / len(group)))
     return found
-
-
-def _runs(line: Sequence[tuple[int, float]]) -> list[list[tuple[int, float]]]:
-    """A curve cut where groups are missing, so that no line crosses a gap."""
-    runs: list[list[tuple[int, float]]] = []
-    for place, value in line:
-        if runs and runs[-1][-1][0] == place - 1:
-            runs[-1].append((place, value))
-        else:
-            runs.append([(place, value)])
-    return runs

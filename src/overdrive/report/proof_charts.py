@@ -11,10 +11,7 @@ def errors(rows: Sequence[svg.ChartRow], allowed: Sequence[float | None], width:
     """Errors of the tuned program as multiples of the original's own, with a line at what each is allowed."""
     if not rows:
         return ""
-    values = [1.0, *(limit for limit in allowed if limit)]
-    for row in rows:
-        values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.ChartFrame(width, len(rows), values)
+    frame = svg.ChartFrame(width, len(rows), [1.0, *(limit for limit in allowed if limit), *svg.ends_of(rows)])
     drawn = frame.axis()
     for index, (row, limit) in enumerate(zip(rows, allowed, strict=True)):
         if limit:
@@ -29,10 +26,7 @@ def arms(rows: Sequence[svg.ChartRow], within: tuple[float, float] | None, width
     """Results of both arms of seeds as dots, and their difference, over the band that the margin allows."""
     if not rows:
         return ""
-    values = list(within or ())
-    for row in rows:
-        values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.ChartFrame(width, len(rows), values, factors=False)
+    frame = svg.ChartFrame(width, len(rows), [*(within or ()), *svg.ends_of(rows)], factors=False)
     drawn = frame.axis()
     if within:
         drawn = frame.band(*within, "margin") + drawn

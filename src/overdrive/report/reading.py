@@ -64,10 +64,6 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def sequence(value: object) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else ()
-
-
 def interval(value: object) -> Interval | None:
     """A speed-up as an Interval; None where one of its numbers is missing, impossible or out of order."""
     data = mapping(value)

@@ -115,13 +115,13 @@ def _tradeoff(result: SearchResult) -> Plot | None:
         own, chosen = name == "defaults", name != "defaults" and dict(run.values) == dict(result.chosen)
         label = "defaults" if own else "chosen" if chosen else ""
         points.append(Priced(costs.cost_of(result, run), run.metric, name in named, chosen, label))
-    rows = [(name, f"{run.metric:.4g}", costs.cost(result, run), _values(result, run)) for name, run in front]
+    rows = [(name, f"{run.metric:.4g}", costs.cost(result, run), _values(run)) for name, run in front]
     head = ("not beaten in both", result.metric, result.against or "time", "values")
     told = lambda value: costs.cost_in_words(result, value)  # noqa: E731
     return plot(lambda width: tradeoff(points, result.maximize, told, width), head, rows)
 
 
-def _values(result: SearchResult, run: Tried) -> str:
+def _values(run: Tried) -> str:
     return words.shown(run.values) if run.values else "as it is"
 
 

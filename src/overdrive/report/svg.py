@@ -135,6 +135,11 @@ class ChartFrame:
         return drawn
 
 
+def ends_of(rows: Sequence[ChartRow]) -> list[float]:
+    """All that has to have room on the axis."""
+    return [value for row in rows for value in (row.low, row.high, *(each for _, each in row.dots))]
+
+
 def drawing(width: float, height: float, title: str, said: str, drawn: Iterable[str]) -> str:
     label = escape(f"{title}. {said}" if said else title, quote=True)
     return (

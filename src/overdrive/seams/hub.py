@@ -84,7 +84,11 @@ class Seams:
         self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)
         self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
+        self._make_points()
+        self._make_points_of_values()
+        self._make_points_of_keras()
 
+    def _make_points(self) -> None:
         self.framework_arrived = Event(self, always=True)  # () the last of `frameworks` has just been imported
         self.framework_ready = Event(self, always=True)  # () all of it is there, and its seams are entered
         self.optimizer_made = Event(self, always=True)  # (optimizer, models) parameters and their modules are known
@@ -97,9 +101,7 @@ class Seams:
         self.model_begins = Event(self)  # (module) its outermost call is about to be made; see seams.torch.next_call
         self.model_called = Around(self, undone=True)  # (module) outermost call; may alter its arguments and its result
         self.call_doubled = Event(self)  # () an outermost call takes the time of two, at the beginning of a run alone
-        self.inputs_copied = Event(
-            self
-        )  # (module, tensors) its call is replayed on these, in place of what it was given
+        self.inputs_copied = Event(self)  # (module, tensors) its call is replayed on these, not on what it was given
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
         self.gradient_watched = Answer(self)  # (tensor, hook, plain) register_hook; with None, retain_grad
@@ -120,7 +122,9 @@ class Seams:
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
         self.value_read = Around(self)  # (name) it takes something else from a tensor that it may decide by; call()
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
-        # Calls that may be left out as a whole, and values that Python takes from tensors (see overdrive.survive)
+
+    def _make_points_of_values(self) -> None:
+        """Calls that may be left out as a whole, and values that Python takes from tensors (see overdrive.survive)."""
         self.optimizer_called = Around(self)  # (optimizer) its step without the hooks around it; call(*args, **kwargs)
         self.backward_called = Around(self)  # (tensors) a backward pass; call()
         self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
@@ -130,7 +134,9 @@ class Seams:
         self.samples_fetched = Around(self)  # (fetcher, indices) PyTorch's own fetch of a batch, in any thread; call()
         self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds
         self.choice_set = Around(self)  # (tensor) tensor[truth values] = value; call(value)
-        # Keras and TensorFlow (see docs/decisions/008-keras.md)
+
+    def _make_points_of_keras(self) -> None:
+        """Of Keras and TensorFlow (see docs/decisions/008-keras.md)."""
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
         self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)
         self.evaluation_asked = Around(self)  # (model) its evaluate() or predict(), but those that fit() itself calls

@@ -26,7 +26,7 @@ from overdrive.search.beside import beside
 from overdrive.search.chosen_plan import run_of_chosen
 from overdrive.search.comparison import Comparison
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
-from overdrive.search.engine import Engine, check_optuna
+from overdrive.search.engine import Engine, import_optuna
 from overdrive.search.goal import Goal
 from overdrive.search.knowledge import begin_with_knowledge, sizes_of
 from overdrive.search.labels import hint, labels
@@ -76,7 +76,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, NoSampler, Damaged, PlanError.
         OSError: the journal cannot be written.
     """
-    check_optuna()  # first: what comes now takes a run of the program
+    import_optuna()  # first: what comes now takes a run of the program
     samplers.check_installed(request.sampler)
     plan = planned(request.plan)
     techniques = chosen_of(plan)

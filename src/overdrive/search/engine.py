@@ -65,7 +65,7 @@ class Engine:
         """
         samplers.check_suits(sampler, domains, costs)
         self._path, self._seed, self._costs, self._sampler = path, seed, costs, sampler
-        self._optuna = optuna = _import()
+        self._optuna = optuna = import_optuna()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.sharing = Sharing(path)
@@ -266,15 +266,11 @@ def _end_with_a_whole_line(path: Path) -> None:
                 file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def check_optuna() -> None:
+def import_optuna() -> Any:
     """
     Raises:
         NoOptuna: it is not installed.
     """
-    _import()
-
-
-def _import() -> Any:
     try:
         import optuna
     except ImportError:

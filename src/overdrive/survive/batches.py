@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.survive import words
 from overdrive.survive.journal import Diverged, Entry
+from overdrive.survive.journaled_run import next_entry
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -235,10 +236,7 @@ class Batches:
     def _answer_fetch(self, data_set: Any, indices: Any) -> Entry:
         if self._to_come is None:
             self._to_come = Counter(each[3] for each in self._run.journal.to_come if each[0] == BATCH)
-        try:
-            entry = self._run.journal.next(BATCH, "a batch")
-        except Diverged as error:
-            self._run.begin_anew(str(error))
+        entry = next_entry(self._run, BATCH, "a batch")
         if entry[1] != key_of(indices) or entry[3] != self._number_of(data_set):
             self._run.begin_anew("it fetches another batch than it did")
         self._to_come[entry[3]] -= 1

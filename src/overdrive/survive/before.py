@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overdrive.survive.folder import Unusable
+from overdrive.survive.journal import write_after
 
 if TYPE_CHECKING:
     from overdrive.survive.file_states import State
@@ -60,14 +61,7 @@ class Before:
         for each in self._waiting:
             lines.append(_line(last, *each))
             last = _sum(last, *each)
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(handle, self._end)  # a line that was cut off, by a kill or where the disk was full
-            os.lseek(handle, self._end, os.SEEK_SET)
-            with os.fdopen(handle, "wb", closefd=False) as file:
-                file.writelines(lines)
-        finally:
-            os.close(handle)
+        write_after(self._path, self._end, b"".join(lines))
         self._sum, self._end = last, self._end + sum(map(len, lines))
         self._waiting.clear()
 

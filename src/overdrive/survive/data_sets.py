@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from overdrive.changes.generators import state_of
+from overdrive.survive.names import attributes, content_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SKIPPED = (
@@ -102,7 +103,7 @@ class _Walk:
         elif isinstance(thing, types.MethodType):
             self._waiting += [thing.__self__, thing.__func__]
         elif isinstance(thing, types.CellType):
-            self._waiting += _content(thing)
+            self._waiting += content_of(thing)
         elif isinstance(thing, functools.partial):
             self._waiting += [thing.func, thing.args, thing.keywords]
         elif hasattr(kind, "tell"):  # files are iterators, too
@@ -142,8 +143,7 @@ class _Walk:
             self._fact(len(thing), sorted(map(repr, thing)) if all(type(each) in _PLAIN for each in thing) else "")
         else:
             known = _is_pythons(kind)
-        held = _variables(thing)
-        for name, value in held:
+        for name, value in attributes(thing):
             self._fact(name)
             self._waiting.append(value)
         return known or kind.__module__.partition(".")[0] in _BY_NUMBER
@@ -164,26 +164,9 @@ def _told(state: Any) -> Any:
     return [_told(each) for each in state] if isinstance(state, tuple) else state
 
 
-def _content(cell: types.CellType) -> list[Any]:
-    try:
-        return [cell.cell_contents]
-    except ValueError:
-        return []
-
-
 def _is_pythons(kind: type) -> bool:
     """Whether its class was written in Python: then all that it holds are its variables."""
     return any(isinstance(each, types.FunctionType) for base in kind.__mro__ for each in vars(base).values())
-
-
-def _variables(thing: Any) -> list[tuple[str, Any]]:
-    found = list(getattr(thing, "__dict__", {}).items())
-    for kind in type(thing).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__"):
-                found.append((name, getattr(thing, name, None)))
-    return found
 
 
 def reading(apart: Path) -> list[list[Any]]:

@@ -17,8 +17,7 @@ from typing import Any
 from overdrive.core.rng import States
 from overdrive.survive.batches import Batches, key_of
 from overdrive.survive.in_workers import MARK, Worker
-from overdrive.survive.journal import Diverged, Entry
-from overdrive.survive.journaled_run import FetchingRun
+from overdrive.survive.journaled_run import FetchingRun, next_entry
 
 DELIVERED = "delivered"  # the kind of an entry: number of the epoch, key, structure
 Told = dict[str, Any]
@@ -109,10 +108,7 @@ class Deliveries:
         self._run.journal.add(DELIVERED, epoch.number, key_of(indices), structure)
 
     def _made_again(self, epoch: _Epoch, indices: Any) -> tuple[Any]:
-        try:
-            entry: Entry = self._run.journal.next(DELIVERED, "a batch of a worker")
-        except Diverged as error:
-            self._run.begin_anew(str(error))
+        entry = next_entry(self._run, DELIVERED, "a batch of a worker")
         if entry[1:3] != [epoch.number, key_of(indices)]:
             self._run.begin_anew("it fetches another batch than it did")
         if not epoch.stands_in:

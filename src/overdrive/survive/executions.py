@@ -19,7 +19,8 @@ import tensorflow as tf
 from overdrive.seams.keras.executions import OVER, Execution
 from overdrive.seams.keras.internals import plain_eager
 from overdrive.survive import answers, tensorflow_values
-from overdrive.survive.journal import Diverged, Entry
+from overdrive.survive.journal import Entry
+from overdrive.survive.journaled_run import next_entry
 from overdrive.survive.unskippable import in_graphs, in_model
 
 if TYPE_CHECKING:
@@ -146,10 +147,7 @@ class Executions:
         return not sum(1 for _ in islice(data, execution.count))
 
     def _next(self, kind: str, told: str) -> Entry:
-        try:
-            return self._run.journal.next(kind, told)
-        except Diverged as error:
-            self._run.begin_anew(f"at step {self._run.steps}, {error}")
+        return next_entry(self._run, kind, told, f"at step {self._run.steps}, ")
 
 
 def told_of(error: Exception) -> str:

@@ -106,24 +106,13 @@ class Journal:
         new, self._new = self._new, []
         lines = b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in new)
         try:
-            self._write(lines)
+            write_after(self._path, self.written, lines, for_good=True)
         except OSError:
             self._new = new + self._new
             raise
         self.written += len(lines)
         self._sum.update(lines)
         return self.written, self._sum.hexdigest()
-
-    def _write(self, lines: bytes) -> None:
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(handle, self.written)  # what a killed run wrote after its last snapshot
-            os.lseek(handle, self.written, os.SEEK_SET)
-            with os.fdopen(handle, "wb", closefd=False) as file:
-                file.write(lines)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
     def read(self, length: int, digest: str) -> None:
         """Have the first `length` bytes come again.
@@ -151,3 +140,21 @@ class Journal:
             else:
                 self.to_come.append(entry)
         self.written, self._sum = length, found
+
+
+def write_after(path: Path, end: int, lines: bytes, for_good: bool = False) -> None:
+    """Have these follow the first `end` bytes: what lies there was cut off, or written after the last snapshot.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.ftruncate(handle, end)
+        os.lseek(handle, end, os.SEEK_SET)
+        with os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(lines)
+        if for_good:
+            os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from overdrive.survive.journal import Diverged, Entry
+
 if TYPE_CHECKING:
     from overdrive.survive.in_parts import Parts
     from overdrive.survive.journal import Journal
@@ -61,3 +63,11 @@ class JournaledRun(FetchingRun, Protocol):
         """Whether it is in a thread or a process of the program's."""
 
     def cannot_skip(self, reason: str) -> None: ...
+
+
+def next_entry(run: FetchingRun, kind: str, told: str, where: str = "") -> Entry:
+    """Of its journal; where the program asks for something else, the run begins anew. `where`: that is, in words."""
+    try:
+        return run.journal.next(kind, told)
+    except Diverged as error:
+        run.begin_anew(f"{where}{error}")

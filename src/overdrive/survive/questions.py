@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.survive import answers
 from overdrive.survive.journal import Diverged
+from overdrive.survive.journaled_run import next_entry
 from overdrive.survive.ours import asked_by_technique
 
 if TYPE_CHECKING:
@@ -27,10 +28,7 @@ class Questions:
         seams.shape_asked.subscribe(self._run.guarded(self._shape_asked))
 
     def next(self, kind: str, told: str) -> Any:
-        try:
-            return self._run.journal.next(kind, told)
-        except Diverged as error:
-            self._run.begin_anew(f"at step {self._run.steps}, {error}")
+        return next_entry(self._run, kind, told, f"at step {self._run.steps}, ")
 
     def answer(self, kind: str, told: str) -> Any:
         """The entry that answers this question; None where the thing itself is to."""

@@ -13,8 +13,6 @@ import tensorflow as tf
 from overdrive.seams.keras.internals import array_of, value_of, variables_in
 from overdrive.survive.refusals import CannotTake, OtherState
 
-Told = list[Any]  # number, data type, shape, block
-
 
 class Variables:
     """

@@ -13,6 +13,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.graphs import nodes_behind
 
 
 class WaysBack:
@@ -40,14 +41,8 @@ def _leaves(tensors: Any) -> Iterator[torch.Tensor]:
     """In the graphs of these; those without elements are of stand-ins for calls."""
     alone = isinstance(tensors, (torch.Tensor, GradientEdge))
     ends = [each for each in ((tensors,) if alone else tensors) if isinstance(each, GradientEdge) or each.requires_grad]
-    waiting: list[Any] = [(each if isinstance(each, GradientEdge) else get_gradient_edge(each)).node for each in ends]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
+    edges = (each if isinstance(each, GradientEdge) else get_gradient_edge(each) for each in ends)
+    for node in nodes_behind(each.node for each in edges):
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, torch.Tensor) and leaf.numel():
             yield leaf
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)

@@ -34,7 +34,6 @@ class Finaliser:
     def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
         self._found = found
         self._duels = duels
-        self._prover = prover
         self._schedule = schedule
         self._plan_proof = PlanProof(found, prover, schedule, duels.progress)
         self._fixed = FEWEST  # pairs of processes of the confirmation, before the first of them

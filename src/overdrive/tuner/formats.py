@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 from overdrive.core import facts
 from overdrive.core.settings import Chosen
 from overdrive.core.tune_result import Precision
+from overdrive.evidence.equivalence import Check
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel
@@ -23,13 +23,7 @@ FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 
 def formats_tried(found: Findings) -> list[Chosen]:
     """The techniques that changed the number format in a duel of their own, with their settings."""
-    duels = [(each.name, each.settings, each.duel) for each in found.adopted]
-    duels += [
-        (each.name, each.settings, each.duel)
-        for each in (*found.rejected, *found.dropped)
-        if each.duel and _measured(each.duel)
-    ]
-    return [(name, settings) for name, settings, _ in duels if _format(name, settings)]
+    return [(name, settings) for name, settings, *_ in _duels(found) if _format(name, settings)]
 
 
 def precision_table(found: Findings, rejected: Sequence[Rejected]) -> tuple[Precision, ...]:
@@ -58,14 +52,7 @@ def _own(found: Findings, name: str) -> Iterator[Precision]:
 
 
 def _tried(found: Findings, name: str) -> Iterator[Precision]:
-    duels: list[tuple[str, Settings, Duel, Any, str]] = []
-    duels += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
-    duels += [
-        (each.name, each.settings, each.duel, each.check, each.reason)
-        for each in (*found.rejected, *found.dropped)
-        if each.duel and _measured(each.duel)
-    ]
-    for technique, settings, duel, check, sentence in duels:
+    for technique, settings, duel, check, sentence in _duels(found):
         if _format(technique, settings) == name:
             yield Precision(
                 format=name,
@@ -79,6 +66,15 @@ def _tried(found: Findings, name: str) -> Iterator[Precision]:
                 error=found.errors.get(found.spec(((technique, settings),)).name()),
                 learns=None if check is None else check.level is not None,
             )
+
+
+def _duels(found: Findings) -> Iterator[tuple[str, Settings, Duel, Check | None, str]]:
+    """Of a technique each, with what was proved of it and what came of it in words."""
+    for each in found.adopted:
+        yield each.name, each.settings, each.duel, each.check, each.check.sentence
+    for other in (*found.rejected, *found.dropped):
+        if other.duel and _measured(other.duel):
+            yield other.name, other.settings, other.duel, other.check, other.reason
 
 
 def _why_not(found: Findings, name: str, rejected: Sequence[Rejected]) -> str:

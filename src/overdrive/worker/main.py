@@ -20,12 +20,12 @@ from overdrive.core.program import ProgramError
 from overdrive.core.records import ExitReason
 from overdrive.core.streams import flush
 from overdrive.ranks.horovod.imports import HorovodImports
+from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.rank import Rank
 from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Seams
 from overdrive.techniques.catalogue import also_in, catalogue
-from overdrive.worker.as_rank import membership_of_trial, scratch_of
 from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
 from overdrive.worker.seeds import seeds
 from overdrive.worker.session import Session
@@ -53,11 +53,26 @@ def _take_in(also: Sequence[str]) -> None:
     del sys.path[: bool(also)]
 
 
+def _membership_of_trial() -> Membership | None:
+    """None in a trial of one process, whatever launcher started the tune itself."""
+    return Membership.of(os.environ) if SEED in os.environ else None
+
+
+def _scratch_of(job: Job, membership: Membership | None) -> Path:
+    """A folder for this process's writes: each rank has its own view of the user's files."""
+    folder = Path(job.scratch)
+    if membership is None:
+        return folder
+    own = folder / f"rank{membership.rank}"
+    own.mkdir(mode=0o700)
+    return own
+
+
 def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     """The whole life of a trial's process, to its end."""
     job: Job = messages.read(commands.readline())
-    membership = membership_of_trial()
-    isolation = isolate(scratch_of(job, membership), [Path(each) for each in job.keep]) if job.isolate else None
+    membership = _membership_of_trial()
+    isolation = isolate(_scratch_of(job, membership), [Path(each) for each in job.keep]) if job.isolate else None
     _take_in(job.also)  # here: what comes from outside may bring a clock
     worker = Worker(commands, reports, job)
     worker.rank = Rank(membership, [], hide_own_frames, trial=True) if membership else None

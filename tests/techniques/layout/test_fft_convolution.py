@@ -95,8 +95,8 @@ def test_each_shape_is_decided_once_by_time_or_where_time_may_not_decide_by_arit
         nn.Conv2d(3, 4, 3)(torch.randn(1, 3, 8, 8))
     assert timed == ([] if deterministic else [(1, 4, 64), (1, 4, 128)])
     deep, shallow = torch.Size((8, 16, 4096)), torch.Size((8, 16, 64))
-    assert fft_convolution._less_arithmetic(deep, torch.Size((16, 1, 1025)), [(512, 512)], 16)
-    assert not fft_convolution._less_arithmetic(shallow, torch.Size((16, 1, 7)), [(3, 3)], 16)
+    assert fft_convolution._less_arithmetic(deep, torch.Size((16, 1, 1025)), [(512, 512)])
+    assert not fft_convolution._less_arithmetic(shallow, torch.Size((16, 1, 7)), [(3, 3)])
 
 
 def test_what_time_has_decided_does_not_hold_for_a_program_that_becomes_deterministic(

@@ -16,6 +16,7 @@ import numpy as np
 
 from overdrive.changes import code
 from overdrive.changes.bindings import STANDS_FOR, is_ours
+from overdrive.changes.called import MADE_ON_THE_HEAP
 from overdrive.changes.files import Files, looks_for_files, open_files
 from overdrive.changes.spoken import may_speak
 from overdrive.changes.state import remembered_by
@@ -27,8 +28,6 @@ _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
     "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
 )
-# Of a class; attributes of others, which C made for good, cannot be set.
-_MADE_ON_THE_HEAP = 1 << 9
 # Names, each in each module: what holds `sys.modules` itself took more than a minute.
 _MOST_LOOKED_UP = 2_000_000
 _CALLED = (property, staticmethod, classmethod)
@@ -257,7 +256,7 @@ class CodeWalk(Walk):
         if registered := Registered([*bases, *(each for each in self._own if isinstance(each, type))]):
             self.state(registered)
         for base in bases:
-            if base.__flags__ & _MADE_ON_THE_HEAP:
+            if base.__flags__ & MADE_ON_THE_HEAP:
                 space = vars(base)
                 for name in sorted(_may_be_called(space) | self.names | _BY_OPERATORS):
                     self.watch.fixed(space, name)

@@ -45,7 +45,6 @@ class Choice:
 
     plan: tuple[str, ...]  # in the order of the factors
     speedup: Interval  # as measured, over nothing on: the screening's word, which a confirmation has to check
-    expected: float  # logarithm of the speedup, prior included
     contract: Contract  # of its loosest label
 
 
@@ -66,7 +65,7 @@ def choose(
     chosen = search.frugal(search.best(Contract.OPEN))
     plan = tuple(label for label in effects.labels if label in chosen)
     loosest = max((by_label[label].contract for label in plan), key=lambda each: each.rank, default=Contract.EXACT)
-    return Choice(plan, effects.speedup_of(plan), search.expected(chosen), loosest)
+    return Choice(plan, effects.speedup_of(plan), loosest)
 
 
 class _Search:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from overdrive.core.units import rate
+from overdrive.core.units import milliseconds, rate
 from overdrive.insight.profile.operators import OperatorRow, Roof
 from overdrive.insight.profile.record import FlameNode, MemoryProfile
 from overdrive.report import svg
@@ -18,12 +18,6 @@ _PHASES = ("data", "copy", "forward", "backward", "optimizer", "evaluation", "sy
 _LEAST_OPERATOR = 0.002  # of all operators' time; tiny ones are slow at anything, and would squeeze the others together
 _AXIS = 84  # pixels left of the roofline: "100 GFLOP/s"
 _MOST_NAMED = 6  # points of the roofline with their name beside them
-
-
-def milliseconds(seconds: float) -> str:
-    if abs(seconds) < 0.9995e-4:
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 0.9995 else f"{seconds * 1e3:,.0f} ms"
 
 
 def flame(tree: FlameNode, width: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from overdrive.core.units import milliseconds
 from overdrive.insight.profile import drawings, wording
-from overdrive.insight.profile.drawings import milliseconds
 from overdrive.insight.profile.record import Profile
 from overdrive.report import charts
 from overdrive.report.html import machine_rows, template

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from overdrive.core.units import milliseconds
 from overdrive.insight.profile import wording
-from overdrive.insight.profile.drawings import milliseconds
 from overdrive.insight.profile.edits import Edit
 from overdrive.insight.profile.record import Profile
 from overdrive.report.paper import Paper

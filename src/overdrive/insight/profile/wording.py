@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from overdrive.core.units import several
-from overdrive.insight.profile.drawings import milliseconds
+from overdrive.core.units import milliseconds, several
 from overdrive.insight.profile.operators import ProfileRow
 from overdrive.insight.profile.record import Profile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PARTS = ("parameters", "gradients", "optimizer states", "activations", "workspace")
@@ -105,9 +105,6 @@ class Needs:
         if not per_sample:
             return None if left >= 0 else 0
         return max(0, int(left / per_sample))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any], **measured: Any) -> Needs:

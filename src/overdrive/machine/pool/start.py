@@ -26,12 +26,16 @@ def measure_here(ranks: int, quick: bool) -> dict[str, Any]:
     Raises:
         PoolUnavailable: some rank failed.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")  # a host's name need not lead back to it
     return _measure([{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)], quick) or {}
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """Of this machine, for ranks to meet; `address`: "" for those of other machines, too."""
+    with socket.socket() as asked:
+        asked.bind((address, 0))
+        return int(asked.getsockname()[1])
 
 
 def measure_as(rank: Mapping[str, str], quick: bool) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from overdrive.core.in_runs import in_runs
+
 Survey = Mapping[str, Any]
 Rule = Callable[[Survey], "Iterator[Finding]"]
 
@@ -59,11 +61,6 @@ class LeftOut:
 
 def listed(numbers: list[int]) -> str:
     """ "0, 2 to 7": numbers in rising order, for people."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    runs = in_runs(sorted(numbers))
     words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return ", ".join(words)

@@ -75,7 +75,11 @@ def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     if not other.is_floating_point():
         return bool(torch.equal(one, other))
-    most = tolerance(other.dtype)
+    return near(one, other, tolerance(other.dtype))
+
+
+def near(one: torch.Tensor, other: torch.Tensor, most: float) -> bool:
+    """Whether they differ by no more than this share of the other's largest number."""
     one, other = one.double(), other.double()
     finite = other[other.isfinite()]
     size = float(finite.abs().max()) if finite.numel() else 0.0

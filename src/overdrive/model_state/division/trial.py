@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -171,7 +172,7 @@ class _CallTrial:
             if (SUMMED in made_up or self._by_hand is not None) and not self._losses.complete():
                 raise Refused("it makes one value of the whole batch")
         except Refused as refusal:
-            raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
+            raise Refused(f"{refusal}{self._named(split, sizes, drawn)}") from None
         found = (tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._calls.effects, asks)
         way = Way(split, *found, tried=(rows, rows))
         added: list[list[Added]] = []
@@ -206,16 +207,24 @@ class _CallTrial:
     def _what_it_asks(
         self, values: ValueTrial, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]
     ) -> Asked:
-        def make(rank: int | None, within: AbstractContextManager[Any]) -> None:
-            if rank is None:
-                self._norms.replayed = self._losses.replayed = 0
-                self._make(self._leaves, within)
-            else:
-                self._of_rank(split, rank, sizes, drawn, within)
-            self._restore()
-
-        values.examine(make, split, sizes, self._leaves)
+        values.examine(partial(self._of_any, split, sizes, drawn), split, sizes, self._leaves)
         return values.found(self._leaves)
+
+    def _of_any(
+        self,
+        split: tuple[int | None, ...],
+        sizes: Sequence[int],
+        drawn: list[Drawn],
+        rank: int | None,
+        within: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """`rank`: None for the whole."""
+        if rank is None:
+            self._norms.replayed = self._losses.replayed = 0
+            self._make(self._leaves, within or nullcontext())
+        else:
+            self._of_rank(split, rank, sizes, drawn, within)
+        self._restore()
 
     def _of_rank(
         self,
@@ -256,16 +265,8 @@ class _CallTrial:
         except ValueError as reason:
             raise Refused(str(reason)) from None
 
-    def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
-        def make(rank: int | None) -> None:
-            if rank is None:
-                self._norms.replayed = self._losses.replayed = 0
-                self._make(self._leaves)
-            else:
-                self._of_rank(split, rank, sizes, drawn)
-            self._restore()
-
-        name = culprit(self._model, make, len(sizes), alike)
+    def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]) -> str:
+        name = culprit(self._model, partial(self._of_any, split, sizes, drawn), len(sizes), alike)
         return f": {name}" if name else ""
 
 

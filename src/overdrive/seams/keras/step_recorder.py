@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from overdrive.seams.answering import AnsweringModel
-from overdrive.seams.batches import leading_size
-from overdrive.seams.call_sizes import CallSizes
+from overdrive.seams.answer_recorder import AnswersOfModels
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.step_log import ask_for_losses
 from overdrive.seams.parameters import parameters_of
-
-_MOST_MODELS = 8  # that are kept alive
 
 
 class StepRecorder:
@@ -90,47 +86,12 @@ class StepRecorder:
         return _hash([*self._trained(), *kept])
 
 
-class AnswerRecorder:
-    """Of a program that trains nothing: in the place of losses and optimizers, its models and their last answer."""
+class AnswerRecorder(AnswersOfModels):
+    framework = "keras"
 
     def __init__(self, hub: Seams, losses: bool) -> None:
-        self.samples = 0
-        self.rates: list[float] = []
-        self.optimizers: list[AnsweringModel] = []
-        self._with_losses = losses
-        self._pending = 0
-        self._calls = 0
-        self._sizes = CallSizes()
-        self._answer: Any = None
-        self._models: list[Any] = []  # kept alive: a script's own are gone when its main() returns
+        self._begin(losses)
         hub.answer_called.subscribe(self._called)
-
-    def _called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._sizes.given(args, kwargs)
-        result = call(*args, **kwargs)
-        given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
-        self._pending = given if given == made else 0  # else its first dimension is not that of samples
-        self._answer = result if self._with_losses else None
-        return result
-
-    def stepped(self, optimizer: Any, ticked: bool) -> bool:
-        if not isinstance(optimizer, AnsweringModel) or optimizer.framework != "keras":
-            return False
-        if all(known is not optimizer for known in self.optimizers):
-            self.optimizers = [*self.optimizers, optimizer][-_MOST_MODELS:]
-            if self._with_losses:
-                self._models = [each.model() for each in self.optimizers]
-        if ticked:
-            self.samples += self._pending
-            self._calls += 1
-            self._sizes.counted()
-        return True
-
-    def call_sizes(self) -> dict[str, int]:
-        return self._sizes.by_size()
-
-    def losses(self) -> list[list[float]]:
-        return [[] for _ in range(self._calls)]
 
     def parameters_hash(self) -> str | None:
         return _hash(self._variables()) if self.optimizers else None

@@ -21,9 +21,9 @@ from overdrive.core.settings import Value
 from overdrive.seams.torch.internals import is_batch_norm
 from overdrive.seams.torch.modules import first_parameter, own_parameters
 
-_NAMED = 3  # layers of one size that are told by name
+_NAMED = 3  # layers of one size, or with one setting, that are told by name
 _LONGEST_BLOCK = 8  # modules in a row that are repeated together: convolution, normalisation, activation, ...
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Layer = Any  # a linear layer or a convolution
 
 
@@ -45,7 +45,7 @@ def of_models(models: Iterable[nn.Module], optimizer: Any, values: Mapping[str, 
         for each in _hidden_layers(model):
             hidden[each.size].append(replace(each, name=f"{type(model).__name__}.{each.name}".rstrip(".")))
     for size, layers in hidden.items():
-        place = ValuePlace(WIDTH, "width", size, of=_named(layers))
+        place = ValuePlace(WIDTH, "width", size, of=named([each.name for each in layers]))
         places[place.key] = place
         if (wanted := values.get(place.key)) is not None:
             for each in layers:
@@ -174,9 +174,9 @@ class _Hidden:
         setattr(self.second, "in_features" if isinstance(self.second, nn.Linear) else "in_channels", size * each)
 
 
-def _named(layers: Sequence[_Hidden]) -> str:
+def named(layers: Sequence[str]) -> str:
     more = len(layers) - _NAMED
-    return ", ".join(each.name for each in layers[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(layers[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _hidden_layers(model: nn.Module) -> Iterator[_Hidden]:
@@ -211,7 +211,7 @@ def _plain(module: nn.Module, shared: Mapping[int, int]) -> bool:
         return False
     if _is_norm(module):
         return True
-    return type(module) is nn.Linear or (type(module) in _CONVOLUTIONS and bool(module.groups == 1))
+    return type(module) is nn.Linear or (type(module) in CONVOLUTIONS and bool(module.groups == 1))
 
 
 def _pairs(
@@ -245,7 +245,7 @@ def _is_norm(module: nn.Module | None) -> bool:
 
 
 def _is_layer(module: nn.Module | None) -> bool:
-    return isinstance(module, (nn.Linear, *_CONVOLUTIONS))
+    return isinstance(module, (nn.Linear, *CONVOLUTIONS))
 
 
 def _twins(one: Layer, other: Layer) -> bool:
@@ -287,11 +287,15 @@ def _resize(module: Any, names: Sequence[str], dimension: int, size: int) -> Non
 
 
 def _resized(tensor: Any, dimension: int, size: int) -> Any:
-    """The first `size` of what it has along a dimension; what is missing is drawn from all that it has."""
-    old = tensor.shape[dimension]
-    if size <= old:
+    """The first `size` of what it has along a dimension; what is missing is drawn."""
+    if size <= tensor.shape[dimension]:
         return tensor.narrow(dimension, 0, size).clone()
+    return torch.cat([tensor, drawn(tensor, dimension, size)], dimension)
+
+
+def drawn(tensor: Any, dimension: int, size: int) -> Any:
+    """What it lacks of so many along a dimension, drawn from all that it has."""
     shape = list(tensor.shape)
-    shape[dimension] = size - old
-    drawn = torch.randint(tensor.numel(), shape, generator=torch.Generator().manual_seed(size))
-    return torch.cat([tensor, tensor.flatten()[drawn.to(tensor.device)]], dimension)
+    shape[dimension] = size - shape[dimension]
+    places = torch.randint(tensor.numel(), shape, generator=torch.Generator().manual_seed(size))
+    return tensor.flatten()[places.to(tensor.device)]

@@ -16,13 +16,12 @@ from torch import nn
 
 from overdrive.core.hyperparameters import HEADS, KERNEL, ValuePlace
 from overdrive.core.settings import Value
+from overdrive.seams.torch.architecture import CONVOLUTIONS, drawn, named
 
 _COUNTS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads")
 _SIZES = ("head_dim", "head_size", "dim_head", "d_head", "attention_head_size")
 _SCALES = ("scale", "scaling")
 _LEAST_KERNEL = 3  # of one pixel there is no border
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_NAMED = 3
 
 
 def of_models(models: Iterable[nn.Module], values: Mapping[str, Value]) -> list[ValuePlace]:
@@ -40,9 +39,8 @@ def of_models(models: Iterable[nn.Module], values: Mapping[str, Value]) -> list[
         allowed = set.intersection(*(part.allowed() for _, part in parts))
         if len(allowed) < 2:
             continue
-        named = ", ".join(name for name, _ in parts[:_NAMED])
-        more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-        place = ValuePlace(kind, kind, value, of=named + more, choices=tuple(str(each) for each in sorted(allowed)))
+        of = named([name for name, _ in parts])
+        place = ValuePlace(kind, kind, value, of=of, choices=tuple(str(each) for each in sorted(allowed)))
         places.append(place)
         if (wanted := values.get(place.key)) is None:
             continue
@@ -115,7 +113,7 @@ class _Kernel:
 
 def _parts(model: nn.Module) -> Iterator[tuple[str, _Heads | _Kernel]]:
     for name, module in model.named_modules():
-        if type(module) in _CONVOLUTIONS:
+        if type(module) in CONVOLUTIONS:
             if _can_change(module):
                 yield name, _Kernel(module)
         elif heads := _heads_of(module):
@@ -144,13 +142,9 @@ def _is_count(value: Any) -> bool:
 
 
 def _bordered(tensor: Any, dimension: int, size: int) -> Any:
-    """The middle of what it has along a dimension, or a border drawn from all that it has."""
+    """The middle of what it has along a dimension, or a border that is drawn."""
     old = tensor.shape[dimension]
     if size <= old:
         return tensor.narrow(dimension, (old - size) // 2, size).clone()
-    shape = list(tensor.shape)
-    shape[dimension] = size - old
-    drawn = torch.randint(tensor.numel(), shape, generator=torch.Generator().manual_seed(size))
-    border = tensor.flatten()[drawn.to(tensor.device)]
-    before, after = border.split((size - old) // 2, dimension)
+    before, after = drawn(tensor, dimension, size).split((size - old) // 2, dimension)
     return torch.cat([before, tensor, after], dimension)

@@ -10,9 +10,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from overdrive.core.rng import States
-from overdrive.seams.answering import AnsweringModel
-from overdrive.seams.batches import leading_size
-from overdrive.seams.call_sizes import CallSizes
+from overdrive.seams.answer_recorder import AnswersOfModels
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.scaled_losses import ScaledLosses
@@ -106,43 +104,13 @@ def _rate(optimizer: Any) -> float:
         return 0.0
 
 
-class AnswerRecorder(TrainingRecorder):
-    """Of a program that trains nothing: in the place of losses and optimizers, its models and their last answer."""
+class AnswerRecorder(AnswersOfModels, TrainingRecorder):
+    framework = "torch"
 
     def __init__(self, hub: Seams, losses: bool) -> None:
         super().__init__(hub, losses)
-        self._calls = 0
-        self._sizes = CallSizes()
-        self._answer: Any = None
-        self._models: list[Any] = []  # kept alive, as optimizers are: a script's own are gone when its main() returns
+        self._begin(losses)
         hub.model_called.subscribe(self._called)
-
-    def _called(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        self._sizes.given(args, kwargs)
-        result = call(*args, **kwargs)
-        given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
-        self._pending_samples = given if given == made else 0  # else its first dimension is not that of samples
-        self._answer = result if self._with_losses else None
-        return result
-
-    def stepped(self, optimizer: Any, ticked: bool) -> bool:
-        if not isinstance(optimizer, AnsweringModel) or optimizer.framework != "torch":
-            return False
-        if all(known is not optimizer for known in self.optimizers):
-            self.optimizers = [*self.optimizers, optimizer][-_MOST_OPTIMIZERS:]
-            if self._with_losses:
-                self._models = [each.model() for each in self.optimizers]
-        if ticked:
-            self.samples += self._pending_samples
-            self._calls += 1
-            self._sizes.counted()
-        return True
-
-    def call_sizes(self) -> dict[str, int]:
-        return self._sizes.by_size()
-
-    def losses(self) -> list[list[float]]:
-        return [[] for _ in range(self._calls)]
 
     def state_hash(self) -> str:
         digest = hashlib.sha256(super().state_hash().encode())

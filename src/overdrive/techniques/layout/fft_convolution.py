@@ -92,7 +92,7 @@ class FftConvolution(Technique):
             key = (*form, with_gradients, repeated)
             if key not in chosen:
                 if repeated:
-                    chosen[key] = _less_arithmetic(signal.shape, weight.shape, padding, groups)
+                    chosen[key] = _less_arithmetic(signal.shape, weight.shape, padding)
                 else:
                     chosen[key] = _is_faster(call, arguments, named, padding, groups)
             return _convolve(signal, weight, bias, padding, groups) if chosen[key] else None
@@ -233,7 +233,7 @@ def _is_faster(
     return bool(transformed < _CLEAR_GAIN * direct)
 
 
-def _less_arithmetic(signal: Any, weight: Any, padding: list[tuple[int, int]], groups: int) -> bool:
+def _less_arithmetic(signal: Any, weight: Any, padding: list[tuple[int, int]]) -> bool:
     """Counted instead of measured; a transform's operations are taken as eight times as dear as a convolution's."""
     sizes = [_fast_size(length + sum(ends)) for length, ends in zip(signal[2:], padding, strict=True)]
     places = math.prod(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import select
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
+from overdrive.machine.pool.start import free_port
 from overdrive.ranks.membership import environment_of, threads_of
 from overdrive.trials.launchers.launcher import Launcher, ProcessGroup
 
@@ -28,7 +28,7 @@ class RanksLauncher:
         self._started = started or range(ranks)
 
     def start(self, environment: Mapping[str, str], output: BinaryIO) -> RanksGroup:
-        port, seed = _free_port(), secrets.token_hex(16)
+        port, seed = free_port(), secrets.token_hex(16)
         started: list[ProcessGroup] = []
         try:
             for rank in self._started:
@@ -86,10 +86,3 @@ class RanksGroup:
     def stop(self, grace: float) -> None:
         with ThreadPoolExecutor(max(1, self.size)) as at_once:  # one after the other, each may take the whole grace
             list(at_once.map(lambda each: each.stop(grace), self._ranks))
-
-
-def _free_port() -> int:
-    """Of this machine, for the ranks of one trial to meet."""
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.utils._pytree import tree_leaves
 
 from overdrive.seams.hub import Seams
@@ -13,6 +12,7 @@ from overdrive.seams.torch import fetches
 from overdrive.worker.digests import SHAKE
 from overdrive.worker.torch.checksums import checksum
 from overdrive.worker.torch.digests import DigestLog, extend, slots_of
+from overdrive.worker.torch.disturbing import disturb
 
 
 class AnswerLog(DigestLog):
@@ -26,11 +26,7 @@ class AnswerLog(DigestLog):
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         super()._made(optimizer, models)
         if self.shaken:
-            chance = torch.Generator().manual_seed(0)
-            with torch.no_grad():
-                for each in parameters_of(optimizer):
-                    if each.is_floating_point():
-                        each.mul_(1 + SHAKE * torch.randn(each.shape, generator=chance).to(each))
+            disturb(parameters_of(optimizer), SHAKE, seed=0)
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if fetches.under_way():

@@ -20,6 +20,7 @@ from overdrive.seams.torch.layouts import bytes_of
 from overdrive.worker import answer_replay
 from overdrive.worker.answer_replay import few_places
 from overdrive.worker.replay import Replay
+from overdrive.worker.torch.disturbing import disturb
 from overdrive.worker.torch.fp64 import computing_in_double, wide_copies
 from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.replay import kept
@@ -73,12 +74,9 @@ class AnswerSteps(answer_replay.AnswerSteps):
         restore(saved["rng"])
 
     def disturb(self, share: float, seed: int) -> None:
-        chance = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self._model.parameters():
-                if parameter.is_floating_point():
-                    self._moved.append((parameter, parameter.detach().clone()))
-                    parameter.mul_(1 + share * torch.randn(parameter.shape, generator=chance).to(parameter))
+        parameters = [each for each in self._model.parameters() if each.is_floating_point()]
+        self._moved += [(each, each.detach().clone()) for each in parameters]
+        disturb(parameters, share, seed)
 
     def put_back(self) -> None:
         with torch.no_grad():

@@ -14,6 +14,7 @@ from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.layouts import as_array, as_bytes, is_plain, strided_parts
 from overdrive.seams.torch.optimizers import models_of
 from overdrive.worker.digests import spacing
+from overdrive.worker.torch.disturbing import disturb
 
 Values: TypeAlias = np.ndarray[Any, Any]
 _MOST_OPTIMIZERS = 8
@@ -47,11 +48,7 @@ class Subject:
 
     def disturb(self, share: float, seed: int) -> None:
         """All parameters, at random."""
-        chance = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for _, parameter in self._trained():
-                if parameter.is_floating_point():
-                    parameter.mul_(1 + share * torch.randn(parameter.shape, generator=chance).to(parameter))
+        disturb((parameter for _, parameter in self._trained()), share, seed)
 
     def values(self) -> dict[str, Values]:
         """Elements of each gradient, update since `note`, and buffer, by its name in words."""

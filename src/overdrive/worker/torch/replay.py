@@ -20,6 +20,7 @@ from overdrive.seams.torch.internals import unseen_by_modes
 from overdrive.seams.torch.layouts import is_plain, is_sparse, strided_parts
 from overdrive.worker.digests import spacing
 from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay
+from overdrive.worker.torch.disturbing import disturb
 from overdrive.worker.torch.fp64 import REDUCED, InDouble, narrow, widen
 from overdrive.worker.torch.group_values import GroupValues
 from overdrive.worker.torch.sketch import sketch
@@ -74,11 +75,7 @@ class TorchSteps:
         self._subject.load(path)
 
     def disturb(self, share: float, seed: int) -> None:
-        chance = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self._subject.parameters.values():
-                if parameter.is_floating_point():
-                    parameter.mul_(1 + share * torch.randn(parameter.shape, generator=chance).to(parameter))
+        disturb(self._subject.parameters.values(), share, seed)
 
     def values(self) -> Arrays:
         return {key: kept(tensor) for key, tensor in self._watched().items()}

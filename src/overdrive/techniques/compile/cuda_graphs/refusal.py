@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
+from overdrive.seams.torch.graphs import nodes_behind
 from overdrive.seams.torch.tracing import compiled
 
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
@@ -35,15 +34,6 @@ def refuse_model(module: nn.Module) -> None:
 
 def leaves_behind(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors that a backward pass from `outputs` would give gradients to."""
-    waiting: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    seen: set[Any] = set()
     leaves = [output for output in outputs if output.grad_fn is None and output.requires_grad]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.append(node.variable)
-        waiting += [each for each, _ in node.next_functions if each is not None]
-    return leaves
+    nodes = nodes_behind(output.grad_fn for output in outputs if output.grad_fn is not None)
+    return [*leaves, *(node.variable for node in nodes if hasattr(node, "variable"))]

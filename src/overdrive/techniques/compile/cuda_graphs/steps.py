@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.state import identical
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.hooks import step_hooks
 from overdrive.seams.torch.internals import capturable_as_it_is
@@ -190,10 +191,10 @@ class RecordedStep:
 
     def fits(self, parameters: Sequence[torch.Tensor]) -> bool:
         return (
-            _identical(parameters, self._parameters)
+            identical(parameters, self._parameters)
             and [each.data_ptr() for each in parameters] == self._addresses
             and self._settings_now() == self._settings
-            and _identical(self._state_now(), self._state)
+            and identical(self._state_now(), self._state)
         )
 
     def step(self) -> None:
@@ -224,7 +225,7 @@ class RecordedStep:
                     self._work()
                 if noted:
                     raise Refused(noted[0])
-                if not _identical(self._state_now(), self._state):
+                if not identical(self._state_now(), self._state):
                     raise Refused("the optimizer makes its state anew in each step")
             except Exception:
                 for each, value in zip(touched, before, strict=True):
@@ -281,10 +282,6 @@ class RecordedStep:
     def _state_now(self) -> list[Any]:
         state = self._optimizer.state
         return [value for each in self._parameters if each in state for value in state[each].values()]
-
-
-def _identical(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
 
 
 def _gradients_of(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:

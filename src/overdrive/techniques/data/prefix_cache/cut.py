@@ -53,7 +53,6 @@ class Halves:
     first: Callable[..., Any]
     second: Callable[..., Any]
     live: tuple[str, ...]
-    text: str  # of both, the same for the same code
 
 
 class Cuttable:
@@ -120,8 +119,7 @@ class Cuttable:
         )
         first = self._with([*before, placed(ast.Return(halved), statement)], [])
         second = self._with(after, list(live))
-        text = ast.unparse(first) + "\n" + ast.unparse(second)
-        return Halves(self._compiled(first), self._compiled(second), live, text)
+        return Halves(self._compiled(first), self._compiled(second), live)
 
     def _with(self, body: list[ast.stmt], more: list[str]) -> ast.FunctionDef:
         """The definition with another body, and with more arguments after its own."""

@@ -19,7 +19,6 @@ class Residents:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._parameters: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def optimizer(self, optimizer: Any, models: list[Any]) -> None:

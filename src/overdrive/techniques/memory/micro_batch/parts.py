@@ -151,7 +151,7 @@ class _Job:
                 as_then.enter_context(self._circumstances.again())
                 as_then.enter_context(torch.enable_grad())
                 leaves, _ = self._make(given, start, stop)
-            ends, sent = self._ends(leaves, gradients, start, stop)
+            ends, sent = self._ends(leaves, gradients, start)
             del leaves
             if not ends or not wanted:
                 continue
@@ -182,7 +182,7 @@ class _Job:
         return result
 
     def _ends(
-        self, leaves: Sequence[Any], gradients: Sequence[torch.Tensor | None], start: int, stop: int
+        self, leaves: Sequence[Any], gradients: Sequence[torch.Tensor | None], start: int
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What of a part's result has a gradient, and that."""
         ends, sent = [], []

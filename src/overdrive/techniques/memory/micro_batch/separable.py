@@ -11,8 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
 from overdrive.core.rng import States
+from overdrive.model_state.division.likeness import near
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, tried
+from overdrive.seams.torch.graphs import nodes_behind
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import is_batch_norm, schema_of
 from overdrive.seams.torch.moment import Circumstances, chance_as
@@ -132,26 +134,13 @@ def _joined_along(one: Any, other: Any, both: Any) -> int | None:
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not other.is_floating_point():
         return bool((one == other).double().mean() > 1 - _TOLERANCE)  # the largest of two near values, say
-    one, other = one.double(), other.double()
-    finite = other[other.isfinite()]
-    size = float(finite.abs().max()) if finite.numel() else 0.0
-    return torch.allclose(one, other, rtol=0.0, atol=_TOLERANCE * size, equal_nan=True)
+    return near(one, other, _TOLERANCE)
 
 
 def _leaves_behind(results: Sequence[Any]) -> set[int]:
     """By id: the tensors in which the graph behind these results ends."""
-    waiting = [leaf.grad_fn for leaf in results if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None]
-    seen = set(waiting)
-    found = set()
-    while waiting:
-        node = waiting.pop()
-        if hasattr(node, "variable"):
-            found.add(id(node.variable))
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)
-    return found
+    made = [leaf.grad_fn for leaf in results if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None]
+    return {id(node.variable) for node in nodes_behind(made) if hasattr(node, "variable")}
 
 
 class _WithoutChance(TorchDispatchMode):  # type: ignore[no-untyped-call]

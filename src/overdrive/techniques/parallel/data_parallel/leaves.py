@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from overdrive.model_state.division.chance import Deviation
+from overdrive.seams.torch.graphs import nodes_behind
 
 
 def behind(results: Sequence[Any], given: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor]) -> list[Any]:
@@ -21,20 +22,12 @@ def behind(results: Sequence[Any], given: Sequence[torch.Tensor], parameters: It
     """
     known = {id(each) for each in parameters}
     ends = {each.grad_fn for each in given if each.grad_fn is not None}
-    waiting = [each.grad_fn for each in results if isinstance(each, torch.Tensor) and each.grad_fn is not None]
-    seen, found = set(waiting), {}
-    while waiting:
-        node = waiting.pop()
-        if node in ends:
-            continue
+    made = [each.grad_fn for each in results if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+    found = {}
+    for node in nodes_behind(made, ends):
         if hasattr(node, "variable"):
             if id(node.variable) not in known:
                 found[id(node.variable)] = node.variable
-            continue
-        if node.name() == "GatheredBackward":
+        elif node.name() == "GatheredBackward":
             raise Deviation("it uses what another model's call has made, by another way than an argument")
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)
     return list(found.values())

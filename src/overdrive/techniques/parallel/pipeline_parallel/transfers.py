@@ -142,10 +142,7 @@ def one_of_several(result: Any) -> bool:
 
 def received(links: Links, source: int, number: int, like: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A tensor as `like`, with its strides."""
-    dense = like.detach()
-    for dim, stride in enumerate(like.stride()):
-        if stride == 0 and like.shape[dim] > 1:
-            dense = dense.narrow(dim, 0, 1)
+    dense = _each_once(like)
     room = torch.empty(dense.shape, dtype=like.dtype, device=device)
     links.receive(room, source, number)
     if dense.stride() != room.stride():
@@ -155,8 +152,12 @@ def received(links: Links, source: int, number: int, like: torch.Tensor, device:
 
 def packed(tensor: torch.Tensor) -> torch.Tensor:
     """What `received` waits for: in one piece, each element once."""
+    return _each_once(tensor).contiguous()
+
+
+def _each_once(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
             tensor = tensor.narrow(dim, 0, 1)
-    return tensor.contiguous()
+    return tensor

@@ -32,7 +32,6 @@ class Recording:
         # Its own tables are not wanted (`acc_events`): they take seconds, and fail where a name is no text.
         self._profile = profile(activities=activities, record_shapes=True, with_stack=whole, profile_memory=whole)
         self._track = ModuleTrack(modules, lambda name: begin_mark(MODULE + name), end_mark) if modules else None
-        self._thread = 0
         self._steps: Any = None
 
     def start(self) -> None:

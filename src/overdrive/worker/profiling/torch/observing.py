@@ -113,7 +113,7 @@ class Observing:
 
         given = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and each.requires_grad]
         if given and line not in self._differentiated:
-            _add(self.evaluations, line, 1, seconds)
+            _add(self.evaluations, line, seconds)
             for each in given:
                 each.register_hook(used)  # type: ignore[no-untyped-call]
 
@@ -134,7 +134,7 @@ class Observing:
             now = time.time_ns()
             self.freed = [(now, each.untyped_storage().data_ptr(), -each.nbytes) for each in gone] + self.freed[:_MOST]
             if kept and self._forward_since_step:
-                _add(self.late_zeroing, user_line(sys._getframe(1)), 1, kept)
+                _add(self.late_zeroing, user_line(sys._getframe(1)), kept)
         return call(set_to_none)
 
     def _fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
@@ -167,7 +167,7 @@ class Observing:
     def _in_item(self, seconds: float) -> None:
         frame = sys._getframe(1)
         if whose := fetched_by(frame):
-            _add(self.in_items if whose == "user" else self.in_library_items, user_line(frame), 1, seconds)
+            _add(self.in_items if whose == "user" else self.in_library_items, user_line(frame), seconds)
 
     def _look_at(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         if not isinstance(result, torch.Tensor) or result.dtype is not torch.float64 or result.dim() == 0:
@@ -276,10 +276,10 @@ def _named(module: Any) -> str:
     return f"{type(module).__name__}({', '.join(map(str, sizes))})"
 
 
-def _add(table: dict[Line, list[float]], line: Line, calls: float, amount: float) -> None:
+def _add(table: dict[Line, list[float]], line: Line, amount: float) -> None:
     if line in table or len(table) < _MOST:
         kept = table.setdefault(line, [0, 0.0])
-        kept[0] += calls
+        kept[0] += 1
         kept[1] += amount
 
 

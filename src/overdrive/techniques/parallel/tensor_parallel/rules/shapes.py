@@ -60,21 +60,17 @@ def _whole_rows(cut: Cut, inner: int, after: Sequence[int], rows: Sequence[int])
     return None
 
 
-@rule("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "unsqueeze", "squeeze")
-def moved(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _moved(name, function, args, kwargs)
-
-
 @rule("__getitem__", "select", "narrow", "unbind")
 def picked(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of other dimensions than the one that is divided."""
     places = args[1] if name == "__getitem__" and isinstance(args[1], tuple) else args[1:]
     if any(isinstance(each, (torch.Tensor, list)) for each in places):
         raise CannotKeep(f"`{name}` picks from it by a tensor")
-    return _moved(name, function, args, kwargs)
+    return moved(name, function, args, kwargs)
 
 
-def _moved(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@rule("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "unsqueeze", "squeeze")
+def moved(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`function`, which moves or picks dimensions and says nothing of the size of the one that is divided."""
     x = args[0] if args else kwargs["input"]
     if not decided(x) or x.dim() > len(_STRIDES):
@@ -109,7 +105,7 @@ def pieces(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
     x = args[0] if args else kwargs["tensor"]
     dim = (args[2] if len(args) > 2 else kwargs.get("dim", 0)) % x.dim()
     if not decided(x) or dim != x.cut.dim:
-        return _moved(name, function, args, kwargs)
+        return moved(name, function, args, kwargs)
     with as_plain_tensors():
         sizes = [each.shape[dim] for each in function(*args, **kwargs)]
     rest, found = list(x.cut.segments), []
