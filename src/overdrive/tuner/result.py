@@ -220,7 +220,7 @@ def _after(found: Findings) -> SideFigures | None:
 def _as_stated(found: Findings, after: SideFigures | None) -> SideFigures | None:
     """Where the speed-up that is stated is not its duel's alone, since the screening says another one: a step that is
     so much faster than the untouched program's in that duel."""
-    stated, duel = found.standing and found.standing.interval, found.measured()
+    stated, duel = found.standing.interval if found.standing else None, found.measured()
     if after is None or duel is None or stated is None or found.objective.latency or after.seconds_per_step is None:
         return after
     times = speedup(duel.kept()).estimate / stated.estimate
