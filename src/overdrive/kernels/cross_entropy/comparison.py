@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -62,9 +63,9 @@ def strange(call: Call) -> Call:
     return replace(call, logits=x, target=target)
 
 
-def worse(plain: Any, call: Call) -> str | None:
-    """In what ours is further from the exact result than rounding, 32-bit sums, or torch's `plain` are; or None."""
-    (loss, slopes), (torchs, torchs_slopes), (exact, exact_slopes) = results(plain, call)
+def worse(plain: Any, call: Call, ours: Callable[[Call], torch.Tensor] = computed) -> str | None:
+    """In what `ours` is further from the exact result than rounding, 32-bit sums, or torch's `plain` are; or None."""
+    (loss, slopes), (torchs, torchs_slopes), (exact, exact_slopes) = results(plain, call, ours)
     for what, one, other, truth, size in (
         ("result", loss, torchs, exact, loss_size(call)),
         ("gradient", slopes, torchs_slopes, exact_slopes, slope_size(call)),
@@ -76,14 +77,14 @@ def worse(plain: Any, call: Call) -> str | None:
     return None
 
 
-def results(plain: Any, call: Call) -> list[tuple[Any, Any]]:
+def results(plain: Any, call: Call, ours: Callable[[Call], torch.Tensor] = computed) -> list[tuple[Any, Any]]:
     """The loss and its gradients: ours, torch's, and torch's in 64 bits."""
     found = []
-    for way, kind in ((computed, None), (plain, None), (plain, torch.float64)):
+    for way, kind in ((ours, None), (plain, None), (plain, torch.float64)):
         leaf = call.logits.detach().to(kind or call.logits.dtype).requires_grad_()  # where they lie, as they lie
         with torch.autocast(leaf.device.type, enabled=call.wide and kind is None):
             given = replace(call, logits=leaf)
-            result = computed(given) if way is computed else given.plainly(plain, leaf)
+            result = way(given) if way is ours else given.plainly(plain, leaf)
         (slopes,) = torch.autograd.grad(result, leaf, _gradient(call).to(result.dtype))
         found.append((result.detach(), slopes))
     return found
