@@ -53,7 +53,7 @@ class WaitingRequests:
         self._changed = threading.Condition()
         self._until: float | None = None  # it is stopping, and answers no more from then on
         self._ended = False
-        self._began: dict[int, float] = {}  # of the call that each thread is at, by the clock's seconds
+        self._began: dict[int, float] = {}  # time.monotonic() of the call that each thread is at
         self._threads = [
             threading.Thread(target=self._work, args=(answer,), name="overdrive serve", daemon=True)
             for answer in (model.answer, *model.others)

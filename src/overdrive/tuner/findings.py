@@ -17,6 +17,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
+from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Pair, Verdict, noise_floor, speedup_of_these
 from overdrive.machine.pool.curve import Measured
 from overdrive.techniques.technique import Settings, Technique
@@ -211,6 +212,11 @@ class Findings:
     def measured(self) -> Duel | None:
         """The duel of the whole plan against the untouched program that all of the plan's figures come from."""
         return self.standing.duel if self.standing else self.confirmation
+
+    def beside_others(self) -> bool:
+        """Whether other programs held the cores in most of what the plan's figures come from."""
+        duel = self.measured() if self.chosen else None
+        return duel is not None and busy(share_disturbed(duel.pairs))
 
     def confirms_itself(self) -> Duel | None:
         """The duel that is the plan's confirmation, where it had no other (see `Schedule.confirms_at_once`)."""

@@ -51,7 +51,7 @@ def _beside(found: Findings) -> str:
 def _slowed(found: Findings, before: Figures | None) -> Iterator[str]:
     """Where other programs have come since the control: what the plan is compared with is not the program alone."""
     control = figures(found.control, new=False) if found.control else None
-    if not (found.chosen and before and control and before.seconds_per_step and control.seconds_per_step):
+    if not (found.beside_others() and before and control and before.seconds_per_step and control.seconds_per_step):
         return
     if before.seconds_per_step > _SLOWED * control.seconds_per_step:
         unit = unit_of(found.inference)

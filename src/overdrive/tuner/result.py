@@ -26,7 +26,6 @@ from overdrive.core.tune_result import (
     TuneResult,
 )
 from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
-from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Pair, speedup
 from overdrive.machine.inventory import summary, versions
 from overdrive.techniques.catalogue import catalogue, conflict
@@ -57,7 +56,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         verdict=found.verdict.value,
         speedup=_total(found),
         unconfirmed=found.standing.basis if found.standing and found.chosen else "",
-        beside_others=bool(measured and busy(share_disturbed(measured.pairs))),
+        beside_others=found.beside_others(),
         noise_floor=found.noise(),
         baseline=before,
         tuned=after,
@@ -208,8 +207,7 @@ def _after(found: Findings) -> SideFigures | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
-        side = _whole(found, duel, True, duel.new_facts) if duel else None
-        return _as_stated(found, side)
+        return _as_stated(found, duel, _whole(found, duel, True, duel.new_facts)) if duel else None
     if not needed:
         return None
     if found.control and found.control.pairs:
@@ -217,11 +215,11 @@ def _after(found: Findings) -> SideFigures | None:
     return _side(needed[-1].duel, True, None)
 
 
-def _as_stated(found: Findings, after: SideFigures | None) -> SideFigures | None:
+def _as_stated(found: Findings, duel: Duel, after: SideFigures | None) -> SideFigures | None:
     """Where the speed-up that is stated is not its duel's alone, since the screening says another one: a step that is
     so much faster than the untouched program's in that duel."""
-    stated, duel = found.standing.interval if found.standing else None, found.measured()
-    if after is None or duel is None or stated is None or found.objective.latency or after.seconds_per_step is None:
+    stated = found.standing.interval if found.standing else None
+    if after is None or stated is None or found.objective.latency or after.seconds_per_step is None:
         return after
     times = speedup(duel.kept()).estimate / stated.estimate
     rate = after.samples_per_s and after.samples_per_s / times

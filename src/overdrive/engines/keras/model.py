@@ -135,8 +135,7 @@ class AnsweredModel:
         if elsewhere and signature.ranges is not None and signature.ranges.outside(given.arrays()):
             result = call(*args, **kwargs)
             if (made := signature.made) is not None:
-                agrees = self._agreeing(result, given)
-                signature.ranges.try_beyond(given.arrays(), lambda: agrees(made))
+                signature.ranges.try_beyond(given.arrays(), lambda: self._agreeing(result, given)(made))
             return Answer(result, OUTSIDE)
         if not signature.due():
             try:
