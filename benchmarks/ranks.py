@@ -2,6 +2,7 @@
 
 python benchmarks/ranks.py [--only MODEL,...] [--rounds 2]     writes benchmarks/results/ranks.json; 15 minutes
 python benchmarks/ranks.py --seam [--rounds 10]                its part "seam"; 25 minutes
+python benchmarks/ranks.py --shares [--budget 90s]             its part "shares"; 10 minutes
 (python -m pip install accelerate lightning deepspeed)
 
 Six models at the same global batch, two processes of one thread each, the ways in turn; one process with all cores
@@ -12,6 +13,10 @@ largest difference in the first steps, and in the mean of all.
 
 `--seam`: what the same model's step costs in one process under `overdrive run --ranks 1`, which divides nothing, beside
 `python`: whole runs of both in every round, in random order, and their ratio with its interval. 1.01 is a per cent.
+
+`--shares`: `doctor --pool` measures exchanges of each size with nothing beside them; then `tune --ranks 2 --pool` of
+each model says what share of a step its ranks exchange or wait for each other, and what share the same exchanges would
+be by doctor's file.
 """
 
 from __future__ import annotations
@@ -131,25 +136,67 @@ def seam(name: str, rounds: int) -> dict[str, object]:
     return {"arguments": [model, *words], "steps": steps, "cost": vars(cost), "seconds": seconds}
 
 
+def shares(name: str, budget: str, pool: Path) -> dict[str, object]:
+    """The share of a step between ranks, and that by doctor's measurement of the same exchanges."""
+    (model, *words), _ = MODELS[name]
+    with tempfile.TemporaryDirectory(prefix="shares-") as folder:
+        told = Path(folder) / "tune.json"
+        tune = ["tune", "--ranks", str(RANKS), "--pool", str(pool), "--techniques", "data_parallel", "--budget", budget]
+        files = ["-o", str(Path(folder) / "plan.toml"), "--json", str(told)]
+        _overdrive([*tune, *files, PORTED, model, "plain", "1000000", *words], {"XDG_STATE_HOME": folder})
+        rows = [each for each in json.loads(told.read_text())["scaling"] if each["ranks"] == RANKS]
+    if not rows:
+        raise SystemExit(f"{name}: two ranks were not measured within {budget}")
+    found = {key: rows[0][key] for key in ("communication", "by_doctor", "seconds_per_step", "speedup")}
+    print(
+        f"{name:12} between ranks {found['communication']:.1%} of a step, by doctor {found['by_doctor']:.1%}",
+        flush=True,
+    )
+    return {"arguments": [model, *words], **found}
+
+
+def _overdrive(words: list[str], environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "overdrive", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(environment or {})},
+        timeout=900,
+    )
+    if done.returncode:
+        raise SystemExit(f"overdrive {' '.join(words)} ended with {done.returncode}:\n{done.stderr[-2500:]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(MODELS))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seam", action="store_true")
+    parser.add_argument("--shares", action="store_true")
+    parser.add_argument("--budget", default="90s", help="of each tune of --shares")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     kept = json.loads(options.out.read_text()) if options.out.exists() else {"rows": {}}
-    for name in options.only.split(","):
-        row = seam(name, options.rounds or 10) if options.seam else measured(name, options.rounds or 2)
-        part = kept.setdefault("seam" if options.seam else "rows", {})
-        part[name] = {
-            "date": time.strftime("%Y-%m-%d %H:%M"),
-            "load": os.getloadavg()[0],
-            **row,
-        }
-        here = {"machine": machine(), "versions": versions()}
-        del here["machine"]["available_bytes"]
-        options.out.write_text(json.dumps({**kept, **here}, indent=1) + "\n")
+    with tempfile.TemporaryDirectory(prefix="pool-") as folder:
+        pool = Path(folder) / "pool.json"
+        if options.shares:
+            _overdrive(["doctor", "--pool", "--ranks", str(RANKS), "--json", str(pool)])
+        for name in options.only.split(","):
+            if options.shares:
+                kind, row = "shares", shares(name, options.budget, pool)
+            elif options.seam:
+                kind, row = "seam", seam(name, options.rounds or 10)
+            else:
+                kind, row = "rows", measured(name, options.rounds or 2)
+            part = kept.setdefault(kind, {})
+            part[name] = {
+                "date": time.strftime("%Y-%m-%d %H:%M"),
+                "load": os.getloadavg()[0],
+                **row,
+            }
+            here = {"machine": machine(), "versions": versions()}
+            del here["machine"]["available_bytes"]
+            options.out.write_text(json.dumps({**kept, **here}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def reached(
     found: dict[str, list[float | None]] = {name: [] for name in arms}
     with TrialPool() as pool:
         runs = runs_of(pool, job, goal_of(job, end.metric))
-        runs.total = end.progress  # each is over as it comes there
+        runs.total, runs.steps = end.progress, end.steps  # each is over as it comes there
 
         def under(seed: int) -> dict[str, float | None]:
             seconds = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, OPTION, ValuePlace
+from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, OPTION, SCHEDULE, ValuePlace
 from overdrive.core.settings import Value
 from overdrive.search.domain import Domain, DomainError, domain_of, parse, sensible
 from overdrive.search.parameters import Parameter
@@ -102,3 +102,11 @@ def test_nothing_is_made_up_where_nothing_is_known() -> None:
     assert sensible(parameter("seed", 0)) is None
     with pytest.raises(DomainError, match=r"seed=LOW\.\.HIGH"):
         domain_of(parameter("seed", 0), parse("seed"))
+
+
+def test_the_fall_of_the_learning_rates_is_a_share_of_the_run() -> None:
+    anneal = parameter("anneal", 0.0, SCHEDULE, "anneal")
+    assert sensible(anneal) == Domain(choices=(0.0, 0.5, 0.75, 1.0))
+    assert domain_of(anneal, parse("anneal=0.2..0.9")) == Domain(0.2, 0.9)
+    with pytest.raises(DomainError, match="a share of the run"):
+        domain_of(anneal, parse("anneal=0.5,2"))

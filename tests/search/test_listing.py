@@ -230,6 +230,7 @@ def test_values_that_stand_nowhere_by_name_are_found_at_the_seams(
         "batch-size": 16,  # the training's, not the evaluation's
         "weight-decay": 0.0,
         "momentum": 0.9,
+        "anneal": 0.0,
         "dropout": 0.25,
         "width": 8,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import OPTION, ValuePlace
+from overdrive.core.hyperparameters import OPTION, SCHEDULE, ValuePlace
 from overdrive.core.interval import Interval
 from overdrive.core.plan import Plan, PlannedTechnique
 from overdrive.core.program import Program
@@ -23,6 +23,7 @@ PARAMETERS = [
     Parameter(name, (ValuePlace(OPTION, f"--{name}", value),))
     for name, value in (("lr", 0.1), ("weight-decay", 0.0), ("batch-size", 64), ("width", 128))
 ]
+PARAMETERS.append(Parameter("anneal", (ValuePlace(SCHEDULE, "anneal", 0.0),)))
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ PARAMETERS = [
     [
         ({"lr": 0.3, "batch-size": 64}, Contract.EXACT, ()),
         ({"lr": 0.3, "batch-size": 32, "width": 64}, Contract.ROUNDING, ("batch-size", "width")),
+        ({"anneal": 0.5}, Contract.ROUNDING, ()),  # rates are multiplied, as ever
         ({"weight-decay": 0.1}, Contract.EXACT, ("weight-decay",)),  # an operation that the program does not make
         ({"lr": 0.3}, Contract.STATISTICAL, ("lr",)),
         ({}, Contract.STATISTICAL, ()),

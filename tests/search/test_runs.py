@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core.hyperparameters import ANNEALED
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.search_result import COSTS
+from overdrive.core.settings import Value
 from overdrive.search.goal import Goal
 from overdrive.search.listing import listing
 from overdrive.search.runs import UNITS, Runs
@@ -269,3 +271,25 @@ def test_seeds_of_a_program_without_a_framework_are_changed(
     runs = made(pool, script(text), Metric("Test loss"))
     own, first, again, other = (runs.run({}, seed, 60.0).metric for seed in (0, 1, 1, 2))
     assert first == again and len({own, first, other}) == 3
+
+
+def test_learning_rates_fall_over_a_share_of_the_default_runs_samples(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    text = PROGRAM.replace("        loss = ", "        before = model.bias.item()\n        loss = ")
+    moved = "print('moved', abs((model.bias.item() - before) / model.bias.grad.item()))"
+    text = text.replace("optimizer.step()", f"optimizer.step(); {moved}")
+    runs = made(pool, script(text), Metric("Test loss"))
+    runs.steps = runs.run({}, 0, 60.0).steps
+    assert runs.steps == 54
+
+    def rates(values: dict[str, Value]) -> list[float]:
+        runs.run(values, 0, 60.0)
+        return [float(line.split()[1]) for line in runs.output.splitlines() if line.startswith("moved")]
+
+    assert rates({})[-1] == pytest.approx(0.05, rel=0.01)
+    half = rates({"anneal": 0.5})
+    assert half[0] == pytest.approx(0.05, rel=0.01) and half[13] == pytest.approx(0.05 * (1 - 0.99 * 13 / 27), rel=0.02)
+    assert half[40] == pytest.approx(0.05 * ANNEALED, rel=0.05)
+    larger = rates({"anneal": 1.0, "batch-size": 32, "lr": 0.1})  # half as many steps for as many samples
+    assert len(larger) == 27 and larger[-1] == pytest.approx(0.1 * (1 - 0.99 * 26 / 27), rel=0.05)

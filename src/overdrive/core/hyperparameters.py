@@ -18,6 +18,8 @@ WRITTEN = (OPTION, CONSTANT, IMPORTED, ENVIRONMENT, LITERAL)
 DEPTH, WIDTH = "depth", "width"  # of a model: equal blocks in a row, channels between two layers
 HEADS, KERNEL = "heads", "kernel"  # of its attention, of its convolutions
 MODEL = (DEPTH, WIDTH, HEADS, KERNEL)
+SCHEDULE = "schedule"  # of all learning rates, beside the program's own
+ANNEALED = 0.01  # the share of a learning rate that is left when it has fallen
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Hyperparameters:
     look: bool = False  # report all places, which takes looking at every call of a model
     losses: bool = False  # report the training losses as they come
     ramp: tuple[float, float, int] | None = None  # all learning rates grow from a factor to another in so many steps
+    anneal: int = 0  # steps over which all learning rates fall evenly to `ANNEALED` of what they are; 0: they do not
 
 
 @dataclass(frozen=True)

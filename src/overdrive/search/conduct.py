@@ -13,6 +13,7 @@ from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
+from overdrive.core.hyperparameters import ANNEALED
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
@@ -101,7 +102,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         tell(f"how far it is: overdrive report {so_far}")
         order = Search(parameters, domains, request.metric, request.goal, request.budget, engine, runs.run, tell)
         if request.judge:
-            order = replace(order, judge=request.judge.name, judged=replace(runs, metric=request.judge).run)
+            order = replace(order, judge=request.judge.name)
 
         def keep(found: SearchResult) -> SearchResult:
             found = replace(found, plan=str(request.plan or "") if techniques else "")
@@ -142,7 +143,9 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     waits = lambda: order.tell("another process begins this search: it is shared")  # noqa: E731
     with order.engine.sharing.turn("beginning", waits):
         defaults = order.defaults(lambda: hint(runs.output))
-        runs.total = defaults.progress
+        if order.judge:
+            order = replace(order, judged=replace(runs, metric=Metric(order.judge), steps=defaults.steps).run)
+        runs.total, runs.steps = defaults.progress, defaults.steps
         runs.length = defaults.seconds if order.goal.timed else 0.0
         _check_judge(order, runs)
         notes = begin_with_knowledge(order, runs, defaults)
@@ -172,11 +175,21 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     if best is None:
         return result
     command, edits = command_of(runs.program, order.parameters, best.values)
+    if steps := runs.annealing(best.values):
+        edits = (*edits, _as_written(steps))
     tree = tree_diff(runs.pool, runs.program, runs.found, best.values)
     left = order.budget - result.spent
     held = ("--budget", f"{left // 60:.0f}m") if left >= _WORTH_A_TUNE else ()
     tune, _ = command_of(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
     return replace(result, command=command, edits=edits, tune=tune if best.outside else "", tree=tree)
+
+
+def _as_written(steps: int) -> str:
+    """The fall of the learning rates as a program has it."""
+    return (
+        f"beside each optimizer: schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, {ANNEALED}, {steps}), and "
+        "schedule.step() after each of its steps"
+    )
 
 
 def _chosen(

@@ -20,6 +20,7 @@ from overdrive.core.hyperparameters import (
     LOADER,
     MODEL,
     OPTION,
+    SCHEDULE,
     WORD,
     WRITTEN,
     Hyperparameters,
@@ -167,7 +168,7 @@ def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
     written = [place for place in places if place.kind in WRITTEN and place.kind != LITERAL and _is_number(place.value)]
     found = []
     for seam in places:
-        if seam.kind in WRITTEN:
+        if seam.kind in (*WRITTEN, SCHEDULE):
             continue
         same = [place for place in written if place.value == seam.value]
         alike = [place for place in same if means(place.name) == at_seam(seam)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from overdrive.core.hyperparameters import DEPTH, DROPOUT, HEADS, KERNEL, OPTIMIZER, WIDTH, ValuePlace
+from overdrive.core.hyperparameters import DEPTH, DROPOUT, HEADS, KERNEL, OPTIMIZER, SCHEDULE, WIDTH, ValuePlace
 
 LR, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2 = "lr", "weight-decay", "momentum", "beta1", "beta2"
 BATCH_SIZE, DROPOUT_RATE = "batch-size", "dropout"
+ANNEAL = "anneal"  # the share of the run over which the learning rates fall
 BLOCKS, HIDDEN = "depth", "width"  # of a model
-OF_TRAINING = (LR, BATCH_SIZE, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2)
+OF_TRAINING = (LR, BATCH_SIZE, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2, ANNEAL)
 USUAL = (LR, BATCH_SIZE)  # what is varied unless the user names others
 
 _SPELLINGS = {
@@ -19,6 +20,7 @@ _SPELLINGS = {
     MOMENTUM: r"(.*-)?(momentum|mom)",
     BETA1: r"(.*-)?(beta-?1|b1)",
     BETA2: r"(.*-)?(beta-?2|b2)",
+    ANNEAL: r"anneal(ing)?",
     DROPOUT_RATE: r"(.*-)?(drop-?out(-?(rate|p|prob))?|drop|pdrop)",
     BLOCKS: r"(n-?|num-?(of-?)?)?(layers?|blocks?|hidden-layers)|depth",
     HEADS: r"heads|(n-?|num-?(attention-?)?)heads?",
@@ -65,6 +67,8 @@ def at_seam(place: ValuePlace) -> str:
         return BLOCKS if place.kind == DEPTH else HIDDEN
     if place.kind in (HEADS, KERNEL):
         return place.kind
+    if place.kind == SCHEDULE:
+        return ANNEAL
     return spelled(place.name) if place.kind == OPTIMIZER else BATCH_SIZE
 
 
@@ -72,6 +76,8 @@ def told(place: ValuePlace) -> str:
     """What a seam's value is, for people: `learning rate of Adam`."""
     if place.kind == DEPTH:
         return f"number of blocks in {place.name}"
+    if place.kind == SCHEDULE:
+        return "fall of all learning rates"
     what = _WORDS.get(place.name, place.name if place.kind == OPTIMIZER else "batch size")
     of = place.of or "the model's input"
     return f"{what} of {of}" + (f" ({place.where})" if place.where else "")

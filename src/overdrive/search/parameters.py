@@ -19,6 +19,7 @@ from overdrive.core.hyperparameters import (
     MODEL,
     OPTIMIZER,
     OPTION,
+    SCHEDULE,
     WRITTEN,
     ValuePlace,
 )
@@ -141,7 +142,7 @@ def parameters_of(
         elif place.kind != INPUT and place.key not in following:
             found.append(Parameter(at_seam(place), (place,)))
     order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2]
-    order += [names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN, HEADS, KERNEL]
+    order += [names.ANNEAL, names.DROPOUT_RATE, names.BLOCKS, names.HIDDEN, HEADS, KERNEL]
     found.sort(key=lambda each: (order.index(each.name) if each.name in order else len(order), _rank(each)))
     return _with_own_names([*found, *others])
 
@@ -209,7 +210,7 @@ def command_of(
         f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
         f"{_of_schedules(each, values[each.name])}"
         for each in parameters
-        if each.places[0].kind not in (OPTION, ENVIRONMENT) and values[each.name] != each.default
+        if each.places[0].kind not in (OPTION, ENVIRONMENT, SCHEDULE) and values[each.name] != each.default
     )
     variables = tuple(
         f"{each.places[0].name}={written(values[each.name])}"

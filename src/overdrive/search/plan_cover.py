@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from overdrive.core.contract import Contract
+from overdrive.core.hyperparameters import SCHEDULE
 from overdrive.core.plan import Plan, PlannedTechnique, PlanRejected
 from overdrive.core.settings import Chosen, Value
 from overdrive.search import names
@@ -82,4 +83,6 @@ def outside(parameters: Sequence[Parameter], values: Values, loosest: Contract |
 
 def _is_factor(parameter: Parameter, value: Value) -> bool:
     """A number and another one; with none of it (no momentum, no weight decay) an optimizer leaves operations out."""
-    return parameter.meaning in _FACTORS and bool(value) == bool(parameter.default)
+    return parameter.places[0].kind == SCHEDULE or (
+        parameter.meaning in _FACTORS and bool(value) == bool(parameter.default)
+    )

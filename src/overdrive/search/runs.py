@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import Hyperparameters, Seen
+from overdrive.core.hyperparameters import SCHEDULE, Hyperparameters, Seen
 from overdrive.core.json_data import from_json
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
@@ -43,6 +43,7 @@ class Runs:
     """
     Attributes:
         total: the default run's progress (samples; steps where no loader tells); 0: not known yet.
+        steps: the default run's; 0: not known yet.
         length: the default run's seconds, by which progress is counted where the goal has a time; 0: not known yet.
         techniques: of the program's speed plan.
         loosest: of their contracts.
@@ -56,6 +57,7 @@ class Runs:
     techniques: tuple[Chosen, ...] = ()
     loosest: Contract | None = None
     total: float = 0.0
+    steps: int = 0
     length: float = 0.0
     output: str = field(default="", init=False)  # of the last run
 
@@ -67,7 +69,7 @@ class Runs:
         over then.
         """
         program, keys = set_in(self.program, self.found.parameters, values)
-        wanted = Hyperparameters(keys, losses=self.metric.is_loss)
+        wanted = Hyperparameters(keys, losses=self.metric.is_loss, anneal=self.annealing(values))
         spec = TrialSpec(
             program,
             self.techniques,
@@ -82,6 +84,12 @@ class Runs:
         made = _RunUnderWay(self, trial, self._batches(values), seconds, watch).to_its_end(values)
         without = tuple(name for name, _ in self.techniques if name in trial.left_out)
         return replace(made, outside=outside(self.found.parameters, values, self.loosest), without=without)
+
+    def annealing(self, values: Values) -> int:
+        """Steps over which the learning rates fall: the samples that the default run sees in its share; 0: none."""
+        shares = [values.get(each.name, 0.0) for each in self.found.parameters if each.places[0].kind == SCHEDULE]
+        share = sum(float(each) for each in shares)
+        return math.ceil(share * self.steps / self._batches(values))
 
     def launcher(self) -> Launcher | None:
         """Forked from a process that has imported PyTorch, where nobody asks how long a run takes."""

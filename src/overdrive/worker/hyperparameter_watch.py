@@ -121,7 +121,7 @@ class HyperparameterWatch:
         self._keras(seams)
         seams.loader_made.subscribe(self._loader)
         seams.optimizer_made.subscribe(self._optimizer)
-        if self._wanted.ramp or any(key.startswith(OPTIMIZER) for key in self._wanted.values):
+        if self._wanted.ramp or self._wanted.anneal or any(key.startswith(OPTIMIZER) for key in self._wanted.values):
             seams.step_begins.subscribe(lambda optimizer: self._rates and self._rates.begin(optimizer))
             seams.step_ends.subscribe(lambda optimizer: self._rates and self._rates.end(optimizer))
         if not self._wanted.look and any(key.startswith(_AT_SEAMS) for key in self._wanted.values):
@@ -181,7 +181,7 @@ class HyperparameterWatch:
         from overdrive.seams.torch import values
 
         self._optimizers += 1
-        self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
+        self._rates = self._rates or values.ScaledRates(self._wanted.ramp, self._wanted.anneal)
         where = line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._values, self._rates))
         if any(key.startswith(MODEL) for key in self._wanted.values):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.core.hyperparameters import OPTIMIZER, ValuePlace
+from overdrive.core.hyperparameters import ANNEALED, OPTIMIZER, SCHEDULE, ValuePlace
 from overdrive.seams.torch.values import ScaledRates, of_optimizer
 
 LR = ValuePlace(OPTIMIZER, "lr", 0.1, "train.py:1")
@@ -59,3 +59,47 @@ def test_a_warmup_of_the_programs_own_does_not_hide_the_rates() -> None:
         schedule.step()
     assert seen == pytest.approx([0.05, 0.5, 5.0])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * 3 / 1000)
+
+
+def test_rates_fall_as_under_a_linear_schedule_beside_the_programs_own() -> None:
+    def seen(ours: bool) -> list[float]:
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([{"params": [parameter]}], lr=0.1)
+        rates = ScaledRates(anneal=4)
+        of_optimizer(optimizer, "train.py:1", VALUES, rates)  # ten times the program's own
+        own = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+        theirs = torch.optim.lr_scheduler.LinearLR(optimizer, 1, ANNEALED, 4)
+        found = []
+        for _ in range(6):
+            if ours:
+                rates.begin(optimizer)
+            found += [(1 if ours else 10) * optimizer.param_groups[0]["lr"]]
+            if ours:
+                rates.end(optimizer)
+            optimizer.step()
+            own.step()
+            if not ours:
+                theirs.step()
+        return found
+
+    assert seen(True) == pytest.approx(seen(False))
+    assert seen(True)[-1] == pytest.approx(1.0 * 0.5 * ANNEALED)
+
+
+def test_the_rates_of_two_optimizers_fall_together() -> None:
+    one, other = optimizer_with(0.1), optimizer_with(0.2)
+    rates = ScaledRates(anneal=10)
+    seen = []
+    for _ in range(6):
+        for optimizer in (one, one, one, other):  # three steps of a critic for each of a generator
+            rates.begin(optimizer)
+            seen.append(optimizer.param_groups[0]["lr"])
+            rates.end(optimizer)
+    assert seen[-2:] == pytest.approx([0.1 * ANNEALED, 0.2 * ANNEALED])
+    assert [one.param_groups[0]["lr"], other.param_groups[0]["lr"]] == [0.1, 0.2]
+
+
+def test_the_fall_is_a_place_of_a_program_whatever_optimizers_it_has() -> None:
+    found = [of_optimizer(optimizer_with(rate), "", {}, ScaledRates()) for rate in (0.1, 0.2)]
+    places = {place.key: place for each in found for place in each}
+    assert [place.value for place in places.values() if place.kind == SCHEDULE] == [0.0]

@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
+from overdrive.core.hyperparameters import ANNEALED, DROPOUT, LOADER, OPTIMIZER, SCHEDULE, ValuePlace
 from overdrive.core.settings import Value
+from overdrive.seams.step_counter import StepCounter
 from overdrive.seams.varied import asked_for
 
 _GROUP = ("lr", "weight_decay", "momentum")
@@ -35,9 +36,14 @@ class ScaledRates:
     own, or the program itself, which sets the rate before each step.
     """
 
-    def __init__(self, ramp: tuple[float, float, int] | None = None) -> None:
-        """`ramp`: from which factor to which all rates grow, evenly on a logarithmic scale, and in how many steps."""
-        self._ramp = ramp
+    def __init__(self, ramp: tuple[float, float, int] | None = None, anneal: int = 0) -> None:
+        """
+        Args:
+            ramp: from which factor to which all rates grow, evenly on a logarithmic scale, and in how many steps.
+            anneal: steps of the program over which they fall, as under a `LinearLR` beside its own schedule; 0: none.
+        """
+        self._ramp, self._anneal = ramp, anneal
+        self._counter = StepCounter()
         self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
         self._made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
@@ -63,10 +69,20 @@ class ScaledRates:
             rates = [*known, *(group["lr"] for group in optimizer.param_groups[len(known) :])]
             changes = [(group, factor * rate) for group, rate in zip(optimizer.param_groups, rates, strict=False)]
         else:
-            changes = [(group, factor * group["lr"]) for group, factor in self._factors.get(optimizer, [])]
+            changes = [(group, factor * group["lr"]) for group, factor in self._of(optimizer)]
         for group, rate in changes:
             self._before.append((group, group["lr"]))
             group["lr"] = rate
+
+    def _of(self, optimizer: Any) -> list[tuple[dict[str, Any], float]]:
+        """Its groups, and how many times their own rate they have in the step that begins."""
+        factors = self._factors.get(optimizer, [])
+        if not self._anneal:
+            return factors
+        fallen = 1 - (1 - ANNEALED) * min(1.0, self._counter.steps / self._anneal)
+        self._counter.tick(optimizer)
+        own = {id(group): factor for group, factor in factors}
+        return [(group, fallen * own.get(id(group), 1.0)) for group in optimizer.param_groups]
 
     def end(self, optimizer: Any) -> None:
         """It has been made."""
@@ -94,6 +110,9 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
                 rates.scale(optimizer, group, wanted / value)
             else:
                 _set(group, name, wanted)
+    if any(place.name == "lr" for place in places.values()):
+        fall = ValuePlace(SCHEDULE, "anneal", 0.0)
+        places[fall.key] = fall
     defaults = optimizer.defaults  # for groups that are added later
     for name in _GROUP[1:]:
         value = _get(defaults, name)
