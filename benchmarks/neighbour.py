@@ -3,7 +3,8 @@
 python benchmarks/neighbour.py [--tunes 10] [--budget 150s]
 
 The first tune is alone; the others have another process beside them that takes a core on and off, 1 s each in the
-mean, at random. Each begins without anything kept from before; images and tables of samples stay, as they would.
+mean, at random. Each begins without anything kept from before; images and tables of samples stay, as they would. The
+same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def tuned(seed: int, budget: str) -> dict[str, Any]:
         subprocess.run((*OVERDRIVE, *words), check=True, env=environment, stdout=subprocess.DEVNULL)
         found = json.loads(told.read_text())
     return {
+        "when": time.strftime("%Y-%m-%d %H:%M"),
         "neighbour": bool(seed),
         "plan": sorted(each["name"] for each in found["techniques"]),
         "verdict": found["verdict"],
@@ -79,8 +81,9 @@ def main() -> None:
     parser.add_argument("--tunes", type=int, default=10)
     parser.add_argument("--budget", default="150s")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for seed in range(options.tunes + 1):
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    rows: list[dict[str, Any]] = known["rows"] if known.get("budget") == options.budget else []
+    for seed in range(len(rows), options.tunes + 1):
         rows.append(tuned(seed, options.budget))
         print(json.dumps(rows[-1]), flush=True)
         write(rows, options.budget)

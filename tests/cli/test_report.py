@@ -9,13 +9,18 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from overdrive.cli.report import from_plan
+from overdrive.cli.report_search import shown
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
+from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.plan import Plan
 from overdrive.core.plan.evidence import recall, remember
@@ -245,3 +250,9 @@ def test_what_is_not_a_result_is_not_recalled() -> None:
         found = recall(ledger, PLAN)
         assert found is not None and found["verdict"] == "FASTER"
         assert recall(ledger, PLAN + "\n") is None
+
+
+def test_a_command_of_a_search_is_shown_whole_however_long_it_is() -> None:
+    command = "python train.py " + " ".join(f"--option_{number}='a  b'" for number in range(60))
+    html, said = shown(to_json(replace(searched(), command=command)), Console(width=4000))
+    assert command in said and command in unescape(html)

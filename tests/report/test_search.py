@@ -127,6 +127,8 @@ def test_json_brings_back_the_same() -> None:
     assert SearchResult.loads(json.loads(result().dumps())) == result()
     endless = SearchResult.loads(json.loads(result(-math.inf, "not established").dumps()))
     assert endless.comparison and endless.comparison.gain.low == -math.inf
+    once = result(-math.inf, "not established")
+    assert endless.comparison.gain.estimate == once.comparison.gain.estimate  # type: ignore[union-attr]
     assert "Not established" in told(endless)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,14 +47,20 @@ class Simulated:
 
 
 def searched(
-    program: Simulated, journal: Path, budget: float = 40.0, seed: int = 0, goal: Goal = BEST, sampler: str = "tpe"
+    program: Simulated,
+    journal: Path,
+    budget: float = 40.0,
+    seed: int = 0,
+    goal: Goal = BEST,
+    sampler: str = "tpe",
+    parameters: Sequence[Parameter] = PARAMETERS,
 ) -> SearchResult:
     """A whole search of all parameters in `budget` runs. What was passed over is in its notes."""
-    domains = {each.name: domain_of(each) for each in PARAMETERS}
+    domains = {each.name: domain_of(each) for each in parameters}
     engine = Engine(journal, domains, seed, bool(goal.against), sampler)
     try:
         metric = Metric("Accuracy")
-        order = Search(PARAMETERS, domains, metric, goal, budget, engine, program.run, lambda text: None)
+        order = Search(tuple(parameters), domains, metric, goal, budget, engine, program.run, lambda text: None)
         with engine.sharing.turn("beginning"):
             defaults = order.defaults()
         trials = order.trials(defaults)

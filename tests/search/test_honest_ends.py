@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.core.hyperparameters import SCHEDULE, ValuePlace
 from overdrive.core.settings import Value
 from overdrive.report.search import notes, sentence
+from overdrive.search.parameters import Parameter
 
 pytest.importorskip("optuna")
 
-from tests.search.simulated import Simulated, searched
+from tests.search.simulated import PARAMETERS, Simulated, searched
 
 
 def nothing(values: Mapping[str, Value], chance: random.Random) -> float:
@@ -82,3 +84,11 @@ def test_runs_that_learn_slowly_are_ended_early_and_the_first_ninth_of_each_is_m
     pruned = [run for run in result.trials if run.state == "pruned"]
     assert pruned and all(run.progress >= 3 for run in pruned)
     assert len(result.trials) > len(searched(Simulated(learning_rate, 2), tmp_path / "other").trials)
+
+
+def test_no_run_is_ended_early_where_learning_rates_may_fall_which_tells_last(tmp_path: Path) -> None:
+    fall = Parameter("anneal", (ValuePlace(SCHEDULE, "anneal", 0.0),))
+    program = Simulated(learning_rate, 2, curve=True)
+    result = searched(program, tmp_path / "journal", parameters=(*PARAMETERS, fall))
+    assert {run.state for run in result.trials} == {"complete"}
+    assert {run.values["anneal"] for run in result.trials} > {0.0, 1.0}

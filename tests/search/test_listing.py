@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from overdrive.core.hyperparameters import Hyperparameters
+from overdrive.core.hyperparameters import OPTION, Hyperparameters, ValuePlace
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
@@ -507,6 +508,9 @@ def test_a_batch_size_is_not_judged_by_the_loss_of_its_batches(pool: TrialPool, 
     assert set(_chosen(found, [], False, Metric("Accuracy"))[1]) == {"lr", "batch-size"}
     with pytest.raises(CannotSearch, match=r"batch-size cannot be judged by the training loss.* --metric"):
         _chosen(found, [Wish("batch-size")], False, Metric())
+    several = replace(found, parameters=(*found.parameters, Parameter("accum", (ValuePlace(OPTION, "--accum", 4),))))
+    with pytest.raises(CannotSearch, match="anneal and accum cannot be varied together"):
+        _chosen(several, [Wish("anneal"), Wish("accum")], False, Metric("Accuracy"))
 
 
 def test_heads_and_kernels_are_found_and_an_option_that_decides_them_is_what_is_varied(

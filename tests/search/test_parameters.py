@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 
 import pytest
 
-from overdrive.core.hyperparameters import CONSTANT, OPTIMIZER, OPTION, ValuePlace
+from overdrive.core.hyperparameters import CONSTANT, OPTIMIZER, OPTION, SCHEDULE, ValuePlace
 from overdrive.core.program import Program
 from overdrive.seams.arguments import _argparse_places
 from overdrive.search.domain import domain_of
@@ -141,3 +141,28 @@ def test_a_constant_that_was_seen_to_decide_nothing_has_no_usual_name() -> None:
     most = ValuePlace(CONSTANT, "MAX_BATCH_SIZE", 16, "train.py:3")
     assert [each.name for each in parameters_of([most], {}, True)] == ["batch-size"]
     assert [each.name for each in parameters_of([most], {}, True, {most.key})] == ["max-batch-size"]
+
+
+def test_a_flag_that_was_given_by_its_short_name_is_turned_off() -> None:
+    parser = ArgumentParser()
+    parser.add_argument("-a", "--amp", action="store_true")
+    parser.add_argument("-l", "--lr", type=float, default=0.1)
+    places = _argparse_places(parser, parser.parse_args(["-a", "-l", "0.2"]))
+    parameters = [Parameter(each.name, (each,)) for each in places]
+    program = Program("train.py", ("-a", "-l", "0.2", "data"))
+    assert set_in(program, parameters, {"--amp": False})[0].arguments == ("-l", "0.2", "data")
+    assert set_in(program, parameters, {"--amp": True})[0].arguments == ("-l", "0.2", "data", "--amp")
+
+
+def test_an_option_of_the_programs_keeps_its_name_beside_the_fall_of_the_rates() -> None:
+    own, fall = ValuePlace(OPTION, "--anneal", 0.0), ValuePlace(SCHEDULE, "anneal", 0.0)
+    found = parameters_of([SEAM, fall, own], {}, True)
+    assert [(each.name, each.places[0]) for each in found[1:]] == [("anneal", own), ("anneal-2", fall)]
+
+
+def test_a_rate_that_stays_is_told_where_another_value_may_move_it() -> None:
+    batch = ValuePlace(OPTION, "--batch-size", 64)
+    parameters = parameters_of([SEAM, batch], {}, True)  # lr = 0.01 * args.batch_size / 64, say
+    _, edits = command_of(Program("train.py"), parameters, {"lr": 0.01, "batch-size": 128})
+    assert edits == ("learning rate of Adam (train.py:9): 0.01 as before, whatever the other values make of it",)
+    assert command_of(Program("train.py"), parameters, {"lr": 0.01, "batch-size": 64})[1] == ()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from overdrive.core.search_result import VERSION, SearchResult
 from overdrive.report import search as terminal
-from overdrive.report.reading import word
+from overdrive.report.reading import unescaped, word
 from overdrive.report.search_page import page
 
 _FIELDS = {"trials", "defaults", "parameters", "metric"}
@@ -46,9 +46,9 @@ def shown(data: Mapping[str, Any], console: Console) -> tuple[str, str]:
 
 
 def _harmless(data: Any) -> Any:
-    """Every text as one line without what a terminal obeys."""
+    """Every text as one line without what a terminal obeys. Commands stay whole, and differences of models indented."""
     if isinstance(data, dict):
         return {word(name): _harmless(each) for name, each in data.items()}
     if isinstance(data, list):
         return [_harmless(each) for each in data]
-    return word(data) if isinstance(data, str) else data
+    return unescaped(data) if isinstance(data, str) else data

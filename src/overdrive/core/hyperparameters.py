@@ -38,6 +38,7 @@ class ValuePlace:
     choices: tuple[str, ...] = ()  # of an option that allows no others; of heads and kernels those that may do
     on: str = ""  # the word that turns a flag on, ...
     off: str = ""  # ... and off; nothing where it can only be left away
+    others: tuple[str, ...] = ()  # other spellings of the option: `-a`
     before: str = ""  # the command that an option stands before; at the line's end, where there is none
 
     @property

@@ -166,6 +166,10 @@ class SearchResult:
 
 
 def _whole(read: Interval) -> Interval:
-    """Endless where its ends were null."""
-    missing = None in (read.low, read.estimate, read.high)
-    return Interval(-math.inf, math.nan, math.inf) if missing else read
+    """Endless where an end was null."""
+    low, estimate, high = read.low, read.estimate, read.high
+    return Interval(
+        -math.inf if low is None else low,
+        math.nan if estimate is None else estimate,
+        math.inf if high is None else high,
+    )

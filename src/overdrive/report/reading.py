@@ -31,15 +31,19 @@ _UNIONS = (Union, UnionType)
 _LIMIT = 400  # characters
 
 
+def unescaped(text: str) -> str:
+    """As one line without escapes or control characters, as long as it is."""
+    text = _ESCAPES.sub("", text)
+    return "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in _INERT)
+
+
 def word(value: object, limit: int = _LIMIT) -> str:
     """Any value as one line of harmless text: no escapes or control characters, cut at `limit` characters."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = _ESCAPES.sub("", str(value))
-    text = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in _INERT)
-    text = " ".join(text.split())
+    text = " ".join(unescaped(str(value)).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -113,9 +113,10 @@ def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
         if action.nargs == 0:
             if isinstance(value, bool) and isinstance(action.const, bool):
                 on, off = (name, "") if action.const else ("", name)
-                places.append(ValuePlace(OPTION, name, value, on=on, off=off))
+                places.append(ValuePlace(OPTION, name, value, on=on, off=off, others=_but(name, words)))
             elif isinstance(value, bool) and (negative := [word for word in words if word.startswith("--no-")]):
-                places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0]))
+                others = _but(name, words)
+                places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0], others=others))
         elif action.nargs in (None, "?") and action.type is bool:  # any word is on, but for the empty one
             places.append(ValuePlace(OPTION, name, value, on=f"{name}=True", off=f"{name}="))
         elif action.nargs in (None, "?"):
@@ -133,7 +134,8 @@ def _click_places(command: Any, context: Any) -> list[ValuePlace]:
         if getattr(option, "is_flag", False):
             if isinstance(value, bool):
                 off = _longest(option.secondary_opts) if option.secondary_opts else ""
-                places.append(ValuePlace(OPTION, name, value, on=name, off=off))
+                others = _but(name, (*option.opts, *option.secondary_opts))
+                places.append(ValuePlace(OPTION, name, value, on=name, off=off, others=others))
         elif option.nargs == 1:
             kind = getattr(option, "type_descriptor", None) or option.type  # of typer's own; click's
             choices = [_plain(each) for each in getattr(kind, "choices", None) or ()]
@@ -144,6 +146,11 @@ def _click_places(command: Any, context: Any) -> list[ValuePlace]:
 def _plain(value: Any) -> Any:
     """As it is typed: typer's choices are members of an `Enum`."""
     return value.value if isinstance(value, Enum) else value
+
+
+def _but(name: str, words: Sequence[str]) -> tuple[str, ...]:
+    """The other spellings."""
+    return tuple(word for word in words if word != name)
 
 
 def _longest(words: Sequence[str]) -> str:

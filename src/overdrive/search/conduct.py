@@ -13,7 +13,7 @@ from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.hyperparameters import ANNEALED
+from overdrive.core.hyperparameters import ANNEALED, SCHEDULE
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
@@ -99,7 +99,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         if known := len(engine.runs()):
             tell(f"going on from a search that was broken off: {known} runs are known")
         so_far = journal.with_suffix(".json")
-        tell(f"how far it is: overdrive report {so_far}")
+        tell(f"how far it is: overdrive report {shlex.quote(str(so_far))}")
         order = Search(parameters, domains, request.metric, request.goal, request.budget, engine, runs.run, tell)
         if request.judge:
             order = replace(order, judge=request.judge.name)
@@ -180,15 +180,17 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
     tree = tree_diff(runs.pool, runs.program, runs.found, best.values)
     left = order.budget - result.spent
     held = ("--budget", f"{left // 60:.0f}m") if left >= _WORTH_A_TUNE else ()
-    tune, _ = command_of(runs.program, order.parameters, best.values, ("overdrive", "tune", *held))
+    given = ("--stdin", runs.program.stdin) if runs.program.stdin else ()
+    tune, _ = command_of(runs.program, order.parameters, best.values, ("overdrive", "tune", *held, *given))
     return replace(result, command=command, edits=edits, tune=tune if best.outside else "", tree=tree)
 
 
 def _as_written(steps: int) -> str:
     """The fall of the learning rates as a program has it."""
     return (
-        f"beside each optimizer: schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, {ANNEALED}, {steps}), and "
-        "schedule.step() after each of its steps"
+        f"every learning rate in step k of the training, from 0: {ANNEALED:g} + {1 - ANNEALED:g} * "
+        f"max(0, 1 - k / {steps}) times what the program sets. Where nothing else sets it, that is "
+        f"torch.optim.lr_scheduler.LinearLR(optimizer, 1, {ANNEALED:g}, {steps}), with its step() after each step"
     )
 
 
@@ -214,18 +216,29 @@ def _chosen(
             f"{scaling[0]} cannot be judged by the training loss: {_OTHER_LOSS}. Name a number that the program "
             "prints, as --metric Accuracy."
         )
+    falls = any(each.places[0].kind == SCHEDULE for each in parameters)
+    if accumulating := [each.name for each in parameters if falls and _accumulates(each)]:
+        raise CannotSearch(
+            f"{names.ANNEAL} and {accumulating[0]} cannot be varied together: how many samples a step sees is then not "
+            "known."
+        )
     domains = {each.name: domain_of(each, wish) for each, wish in zip(parameters, wishes, strict=True)}
     return tuple(parameters), domains
 
 
 def _scales_loss(parameter: Parameter) -> bool:
     """Whether another value changes what the loss is of: a sum over other numbers of samples, another part of it."""
-    return parameter.meaning == names.BATCH_SIZE or "accum" in names.spelled(parameter.places[0].name)
+    return parameter.meaning == names.BATCH_SIZE or _accumulates(parameter)
+
+
+def _accumulates(parameter: Parameter) -> bool:
+    """Whether it says of how many batches a step is made."""
+    return "accum" in names.spelled(parameter.places[0].name)
 
 
 def _of_models(wishes: Sequence[Wish]) -> bool:
     """Whether depths or widths of models may be asked for: what of them can change takes trials to find out."""
-    return any(names.means(each.name) not in names.OF_TRAINING for each in wishes)
+    return any((names.means(each.name) or each.name) not in names.OF_TRAINING for each in wishes)
 
 
 def _journal(

@@ -20,7 +20,6 @@ _SPELLINGS = {
     MOMENTUM: r"(.*-)?(momentum|mom)",
     BETA1: r"(.*-)?(beta-?1|b1)",
     BETA2: r"(.*-)?(beta-?2|b2)",
-    ANNEAL: r"anneal(ing)?",
     DROPOUT_RATE: r"(.*-)?(drop-?out(-?(rate|p|prob))?|drop|pdrop)",
     BLOCKS: r"(n-?|num-?(of-?)?)?(layers?|blocks?|hidden-layers)|depth",
     HEADS: r"heads|(n-?|num-?(attention-?)?)heads?",

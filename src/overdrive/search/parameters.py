@@ -153,9 +153,14 @@ def _is_told_by_what_it_moves(place: ValuePlace) -> bool:
 
 
 def _rank(parameter: Parameter) -> int:
-    """Of several of one name, what is seen to decide a seam's value comes first, then the seams themselves."""
+    """Of several of one name, what is seen to decide a seam's value comes first, then the seams themselves.
+
+    An option `--anneal` of the program is its author's, whatever it means (of a VAE's loss, say).
+    """
     if parameter.moves:
         return 0
+    if parameter.places[0].kind == SCHEDULE:
+        return 3
     return 2 if parameter.places[0].kind in WRITTEN else 1
 
 
@@ -206,11 +211,12 @@ def command_of(
 ) -> tuple[str, tuple[str, ...]]:
     """The command line of a configuration, and what of it stands in the program's text."""
     chosen, _ = set_in(program, parameters, values)
+    moved = any(values[each.name] != each.default for each in parameters)
     edits = tuple(
-        f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
-        f"{_of_schedules(each, values[each.name])}"
+        _edit(each, values[each.name])
         for each in parameters
-        if each.places[0].kind not in (OPTION, ENVIRONMENT, SCHEDULE) and values[each.name] != each.default
+        if each.places[0].kind not in (OPTION, ENVIRONMENT, SCHEDULE)
+        and (values[each.name] != each.default or (moved and each.places[0].kind == OPTIMIZER))
     )
     variables = tuple(
         f"{each.places[0].name}={written(values[each.name])}"
@@ -219,6 +225,15 @@ def command_of(
     )
     words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
     return shlex.join((*variables, *runner, *words)), edits
+
+
+def _edit(parameter: Parameter, value: Value) -> str:
+    """An optimizer's value is set whatever the program computes it from: a rate that grows with the batch, say."""
+    if value == parameter.default:
+        return f"{parameter.place}: {written(value)} as before, whatever the other values make of it"
+    return (
+        f"{parameter.place}: {written(value)} instead of {written(parameter.default)}{_of_schedules(parameter, value)}"
+    )
 
 
 def _of_schedules(parameter: Parameter, value: Value) -> str:
@@ -249,9 +264,9 @@ def _without(words: list[str], place: ValuePlace) -> list[str]:
     takes_word = "=" in place.on or not (place.on or place.off)
     while rest:
         word = rest.pop(0)
-        if word == place.name and takes_word:
+        if word in (place.name, *place.others) and takes_word:
             if rest and not _OPTION.match(rest[0]):  # it may stand alone: `--fp16 --lr 0.2`
                 rest.pop(0)
-        elif word not in (place.on, place.off) and not word.startswith(f"{place.name}="):
+        elif word not in (place.on, place.off, *place.others) and not word.startswith(f"{place.name}="):
             kept.append(word)
     return kept

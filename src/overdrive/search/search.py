@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from overdrive.core.hyperparameters import SCHEDULE
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
 from overdrive.core.settings import Value
@@ -170,7 +171,7 @@ class Search:
         known = {own: defaults, **{key_of(run.values): run for run in self.engine.runs()}}.get(key)
         if known is None:
             self.tell(f"{number}: {shown(values)}")
-            watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
+            watch = lambda unit, score: self._falls_behind(number, unit, score)  # noqa: E731
             left = _LATER * max(self._most(defaults) - self.engine.seconds_remembered(), _length(defaults))
             most = min(self._soon_enough(defaults), left)
             run = self.run(values, 0, most, None if self.goal.against else watch)
@@ -178,6 +179,11 @@ class Search:
                 run = replace(run, state="pruned", why="the time of the search was over")
         again = replace(known or run, number=number, values=values, seconds=0.0 if known else run.seconds)
         self.engine.tell(again, self.goal.score(again, patience))
+
+    def _falls_behind(self, number: int, unit: int, score: float) -> bool:
+        """Whether a run is to end here: never where rates may fall, as what is gained by that comes last."""
+        falls = any(each.places[0].kind == SCHEDULE for each in self.parameters)
+        return not falls and unit < UNITS and self.engine.ends_early(number, unit, score)
 
     def _soon_enough(self, defaults: Tried) -> float:
         """Seconds after which a run is given up: none that comes so late would be chosen."""

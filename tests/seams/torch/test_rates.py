@@ -103,3 +103,15 @@ def test_the_fall_is_a_place_of_a_program_whatever_optimizers_it_has() -> None:
     found = [of_optimizer(optimizer_with(rate), "", {}, ScaledRates()) for rate in (0.1, 0.2)]
     places = {place.key: place for each in found for place in each}
     assert [place.value for place in places.values() if place.kind == SCHEDULE] == [0.0]
+
+
+def test_groups_that_are_added_or_loaded_later_have_the_rate_that_is_asked_for() -> None:
+    optimizer = optimizer_with(0.1)  # as of norms, and all else is added
+    rates = ScaledRates()
+    of_optimizer(optimizer, "train.py:1", VALUES, rates)
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+    optimizer.load_state_dict(optimizer.state_dict())
+    rates.begin(optimizer)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1.0, 1.0])
+    rates.end(optimizer)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]

@@ -45,7 +45,7 @@ class ScaledRates:
         self._ramp, self._anneal = ramp, anneal
         self._counter = StepCounter()
         self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
+        self._factors: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()  # of its groups, by their place
         self._made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
         self.first: dict[str, float] = {}  # values that the program had first, by their places' `key_of_any`
         self._before: list[tuple[dict[str, Any], Any]] = []
@@ -55,8 +55,13 @@ class ScaledRates:
         if self._ramp:
             self._made[optimizer] = [group["lr"] for group in optimizer.param_groups]
 
-    def scale(self, optimizer: Any, group: dict[str, Any], factor: float) -> None:
-        self._factors.setdefault(optimizer, []).append((group, factor))
+    def scale(self, optimizer: Any, place: int, factor: float) -> None:
+        """By a group's place: `load_state_dict` puts other dictionaries there.
+
+        A group that is added later is as the first: `SGD(norms, lr)`, then `add_param_group` for all else, is one rate.
+        """
+        factors = self._factors.setdefault(optimizer, [1.0] * len(optimizer.param_groups))
+        factors[place] = factor
 
     def begin(self, optimizer: Any) -> None:
         """A step is about to be made."""
@@ -76,13 +81,15 @@ class ScaledRates:
 
     def _of(self, optimizer: Any) -> list[tuple[dict[str, Any], float]]:
         """Its groups, and how many times their own rate they have in the step that begins."""
-        factors = self._factors.get(optimizer, [])
-        if not self._anneal:
-            return factors
-        fallen = 1 - (1 - ANNEALED) * min(1.0, self._counter.steps / self._anneal)
-        self._counter.tick(optimizer)
-        own = {id(group): factor for group, factor in factors}
-        return [(group, fallen * own.get(id(group), 1.0)) for group in optimizer.param_groups]
+        factors, fallen = self._factors.get(optimizer), 1.0
+        if self._anneal:
+            fallen = 1 - (1 - ANNEALED) * min(1.0, self._counter.steps / self._anneal)
+            self._counter.tick(optimizer)
+        elif factors is None:
+            return []
+        known = factors or [1.0]
+        groups = enumerate(optimizer.param_groups)
+        return [(group, fallen * (known[place] if place < len(known) else known[0])) for place, group in groups]
 
     def end(self, optimizer: Any) -> None:
         """It has been made."""
@@ -96,7 +103,7 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
     kind = type(optimizer).__name__
     places: dict[str, ValuePlace] = {}
     rates.made(optimizer)
-    for group in optimizer.param_groups:
+    for place_of_group, group in enumerate(optimizer.param_groups):
         for name in (*_GROUP, *_BETAS):
             value = _get(group, name)
             if value is None:
@@ -107,7 +114,7 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
             if wanted is None:
                 continue
             if name == "lr" and value > 0:
-                rates.scale(optimizer, group, wanted / value)
+                rates.scale(optimizer, place_of_group, wanted / value)
             else:
                 _set(group, name, wanted)
     if any(place.name == "lr" for place in places.values()):
