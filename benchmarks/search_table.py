@@ -9,6 +9,7 @@ from typing import Any
 WAYS = ("overdrive", "tpe", "random")
 ASKED = 2.0  # times sooner than the defaults, of ours
 _NAMED = "sooner"
+_WORDS = 3  # of a command line
 
 
 def again_of(sampler: int) -> str:
@@ -49,7 +50,8 @@ def _row(name: str, row: Mapping[str, Any]) -> str:
     cells = {way: _cell(row, way, bold=_middle(row, way) == best > 1) for way in WAYS}
     defaults = row["defaults"]
     to = f"{defaults['metric']:.4g}, the defaults' end ({defaults['seconds']:.1f} s)"
-    program = f"{name}, `{' '.join(row['words'])}`"
+    words = [*row["words"][:_WORDS], *(["..."] if len(row["words"]) > _WORDS else [])]
+    program = f"{name}, `{' '.join(words)}`"
     ours, verdict = cells["overdrive"], "; ".join(_verdict(row[f"overdrive{again_of(n)}"]) for n in _samplers(row))
     parts = [program, to, ours, verdict, cells["tpe"], cells["random"], str(row["seeds"]), _when(row["when"].values())]
     return f"| {' | '.join(parts)} |"
