@@ -14,10 +14,10 @@ import pytest
 
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
-from overdrive.core.records import Block
+from overdrive.core.records import Block, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import MachineSummary
-from overdrive.evidence.speed import Pair
+from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials import interleaved
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
@@ -26,7 +26,9 @@ from overdrive.trials.pool import TrialPool
 from overdrive.trials.process_pair import Pace, ProcessPair
 from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, confirmation
+from overdrive.tuner.figures import figures
 from overdrive.tuner.reasons import no_faster
+from tests.simulated import Simulated
 from tests.warm_trials import WarmPool
 
 DRAWS = """
@@ -210,3 +212,18 @@ def test_one_long_block_changes_none_of_those_to_come() -> None:
     assert interleaved._resized(12, [*pairs, Pair(0, 12, 1.0, 0.9, True)], 1) == 12
     assert interleaved._resized(12, [Pair(0, 12, 1.0, 0.9, True)] * 3, 1) < 3
     assert interleaved._resized(32, [Pair(0, 32, 10.0, 9.0, True)] * 3, 8) == 8  # it stands still after eight steps
+
+
+def test_a_pair_of_processes_that_the_deadline_cut_short_is_none_of_what_is_published() -> None:
+    """Its two blocks counted as much as a whole one: at 3.0x beside three of 1.5x, 1.80x [1.01, 3.10] was told."""
+    spec = TrialSpec(Program("script.py"))
+    whole = [Pair(at, 10, 1.5 + 0.01 * (i % 3) + 0.01 * at, 1.0, True) for at in range(3) for i in range(12)]
+    cut = [Pair(3, 10, 3.0, 1.0, True)] * 2
+    duels = [Duel(spec, spec, pairs, published=True) for pairs in (whole, [*whole, *cut])]
+    for duel in duels:
+        judge(duel, confirmation(4))
+    assert duels[0].interval == duels[1].interval and duels[1].verdict is Verdict.FASTER
+    assert figures(duels[0], new=True) == figures(duels[1], new=True)  # they are of the same blocks
+    few = Duel(spec, spec, [*whole[:24], *cut], published=True)
+    assert few.kept() == few.pairs  # two whole ones say too little by themselves
+    assert Duel(spec, spec, [*whole, *cut]).kept() == [*whole, *cut]  # a selection takes all that it has

@@ -15,6 +15,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.records import Block, ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.confirmation import FEWEST
 from overdrive.evidence.neighbours import counted
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
@@ -155,8 +156,14 @@ class Duel:
             self.looked += time.monotonic() - began
 
     def kept(self) -> list[Pair]:
-        """The pairs that what is said of speed comes from: see `evidence.neighbours`."""
-        return counted(self.pairs)
+        """The pairs that what is said of speed comes from: see `evidence.neighbours`.
+
+        Of what is published they are those of whole processes, as soon as these are enough: one that the deadline cut
+        short after two blocks would count as much as any other.
+        """
+        kept = counted(self.pairs)
+        whole = of_full_processes(kept) if self.published or self.sequential else []
+        return whole if full_processes(whole) >= FEWEST else kept
 
     def describe(self) -> str:
         """Its speed-up and the interval, as text; there must be one."""
