@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,3 +46,20 @@ def test_a_candidate_s_duel_is_never_taken_for_the_confirmation(monkeypatch: pyt
     for rules in (Rules(processes=2, most_processes=2), AGAIN):
         DuelRunner(None, kept, Progress()).run_duel(plain, new, rules, math.inf)  # type: ignore[arg-type]
     assert made[-1] is AGAIN
+
+
+def test_what_selected_a_plan_is_never_taken_for_its_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a tune was broken off: both have the rules of a confirmation, and were known by the same name."""
+    plain, new = TrialSpec(Program("script.py")), TrialSpec(Program("script.py"), (("allocator", {}),))
+    made: list[Rules] = []
+
+    def run_duel(pool: Any, old: TrialSpec, new: TrialSpec, rules: Rules, *rest: Any, **more: Any) -> Duel:
+        made.append(rules)
+        return Duel(old, new)
+
+    monkeypatch.setattr(duel_runner, "run_duel", run_duel)
+    kept: Any = Kept()
+    selecting = replace(confirmation(3), selects=True)
+    for rules in (selecting, replace(selecting, alpha=0.01), confirmation(3), selecting, confirmation(4)):
+        DuelRunner(None, kept, Progress()).run_duel(plain, new, rules, math.inf)  # type: ignore[arg-type]
+    assert [(each.selects, each.alpha) for each in made] == [(True, 0.05), (True, 0.01), (False, 0.05)]

@@ -5,7 +5,10 @@ Trials are only numbers (`tests.simulated`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.confirmation import FEWEST
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel, full_processes
+from overdrive.tuner.finalise import Finaliser
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.reasons import no_faster
@@ -25,6 +29,7 @@ from overdrive.tuner.result import result_of
 from overdrive.tuner.schedule import Schedule
 from tests.simulated import Names, Offer, Simulated, offer, searched
 from tests.tuner.test_screened_tune import Told
+from tests.tuner.test_stopped import Stopped
 
 __all__ = ["offer"]  # a fixture
 
@@ -176,3 +181,27 @@ def test_what_a_first_process_showed_stands_where_the_second_comes_too_late() ->
     for kind, stands in (("late", True), ("ended", True), ("crash", False)):
         duel = Duel(spec, spec, [], Verdict.FASTER, Interval(1.04, 1.07, 1.1), exit_reason=ExitReason(kind))
         assert (no_faster(duel) is None) is stands
+
+
+def test_a_tune_that_goes_on_does_not_confirm_a_plan_by_the_duel_that_chose_it(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Schedule, "confirms_at_once", lambda *_: True)
+    offer(memory=STIFF, idle=STIFF)
+    with monkeypatch.context() as patch:
+        first = program(memory=1.4).enter(patch)
+        found = searched(tmp_path, progress=Stopped(first, lambda text: text.startswith("confirmation")), budget=600.0)
+    assert found.stopped and found.adopted
+    program(memory=1.4).enter(monkeypatch)
+    found = searched(tmp_path, budget=600.0)
+    duel = found.confirmation
+    assert found.confirmed and duel is not None and duel.pairs != found.adopted[0].duel.pairs
+    found.weigh(False, None)  # had it said too little
+    monkeypatch.setattr("overdrive.tuner.finalise.verdict", lambda interval: Verdict.INCONCLUSIVE)
+    own = found.adopted[0].duel
+    restored = replace(own, verdict=Verdict.INCONCLUSIVE)  # as the ledger gives it: another object
+    unused: Any = SimpleNamespace(progress=None)
+    combined: list[object] = []
+    monkeypatch.setattr("overdrive.tuner.finalise.combined", lambda both: combined.append(both) or both[0])
+    Finaliser(found, unused, unused, unused)._standing(restored)
+    assert not combined, "what it says is in what the search says"

@@ -56,10 +56,8 @@ class DuelRunner:
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
-        # By what it is for: what decides anew is no look at what was measured before.
-        stage = "confirmation" if rules.patient and old != new else "again" if rules is AGAIN else rules.processes
         calls = " of calls" if old.clock == "inference" else ""
-        key = f"{stage}{calls}: {old.name()} | {new.name()}"
+        key = f"{_stage(rules, old != new)}{calls}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")
@@ -78,6 +76,15 @@ class DuelRunner:
         """A pair of blocks more."""
         self.latest = duel
         self.progress.pair(duel)
+
+
+def _stage(rules: Rules, differ: bool) -> str:
+    """What a duel is for, by which it is known again: what decides anew is no look at what was measured before."""
+    if rules.selects:
+        return f"selection at {rules.alpha:g}"  # another attempt is at a smaller one
+    if rules.patient and differ:
+        return "confirmation"
+    return "again" if rules is AGAIN else str(rules.processes)
 
 
 # What two processes at once may end with, where each runs alone.

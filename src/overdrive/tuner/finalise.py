@@ -236,7 +236,8 @@ class Finaliser:
         duels = found.led_here()
         together = f"measured in {count} and in the search, together, and not confirmed"
         alone = "established in the search, and not confirmed in fresh processes"
-        if confirmation is found.confirms_itself():  # what it says is in what the search says
+        itself = found.confirms_itself()
+        if itself and confirmation.pairs == itself.pairs:  # what it says is in what the search says
             fresh, alone = None, together
         known = [gain_with_screening(found, duel) or found.of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
