@@ -22,12 +22,15 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.evidence.screening.beliefs import Belief
 from overdrive.evidence.speed import Verdict
+from overdrive.report.techniques import tried
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner import screener
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.next_step import next_step
 from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.result import result_of
 from overdrive.tuner.screened import Screened, gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Candidate
@@ -751,3 +754,17 @@ def test_none_is_begun_that_cannot_come_to_the_pairs_that_say_something(
     assert screened(step=1.0)[0].pairs and trials.started
     trials.started.clear()
     assert not screened(step=5.0)[0].pairs and not trials.started
+
+
+def test_for_what_cannot_be_proved_here_no_longer_tune_is_advised(offer: Offer) -> None:
+    offer(low=OURS | {"contract": Contract.STATISTICAL})
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset({"low"}))
+    found.screened = Screened(settings={"low": {}}, speedups={"low": Interval(1.2, 1.3, 1.4)})
+    vain = {"cannot_prove": lambda level: "its answers are no numbers"}
+    assert Greedy(found, SimpleNamespace(**{**vars(TIME), **vain}), Progress()).ask() is None
+    (told,) = found.rejected
+    assert told.kind == "unfit" and "its answers are no numbers" in told.reason
+    found.begin(Duel(found.spec(), found.spec()))
+    assert next_step(found) == ""
+    result = result_of(found, "plan.toml")
+    assert "low" in {each.name for each in tried(result)}, "what the screening measured of it is told"

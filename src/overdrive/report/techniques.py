@@ -81,8 +81,9 @@ def others(result: TuneResult) -> list[NotKept]:
 
 
 def _measured(each: NotKept) -> bool:
-    """A screening may measure what then has no time for a duel. What another contract allows is told elsewhere."""
-    return each.kind not in _NOT_TRIED or (each.kind == "time" and each.speedup is not None)
+    """A screening may measure what then has no time for a duel, or no proof. What another contract allows is told
+    elsewhere."""
+    return each.kind not in _NOT_TRIED or (each.kind != "contract" and each.speedup is not None)
 
 
 def untried(result: TuneResult) -> str:

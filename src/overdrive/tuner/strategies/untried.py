@@ -17,7 +17,8 @@ def tell_untried(untried: Mapping[str, Candidate], found: Findings, worth: Worth
         measured = found.screened.speedup(each.chosen[0])
         said = "measured by the screening alone" if measured else "not tried"
         why, lacks = worth.lacks(each)
-        found.reject(Rejected(*each.chosen[0], f"{said}: {why}", kind="time", measured=measured, lacks=lacks))
+        kind = "unfit" if worth.is_in_vain(each) else "time"  # no longer tune would try it
+        found.reject(Rejected(*each.chosen[0], f"{said}: {why}", kind=kind, measured=measured, lacks=lacks))
     paying = [name for name, each in untried.items() if worth.pays(each)]
     if late := [name for name in paying if not worth.is_in_vain(untried[name])]:
         progress.outcome(f"no time is left for a duel of {', '.join(late)}")
