@@ -10,12 +10,14 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
+from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.next_step import next_step, too_short
 from overdrive.tuner.outcomes import Rejected
+from overdrive.tuner.reasons import ran_out_of_time
 from overdrive.tuner.screened import Screened
 
 
@@ -158,3 +160,23 @@ def test_a_screening_that_measured_nothing_says_so() -> None:
     """Of a public DQN on a busy machine: "nothing established in 0 pairs of blocks"."""
     assert Screened().sentence() == "no pair of blocks was measured in its time"
     assert Screened(pairs=1).sentence() == "nothing established in 1 pair of blocks"
+
+
+def test_what_crashed_hung_or_left_itself_out_was_not_measured() -> None:
+    """Told was: there is nothing to gain, 4 candidates were measured; the best was compile, whose gain is not known."""
+    failed = found()
+    failed.rejected = [Rejected("compile", {}, "crash: SIGSEGV"), Rejected("prefetch", {}, "it draws")]
+    assert next_step(failed) == ""
+    failed.rejected.append(measured("threads", 1.01))
+    assert "1 candidate was measured; the best was threads, 1.01x" in next_step(failed)
+
+
+def test_a_duel_that_ran_out_of_time_says_so_and_no_other_does() -> None:
+    spec = TrialSpec(Program("x.py"))
+    ends = ((None, True), ("late", True), ("crash", False), ("ended", False))
+    for kind, late in ends:
+        assert ran_out_of_time(Duel(spec, spec, exit_reason=ExitReason(kind) if kind else None)) is late
+    assert not ran_out_of_time(Duel(spec, spec, interval=Interval(0.9, 1.0, 1.1)))
+    added = TrialSpec(spec.program, (("threads", {}),))
+    left_out = Duel(spec, added, new_trace=Trace(left_out={"threads": "one core"}))
+    assert not ran_out_of_time(left_out)

@@ -29,7 +29,7 @@ from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner,
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.outcomes import Adopted, Rejected, gain_of, loosest, shown_exact, without
-from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller, other_steps
+from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller, other_steps, ran_out_of_time
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
@@ -68,7 +68,8 @@ class Judge:
         if reason is None and wanted == "time" and not told:
             duel, reason = self._in_more_processes(duel)
         if reason is not None:
-            return _rejected(candidate, reason, duel)
+            late = wanted == "time" and ran_out_of_time(duel)
+            return replace(_rejected(candidate, reason, duel), kind="time" if late else "measured")
         if wanted == "time" and (others := other_steps(found.control, duel)):
             return _rejected(candidate, others, duel, Check(None, others))  # another attempt would say no more
         judged = self._check(candidate, duel, kept, new).of_what_acted(candidate.names)

@@ -16,7 +16,6 @@ from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.outcomes import Rejected
 
 STEPS = 200  # that a process should make for its blocks and what goes before them
 # How programs call the option by which they are as long as they are, without what joins its words; the first counts: a
@@ -115,23 +114,22 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
 
 def _nothing(found: Findings) -> str:
     """All that could be tried was."""
-    measured = [each for each in (*found.rejected, *found.dropped) if each.kind == "measured"]
-    best = max(measured, key=_estimate, default=None)
-    if best is None:
+    measured = [
+        (each, each.speedup)  # not what crashed, hung or left itself out
+        for each in (*found.rejected, *found.dropped)
+        if each.kind == "measured" and each.speedup
+    ]
+    if not measured:
         return ""
+    best, gain = max(measured, key=lambda each: each[1].estimate)
     were = f"{several(len(measured), 'candidate')} {'was' if len(measured) == 1 else 'were'}"
-    unclear = any(each.speedup and each.speedup.high > _UNSEEN for each in measured)
-    faster = any(each.duel and each.duel.verdict is Verdict.FASTER for each in measured)
-    if _estimate(best) > _LITTLE or unclear or faster:
+    unclear = any(speedup.high > _UNSEEN for _, speedup in measured)
+    faster = any(each.duel and each.duel.verdict is Verdict.FASTER for each, _ in measured)
+    if gain.estimate > _LITTLE or unclear or faster:
         said = f"{were} measured, and none was established at {found.contract}"
     else:
         said = f"There is nothing to gain at {found.contract}: {were} measured"
-    told = best.speedup.as_speedup() if best.speedup else "whose gain is not known"
-    return f"{said}; the best was {best.name}, {told}."
-
-
-def _estimate(each: Rejected) -> float:
-    return each.speedup.estimate if each.speedup else 0.0
+    return f"{said}; the best was {best.name}, {gain.as_speedup()}."
 
 
 def _longer(found: Findings) -> int:

@@ -81,3 +81,9 @@ def peaks(duel: Duel) -> str:
 def lost_narrowly(duel: Duel) -> bool:
     """Of one that was not adopted for its speed: it may have won its duel, by no more than processes differ."""
     return not duel.exit_reason and duel.interval is not None and duel.interval.high > _NARROW_LOSS
+
+
+def ran_out_of_time(duel: Duel) -> bool:
+    """Whether a duel for speed says nothing, for want of time alone."""
+    ends = [each for each in (duel.exit_reason, duel.old_exit_reason) if each is not None]
+    return duel.interval is None and not left_out_names(duel) and all(each.kind == "late" for each in ends)
