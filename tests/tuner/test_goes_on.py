@@ -15,6 +15,7 @@ from overdrive.evidence.registration import LOOKS
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.statistical import StatisticalProof
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.next_step import next_step
 from tests.simulated import Names, Offer, Simulated, offer, searched
 from tests.tuner.test_screened_tune import OURS, STIFF, Told
 
@@ -23,6 +24,7 @@ __all__ = ["offer"]  # a fixture
 GAINS = {"low": 2.0, "fast": 1.5, "late": 1.1, "two": 1.08}
 # Seconds: of 313 to 325 the plan and ten seeds take so much that "late" has no time any more.
 BUDGET = 319.0
+SHARED_OUT = 148.0  # of 136 to 156: a duel has its time where what three give together need not be measured
 Tune = Callable[[float], tuple[Findings, Told]]
 
 
@@ -93,3 +95,19 @@ def test_what_is_proved_by_seeds_comes_before_what_that_proof_is_enough_for(
     assert {each.name: each.joined for each in found.adopted} == {"low": None, "mild": Contract.ROUNDING}
     assert found.adopted[0].name == "low" and found.verdict is Verdict.FASTER
     assert found.proof is not None and found.proof.level is Contract.STATISTICAL
+
+
+def test_time_that_was_kept_for_contributions_is_for_candidates_once_these_are_known(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of two were measured, of three they would have been: the tune ended with "1 more could be tried"."""
+    offer(fast={"expected_saving": 0.4}, quick={"expected_saving": 0.3}, late={"expected_saving": 0.2})
+    gains = {"fast": 1.5, "quick": 1.3, "late": 1.2}
+    took = lambda names: 0.02 / math.prod(gains[name] for name in gains if name in names)  # noqa: E731
+    Simulated(took, takes_time=True, start=3.0).enter(monkeypatch)
+    told = Told()
+    found = searched(tmp_path, budget=SHARED_OUT, progress=told)
+    put_off = next(place for place, said in enumerate(told.outcomes) if "no time is left for a duel of late" in said)
+    assert any("late may join after all" in said for said in told.outcomes[put_off:])
+    assert {each.name for each in found.adopted} == {"fast", "quick", "late"} and found.confirmed
+    assert found.seconds <= SHARED_OUT and not next_step(found)

@@ -195,3 +195,21 @@ def test_what_is_to_be_established_needs_the_time_of_its_confirmation_too() -> N
     assert confirmation > 60
     assert late.seconds_missing_to_establish(100.0) == pytest.approx(100.0 + confirmation - 10.0)
     assert late.seconds_missing(0.0, Contract.EXACT, 0.1) < 60  # that its duel needs alone
+
+
+@pytest.mark.parametrize("adopted", [1, 2])
+def test_what_was_kept_for_contributions_is_for_candidates_once_the_plan_is_proved(adopted: int) -> None:
+    made = schedule(200.0, adopted=adopted)
+    proved: Any = SimpleNamespace(level=Contract.EXACT, statistical=None)
+    assert not made.proved_sooner(None) and made.selection_ends() < made.proof_begins()
+    assert made.proved_sooner(proved) and made.selection_ends() == made.proof_begins()
+
+
+def test_another_attempt_has_its_whole_duel_before_the_last_proof() -> None:
+    """It was compared with when a confirmation begins, and its duel was cut short where the proof did."""
+    made = with_slow_steps(schedule(100.0, adopted=1))
+    made.contributions_known = True
+    needed = made.durations.of_duel(SCREENED)
+    for left, enough in ((needed + 1.0, True), (needed - 1.0, False)):
+        made.deadline += NOW + left - made.proof_begins()
+        assert made.time_for_all(needed) and made.time_for_whole_duel(0.0, Contract.EXACT, 0.1) is enough

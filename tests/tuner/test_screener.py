@@ -756,6 +756,31 @@ def test_none_is_begun_that_cannot_come_to_the_pairs_that_say_something(
     assert not screened(step=5.0)[0].pairs and not trials.started
 
 
+def test_another_attempt_waits_for_its_time_and_what_says_nothing_leaves_what_was_measured(offer: Offer) -> None:
+    """Of `make demo`, "too few blocks" took the place of 1.07x [0.97, 1.19]."""
+    offer(one={"expected_saving": 0.1}, plan={})
+    found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset({"one"}))
+    found.facts = Facts(shares={"forward": 1.0})
+    spec = TrialSpec(found.program)
+    won = Duel(spec, spec, [], Verdict.FASTER, Interval(1.4, 1.5, 1.6))
+    found.adopt(Adopted("plan", {}, won, Check(Contract.EXACT, "the same")))
+    in_time: list[bool] = []
+    whole = {"time_for_whole_duel": lambda *_: bool(in_time)}
+    asked = Greedy(found, SimpleNamespace(**{**vars(TIME), **whole}), Progress())
+    first = asked.ask()
+    assert first is not None and first.label == "one"
+    seen = Duel(spec, spec, [], Verdict.INCONCLUSIVE, Interval(0.97, 1.07, 1.19))
+    asked.tell(first, Rejected("one", {}, "inconclusive: 1.07x [0.97, 1.19]", seen))
+    assert asked.ask() is None and not asked.has_time_now()
+    in_time.append(True)  # the plan was proved sooner than was reckoned
+    assert asked.has_time_now()
+    again = asked.ask()
+    assert again is not None and again.label == "one" and again.again
+    asked.tell(again, Rejected("one", {}, "inconclusive: too few blocks", Duel(spec, spec), kind="time"))
+    assert [each.speedup for each in found.rejected] == [seen.interval]
+    assert not asked.has_time_now() and asked.ask() is None  # that was the last one
+
+
 def test_for_what_cannot_be_proved_here_no_longer_tune_is_advised(offer: Offer) -> None:
     offer(low=OURS | {"contract": Contract.STATISTICAL})
     found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset({"low"}))

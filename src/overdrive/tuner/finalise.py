@@ -109,7 +109,10 @@ class Finaliser:
         return its is not None and its.low > CLEAR_GAIN  # nothing more could be established: its own duel stands
 
     def _leave_to_duels(self, reason: str) -> None:
-        self._found.note(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
+        found, told = self._found, f"What each technique gained is told by its own duel: {reason.rstrip('.')}."
+        found.attribute(None)  # there may be one of the plan before more joined
+        if told not in found.notes:
+            found.note(told)
 
     def _total_steps(self) -> int | None:
         """The program's length in steps, where a duel came to its end."""

@@ -153,8 +153,9 @@ class Schedule:
         Of CIFAR-10 at `statistical` five seeds told, ten had their time, and in the 68 s that were left over
         `channels_last`, 1.10x, could have joined.
         """
-        if proof is None or proof.level is None or not self.contributions_known:
+        if proof is None or proof.level is None:
             return False
+        self.contributions_known = True  # or will not be: their time is for candidates
         if proof.statistical is not None:
             self._seeds = max(proof.statistical.runs)
         return True
@@ -263,6 +264,14 @@ class Schedule:
     def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
         return self.seconds_missing(start, level, promise) < 0
+
+    def time_for_whole_duel(self, start: float, level: Contract, promise: float) -> bool:
+        """Whether the duel of such a candidate comes to its last look. See `time_for_another`.
+
+        Of `make demo`, another attempt at `allocator` began with 8 s until the last proof: "too few blocks".
+        """
+        needed = self.durations.of_duel(SCREENED) + start
+        return time.monotonic() + needed < self.selection_ends(level, promise)
 
     def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
         """Seconds by which the budget is too small, at least: with a larger one the proofs before it are longer.

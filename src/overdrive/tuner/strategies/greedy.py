@@ -100,6 +100,10 @@ class Greedy:
     def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
         again = candidate.label in self._tried
         self._tried.add(candidate.label)
+        if again and isinstance(outcome, Rejected) and outcome.kind == "time":
+            return self._progress.outcome(f"no time was left for another attempt: {outcome.reason}")
+        if again:  # it replaces its earlier rejection
+            self._found.take_back(*candidate.chosen[0])
         if not isinstance(outcome, Rejected):
             first = outcome[0]
             if candidate.techniques[0].compare_all and first.duel.interval:
@@ -115,14 +119,16 @@ class Greedy:
         self._reject(outcome)
 
     def has_time_now(self) -> bool:
-        """Whether any of those that had no time has it after all: they all wait again."""
-        late, self._put_off = self._put_off, {}
+        """Whether any of those that had no time has it after all: they all wait again. Or one that lost narrowly has
+        the time for another attempt."""
+        late = self._put_off
         self._tried -= late.keys()
         waiting = [each for each, _ in self._waiting() if each.label in late]
         now = [each for each in waiting if self._worth.in_time(each) and self._worth.pays(each)]
         if not now:
             self._tried |= late.keys()
-            return False
+            return self._second_chances.best(self._suits) is not None
+        self._put_off = {}
         for each in late.values():
             self._found.take_back(*each.chosen[0])
         names = ", ".join(dict.fromkeys(each.names[0] for each in now))
@@ -130,9 +136,8 @@ class Greedy:
         return True
 
     def _begun(self, candidate: Candidate) -> Candidate:
-        """Begin a candidate. Its second attempt is the last one, and replaces its earlier rejection."""
-        if self._second_chances.take(candidate):
-            self._found.take_back(*candidate.chosen[0])
+        """Begin a candidate. Its second attempt is the last one."""
+        self._second_chances.take(candidate)
         return candidate
 
     def _chosen_together(self) -> list[Candidate]:

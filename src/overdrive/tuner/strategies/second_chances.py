@@ -43,9 +43,9 @@ class SecondChances:
             seen = replace(candidate, promise=1 - 1 / duel.interval.estimate, again=True)
             self._losers[candidate.label] = _Loser(seen, self._found.gain())
 
-    def take(self, candidate: Candidate) -> bool:
-        """It is tried now; whether it is one of these, which it is no longer."""
-        return self._losers.pop(candidate.label, None) is not None
+    def take(self, candidate: Candidate) -> None:
+        """It is tried now, and is none of these any more."""
+        self._losers.pop(candidate.label, None)
 
     def promise_now(self, candidate: Candidate) -> float | None:
         """What it saved, as far as could be seen, where the plan is another program by now; else None."""
@@ -73,7 +73,8 @@ class SecondChances:
             ):
                 continue
             if self._found.adopted:
-                in_time = schedule.time_for_all(self._worth.seconds(candidate))
+                start, level = candidate.usual_start, candidate.contract
+                in_time = schedule.time_for_whole_duel(start, level, candidate.promise)
             else:
                 in_time = schedule.time_to_confirm_first(candidate.contract, candidate.promise)
             if in_time:
