@@ -227,3 +227,16 @@ def test_a_pair_of_processes_that_the_deadline_cut_short_is_none_of_what_is_publ
     few = Duel(spec, spec, [*whole[:24], *cut], published=True)
     assert few.kept() == few.pairs  # two whole ones say too little by themselves
     assert Duel(spec, spec, [*whole, *cut]).kept() == [*whole, *cut]  # a selection takes all that it has
+
+
+@pytest.mark.parametrize(("left", "pairs"), [(176.0, 10), (130.0, 2), (60.0, 1)])
+def test_of_two_that_run_in_turn_none_goes_on_after_the_deadline(
+    left: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten blocks of either side were made whatever the time: 87 s of each, of a step of 5 s."""
+    program = Simulated(lambda names: 5.0, jitter=0.0, spread=0.0, takes_time=True).enter(monkeypatch)
+    spec, pool = TrialSpec(Program("script.py")), cast(TrialPool, SimpleNamespace())
+    duel = run_duel(pool, spec, spec, CONTROL, time.monotonic() + left, sequential=True)
+    assert len(duel.pairs) == pairs and not program.alive
+    assert program.spent < left + 50.0  # a second side that was begun has its 20 s, and makes what it had begun
+    assert (duel.new_trace is not None) is (pairs == 10)  # of as many steps as the other's, or of none

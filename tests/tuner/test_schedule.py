@@ -213,3 +213,14 @@ def test_another_attempt_has_its_whole_duel_before_the_last_proof() -> None:
     for left, enough in ((needed + 1.0, True), (needed - 1.0, False)):
         made.deadline += NOW + left - made.proof_begins()
         assert made.time_for_all(needed) and made.time_for_whole_duel(0.0, Contract.EXACT, 0.1) is enough
+
+
+def test_processes_that_run_in_turn_are_reckoned_with_all_that_they_take() -> None:
+    made = with_slow_steps(schedule(100.0, adopted=0))
+    control = made._found.control
+    assert control is not None
+    warm_up, looked_into = 2.0 + 3 * 4.0, 2 * 4.0
+    assert made.durations.of_duel(SCREENED) == warm_up + 6 * 4.0 + looked_into
+    control.sequential = True
+    assert made.durations.of_duel(SCREENED) == 3 * (warm_up + 10 * 4.0) + looked_into + 3 * 4.0
+    assert made.durations.of_confirmation(4) == 4 * (warm_up + 10 * 4.0) + looked_into + 3 * 4.0

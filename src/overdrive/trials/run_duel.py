@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
@@ -34,9 +33,6 @@ CLEAR_GAIN = 1.10
 # Where the allocator gives memory back in every step, processes of one program differ by half (eight of them: 7.4 to
 # 11 ms a step). Beyond that, one pair of them has said enough, however many the rules ask for.
 _BEYOND_PROCESSES = 1.6
-# Processes a side where two do not fit at once: minutes lie between the two sides, and only more of them can tell
-# how much those differ.
-_SEQUENTIAL = 3
 
 
 def run_duel(
@@ -56,8 +52,7 @@ def run_duel(
     duel = Duel(old, new, sequential=sequential, published=rules.patient)
     run_pair = sequential_processes.run_pair if sequential else interleaved.run_pair
     if sequential:
-        most = max(_SEQUENTIAL, rules.most_processes)
-        rules = replace(rules, processes=max(_SEQUENTIAL, rules.processes), most_processes=most)
+        rules = sequential_processes.in_turn(rules)
     size: int | None = None  # steps in a block, where the program's length dictates it
     process, most = 0, rules.most_processes
     while process < most:

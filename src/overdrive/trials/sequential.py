@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from overdrive.core.facts import Facts
 from overdrive.core.records import Block, Trace, TrialOver
@@ -16,6 +16,7 @@ from overdrive.trials.duel import (
     FEWEST_PAIRS,
     FEWEST_SECONDS,
     TO_THE_END,
+    Rules,
     hopeless,
     nothing_new,
     profile_steps,
@@ -25,6 +26,8 @@ from overdrive.trials.trial import Trial
 from overdrive.trials.warming import WARM_UP_STEPS, in_time, settles_in, warm_up
 
 _BLOCK_SECONDS = 0.2  # longer than where blocks alternate: minutes lie between the two sides, whatever their length
+# Processes a side: minutes lie between the two sides, and only more of them can tell how much those differ.
+_PROCESSES = 3
 
 
 @dataclass
@@ -34,6 +37,22 @@ class _Stretch:
     warm_steps: int = 0
     profile_steps: int = 0
     size: int = 0  # steps in a block
+    blocks: int = FEWEST_PAIRS
+
+
+def in_turn(rules: Rules) -> Rules:
+    """The same where whole processes run in turn."""
+    most = max(_PROCESSES, rules.most_processes)
+    return replace(rules, processes=max(_PROCESSES, rules.processes), most_processes=most)
+
+
+def blocks_seconds(slow: float, gain: float) -> float:
+    """What the blocks of a pair of processes take where the slower side needs `slow` seconds a step."""
+    return FEWEST_PAIRS * _block_steps(slow) * (slow + slow / max(gain, 1.0))
+
+
+def _block_steps(step_seconds: float) -> int:
+    return max(1, round(_BLOCK_SECONDS / max(step_seconds, 1e-6)))
 
 
 def run_pair(pair: ProcessPair) -> Pace | None:
@@ -42,6 +61,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
     old_first = pair.order().random() < 0.5
     stretch = _Stretch(size=pair.short_block or 0)
     blocks: dict[bool, list[Block]] = {}
+    before = duel.old_trace, duel.new_trace
     for is_old in (old_first, not old_first):
         try:
             with blame(duel, new=not is_old):
@@ -51,9 +71,10 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             return _to_the_end(pair, is_old, over.trace, stretch) if over.trace else None
         if not blocks[is_old]:
             return None
-    mine = [pair.measured(old, new, old_first) for old, new in zip(blocks[True], blocks[False], strict=True)]
+    mine = [pair.measured(old, new, old_first) for old, new in zip(blocks[True], blocks[False])]  # noqa: B905
     if duel.old_trace and duel.new_trace and duel.old_trace.steps != duel.new_trace.steps:
-        duel.new_trace = None  # one makes several steps in a call, and was not at the other's step when it was stopped
+        # One makes several steps in a call, or was cut short: it was not at the other's step when it was stopped.
+        duel.old_trace, duel.new_trace = before if all(before) else (duel.old_trace, None)
     pair.on_pair(duel)
     if hopeless(mine) and not pair.rules.patient:
         return None
@@ -62,7 +83,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
 
 
 def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]:
-    """Its blocks; none where all that is new was left out."""
+    """Its blocks, as many as there is time for; none where all that is new was left out."""
     duel, patient = pair.duel, pair.rules.patient
     until = max(pair.deadline, time.monotonic() + FEWEST_SECONDS)
     trial = Trial(pair.pool, pair.spec(new=not is_old))
@@ -79,7 +100,10 @@ def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]
                 # What finding out the costs leaves behind slows the steps that follow.
                 facts = trial.facts(costs=patient)
                 trial.run(WARM_UP_STEPS)
-        made = [trial.run(stretch.size) for _ in range(FEWEST_PAIRS)]
+        made: list[Block] = []
+        while len(made) < stretch.blocks and (not made or time.monotonic() < until):
+            made.append(trial.run(stretch.size))
+        stretch.blocks = len(made)
         if pair.keeps_losses and is_old:
             duel.old_trace, duel.old_facts = trial.trace(), facts or duel.old_facts
         elif pair.keeps_losses:
@@ -97,7 +121,7 @@ def _warm_up(trial: Trial, stretch: _Stretch, until: float) -> None:
         warmed = warm_up([trial], until=until)
         stretch.warm_steps, pace = warmed.steps, warmed.paces[0]
         stretch.profile_steps = profile_steps(pace)
-    stretch.size = stretch.size or max(1, round(_BLOCK_SECONDS / max(pace, 1e-6)))
+    stretch.size = stretch.size or _block_steps(pace)
 
 
 def _to_the_end(pair: ProcessPair, is_old: bool, trace: Trace, stretch: _Stretch) -> Pace | None:

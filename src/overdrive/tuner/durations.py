@@ -8,6 +8,7 @@ from overdrive.core.contract import Contract
 from overdrive.evidence.registration import LOOKS
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Rules, pair_seconds, profile_steps, steps_after_costs
+from overdrive.trials.sequential import blocks_seconds, in_turn
 from overdrive.trials.warming import WARM_UP_STEPS
 from overdrive.tuner.duel_runner import SCREENED, confirmation
 from overdrive.tuner.findings import Findings
@@ -35,9 +36,12 @@ class Durations:
         """What a duel of the whole plan takes by these rules, to its last look."""
         slow = self._plain_step()
         gain = max(1.0, self._found.gain())
-        pair = pair_seconds(slow, gain)
+        pair, looked = pair_seconds(slow, gain), profile_steps(slow)  # by the first pair
         both, blocks = slow + slow / gain, rules.looks_at(pair)[-1] * pair
-        looked = profile_steps(slow) + (steps_after_costs(slow) if rules.patient else 0)  # by the first pair
+        if self._found.control and self._found.control.sequential:
+            rules, blocks, looked = in_turn(rules), blocks_seconds(slow, gain), looked + WARM_UP_STEPS
+        elif rules.patient:
+            looked += steps_after_costs(slow)
         return rules.processes * (self._beside_blocks(both) + blocks) + looked * both
 
     def of_confirmation(self, pairs: int) -> float:

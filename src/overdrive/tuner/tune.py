@@ -89,7 +89,7 @@ def _find(
         first = Greedy(found, schedule, progress, elsewhere, ahead=True)
         _search(found, judge, prover, first)
         found.take_screening(Screener(found, duels, schedule, elsewhere).run())
-        schedule.contributions_known = bool(found.screened.choice)
+        schedule.contributions_known = bool(found.screened.choice) or duels.sequential
         greedy = Greedy(found, schedule, progress, elsewhere, before=first)
         _search(found, judge, prover, greedy)
     if on_ranks:
