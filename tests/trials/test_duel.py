@@ -229,6 +229,40 @@ def test_a_pair_of_processes_that_the_deadline_cut_short_is_none_of_what_is_publ
     assert Duel(spec, spec, [*whole, *cut]).kept() == [*whole, *cut]  # a selection takes all that it has
 
 
+class Slow:
+    """A trial whose steps take this long of a clock that they alone move."""
+
+    call_steps, left_out, step = 1, {}, 0
+
+    def __init__(self, now: list[float], seconds: float) -> None:
+        self.now, self.seconds, self.made = now, seconds, 0
+
+    def run(self, size: int, lead: int = 0, profile: bool = False) -> Block:
+        self.made += lead + size
+        self.now[0] += (lead + size) * self.seconds
+        return Block(self.made, size, size * self.seconds, samples=0.0)
+
+    def facts(self, costs: bool = False) -> None: ...
+
+
+@pytest.mark.parametrize(("left", "made"), [(0.0, 0), (100.0, 2), (150.0, 3), (200.0, 4), (250.0, 5)])
+def test_nothing_is_begun_after_the_deadline_before_the_first_pair_of_blocks(
+    left: float, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look into it, what follows that, and a pair: of steps of a minute each it took minutes beyond the budget."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    spec, old, new = TrialSpec(Program("script.py")), Slow(now, 60.0), Slow(now, 60.0)
+    duel, until = Duel(spec, spec), now[0] + left
+    pair = ProcessPair(None, duel, 0, CONTROL, math.inf, None, lambda duel: None)  # type: ignore[arg-type]
+    now[0] += 0.1
+    with pytest.raises(TrialOver, match="late"):
+        interleaved._look_into(duel, old, new, 60.0, True, until)  # type: ignore[arg-type]
+        interleaved._measure(pair, old, new, Pace(1, 60.0, 60.0), until)  # type: ignore[arg-type]
+    assert old.made + new.made == made and not duel.pairs
+    assert (duel.exit_reason or duel.old_exit_reason) is not None
+
+
 @pytest.mark.parametrize(("left", "pairs"), [(176.0, 10), (130.0, 2), (60.0, 1)])
 def test_of_two_that_run_in_turn_none_goes_on_after_the_deadline(
     left: float, pairs: int, monkeypatch: pytest.MonkeyPatch

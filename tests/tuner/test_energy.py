@@ -88,6 +88,11 @@ def test_without_a_counter_no_process_is_started() -> None:
     assert energy_of(None, OLD, NEW, Watts(parts=())) is None  # type: ignore[arg-type]
 
 
+def test_nothing_is_measured_of_steps_that_take_longer_than_a_stretch() -> None:
+    """Four processes would warm up, for three steps each, after the budget is used up."""
+    assert energy_of(None, OLD, NEW, Watts(), step_seconds=2.5) is None  # type: ignore[arg-type]  # no process is started
+
+
 @pytest.mark.long
 def test_of_real_processes(script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(

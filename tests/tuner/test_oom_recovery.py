@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,6 +15,8 @@ from overdrive.core.contract import Contract
 from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
+from overdrive.core.records import Block, ExitReason, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import DuelRunner, Progress
@@ -69,3 +74,28 @@ def test_a_batch_that_does_not_fit_is_split_until_it_does(found: Findings) -> No
     assert runs, found.rejected
     assert found.needed() and [each.name for each in found.adopted] == ["micro_batch"]
     assert any("By itself the program runs out of memory" in note and "micro_batch" in note for note in found.notes)
+
+
+def test_an_attempt_whose_steps_are_slow_ends_with_its_time(found: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has half of the time that is left; 20 steps of a minute each went on for as long as they took."""
+    asked: list[float] = []
+
+    class Slow:
+        left_out: ClassVar[dict[str, str]] = {}
+
+        def __init__(self, pool: object, spec: TrialSpec) -> None: ...
+
+        def first_step(self, until: float = math.inf) -> Block:
+            return Block(1, 1, 1.0, 1.0)
+
+        def run(self, steps: int, until: float = math.inf) -> Block:
+            asked.append(until)
+            raise TrialOver(ExitReason("late", "it came no further than step 3 within the budget"))
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(oom_recovery, "Trial", Slow)
+    duels: Any = SimpleNamespace(pool=None, progress=Progress())
+    ends = time.monotonic() + 240
+    assert not oom_recovery.OomRecovery(found, duels, ends).run()
+    assert asked and max(asked) < ends

@@ -151,8 +151,9 @@ def _energy(found: Findings, result: TuneResult, pool: TrialPool) -> Energy | No
         return None
     new = found.spec((each.name, each.settings) for each in found.chosen)
     length = result.own_run.steps if result.own_run else None
+    step = found.control.old_side.seconds_per_step if found.control else 0.0
     with EnergyMeter() as meter:
-        return energy_of(pool, found.reference(), new, meter, length)
+        return energy_of(pool, found.reference(), new, meter, length, step)
 
 
 def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from overdrive.trials.duel import (
 )
 from overdrive.trials.process_pair import Pace, ProcessPair, blame
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import warm_up
+from overdrive.trials.warming import in_time, warm_up
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
 _LONGER = 1.5  # than its last look was reckoned to take: its steps have become longer
@@ -58,7 +59,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
                 duel.new_trace = new.trace()
                 return None
             pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient, until=until)
-            _measure(pair, old, new, pace)
+            _measure(pair, old, new, pace, until)
             _align(duel, old, new)
             if pair.keeps_losses:
                 _keep_traces(pair, old, new)
@@ -71,8 +72,8 @@ def run_pair(pair: ProcessPair) -> Pace | None:
     return pace
 
 
-def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
-    """Pairs of blocks, until they say enough, or the deadline or the last look has come."""
+def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace, until: float = math.inf) -> None:
+    """Pairs of blocks, until they say enough, or the deadline or the last look has come. One is begun by `until`."""
     duel, rules, order = pair.duel, pair.rules, pair.order()
     call = max(old.call_steps, new.call_steps)
     size = -(-(pair.short_block or pace.block_steps) // call) * call
@@ -85,6 +86,7 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
         blocks: dict[bool, Block] = {}
         for is_old in (old_first, not old_first):
             with blame(duel, new=not is_old):
+                in_time(math.inf if mine else until)
                 blocks[is_old] = (old if is_old else new).run(size, lead)
         mine.append(pair.measured(blocks[True], blocks[False], old_first))
         pair.on_pair(duel)
@@ -135,15 +137,16 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool, unti
     steps, slowest = warmed.steps, max(warmed.paces)
     if process == 0:
         with duel.looking():
-            steps += _look_into(duel, old, new, slowest, costs)
+            steps += _look_into(duel, old, new, slowest, costs, until)
     return Pace(steps + 1, min(warmed.paces), slowest)
 
 
-def _look_into(duel: Duel, old: Trial, new: Trial, step_seconds: float, costs: bool) -> int:
-    """Have the program's facts noted; the steps that both make for that."""
+def _look_into(duel: Duel, old: Trial, new: Trial, step_seconds: float, costs: bool, until: float) -> int:
+    """Have the program's facts noted, as far as that begins before `until`; the steps that both make for that."""
     steps = profile_steps(step_seconds)
     for trial in (old, new):
         with blame(duel, new=trial is new):
+            in_time(until)
             trial.run(steps, profile=True)
     with blame(duel, new=False):
         duel.old_facts = old.facts(costs)
@@ -152,6 +155,7 @@ def _look_into(duel: Duel, old: Trial, new: Trial, step_seconds: float, costs: b
     again = steps_after_costs(step_seconds)
     for trial in (old, new):
         with blame(duel, new=trial is new):
+            in_time(until)
             trial.run(again)
     return steps + again
 

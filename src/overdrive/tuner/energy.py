@@ -22,14 +22,21 @@ _ORDER = (0, 1, 1, 0)  # what drifts evenly falls out
 
 
 def energy_of(
-    pool: TrialPool, old: TrialSpec, new: TrialSpec, meter: EnergyMeter, length: int | None = None
+    pool: TrialPool,
+    old: TrialSpec,
+    new: TrialSpec,
+    meter: EnergyMeter,
+    length: int | None = None,
+    step_seconds: float = 0.0,
 ) -> Energy | None:
     """Joules a step of either, in processes of its own that run alone; None where that could not be measured.
 
     Args:
         length: steps that the program makes, where that is known.
+        step_seconds: of the slower side, as far as known. Where one is longer than a stretch, warming up four processes
+            would take minutes beyond the budget: nothing is measured.
     """
-    if not meter.parts:
+    if not meter.parts or step_seconds > _STRETCH_SECONDS:
         return None
     joules, steps = [0.0, 0.0], [0, 0]
     for side in _ORDER:

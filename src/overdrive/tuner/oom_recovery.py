@@ -97,7 +97,7 @@ class OomRecovery:
             side = (
                 Side()
                 .add(trial.first_step(min(self._deadline, time.monotonic() + self._patience)))
-                .add(trial.run(_STEPS))
+                .add(trial.run(_STEPS, until=self._deadline))
             )
             lost = {name: reason for name, reason in trial.left_out.items() if name in dict(spec.techniques)}
             if lost:
