@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
 from overdrive.core.program import Program
+from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict
@@ -145,8 +148,6 @@ def test_fresh_processes_that_speak_against_the_search_are_believed(
 def test_what_one_process_breaks_in_the_confirmation_is_not_kept_for_its_duel(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from overdrive.core.records import ExitReason
-
     offer(fast={})
     fails: list[bool] = []
     crash = lambda on: ExitReason("crash", "signal 11") if fails and on else None  # noqa: E731
@@ -291,13 +292,15 @@ def test_what_one_pair_in_turn_won_is_measured_again() -> None:
         return Duel(old, new, sequential=True)
 
     duels: Any = SimpleNamespace(run_duel=run_duel, progress=Progress())
-    schedule: Any = SimpleNamespace(selection_ends=lambda: 0.0)
+    durations = SimpleNamespace(of_duel=lambda rules: 9.0)
+    schedule: Any = SimpleNamespace(selection_ends=lambda *_: math.inf, durations=durations)
+    candidate: Any = SimpleNamespace(contract=Contract.EXACT, promise=0.1)
     for processes, again in ((1, True), (3, False)):
         pairs = [Pair(process, 1, 1.1, 1.0, True) for process in range(processes) for _ in range(10)]
         duel = Duel(plain, best, pairs, Verdict.FASTER, Interval(1.09, 1.1, 1.11), sequential=True)
         judge_of: Any = Judge(Findings(program, Contract.EXACT), duels, cast(Any, None), schedule)
         ordered.clear()
-        _, reason = judge_of._in_more_processes(duel)
+        _, reason = judge_of._in_more_processes(candidate, duel)
         assert bool(ordered) is again and bool(reason) is again
 
 
@@ -346,3 +349,26 @@ def test_nothing_is_begun_that_could_not_come_to_its_end(
     found = searched(tmp_path, budget=float(budget))
     assert found.verdict is Verdict.FASTER and names(found) == ["fast"]
     assert found.seconds <= budget + 2, "one step of each side may be under way"
+
+
+@pytest.mark.parametrize(("takes", "begun"), [(50.0, True), (70.0, False)])
+def test_what_is_to_be_measured_again_leaves_the_time_for_its_proof(takes: float, begun: bool) -> None:
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("fast", {}),))
+    ends: list[float] = []
+
+    def run_duel(old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
+        ends.append(deadline)
+        return Duel(old, new)
+
+    latest = time.monotonic() + 60.0
+    selection_ends = lambda level, promise: latest - 1000.0 * (level is not Contract.ROUNDING or promise != 0.1)  # noqa: E731
+    schedule: Any = SimpleNamespace(selection_ends=selection_ends, durations=SimpleNamespace(of_duel=lambda _: takes))
+    duels: Any = SimpleNamespace(run_duel=run_duel, progress=Progress())
+    candidate: Any = SimpleNamespace(contract=Contract.ROUNDING, promise=0.1)
+    pairs = [Pair(0, 1, 1.1, 1.0, True)] * 10
+    duel = Duel(plain, best, pairs, Verdict.FASTER, Interval(1.09, 1.1, 1.11))
+    judge_of: Any = Judge(Findings(program, Contract.ROUNDING), duels, cast(Any, None), schedule)
+    told, reason = judge_of._in_more_processes(candidate, duel)
+    assert ends == ([latest] if begun else []) and reason
+    assert begun or (told is duel and "no time is left for" in reason and "1.10x" in reason)

@@ -66,7 +66,7 @@ class Judge:
             reason = self._too_large(duel)
         told = both or duel.published or self._screened(candidate)  # by more than one pair of processes
         if reason is None and wanted == "time" and not told:
-            duel, reason = self._in_more_processes(duel)
+            duel, reason = self._in_more_processes(candidate, duel)
         if reason is not None:
             late = wanted == "time" and ran_out_of_time(duel)
             return replace(_rejected(candidate, reason, duel), kind="time" if late else "measured")
@@ -130,7 +130,7 @@ class Judge:
         least = MOST_BIAS if busy(disturbed) else 0.0
         return both if both and verdict(both) is Verdict.FASTER and both.low > least else None
 
-    def _in_more_processes(self, duel: Duel) -> tuple[Duel, str | None]:
+    def _in_more_processes(self, candidate: Candidate, duel: Duel) -> tuple[Duel, str | None]:
         """What won by no more than processes differ is measured once more, in fresh ones alone.
 
         With one pair of processes at least one of 25 useless candidates is adopted in 88 to 100 % of searches, where
@@ -148,8 +148,11 @@ class Judge:
         if full_processes(duel.kept()) > 1 or needed > _MOST_PAIRS:
             return duel, few
         rules = replace(CANDIDATE, looks=CANDIDATE.looks[:2], processes=needed, most_processes=needed)
+        ends = self._schedule.selection_ends(candidate.contract, candidate.promise)
+        if time.monotonic() + self._schedule.durations.of_duel(rules) > ends:
+            return duel, f"{few}, and no time is left for {needed} fresh pairs of them"
         self._duels.progress.stage(f"{' + '.join(new_names(duel))} again, in {needed} fresh pairs of processes")
-        again = self._duels.run_duel(duel.old, duel.new, rules, self._schedule.selection_ends())
+        again = self._duels.run_duel(duel.old, duel.new, rules, ends)
         if reason := no_faster(again):
             return again, reason
         if verdict(found.of_any(again.kept())) is Verdict.FASTER:
