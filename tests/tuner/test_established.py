@@ -372,3 +372,34 @@ def test_what_is_to_be_measured_again_leaves_the_time_for_its_proof(takes: float
     told, reason = judge_of._in_more_processes(candidate, duel)
     assert ends == ([latest] if begun else []) and reason
     assert begun or (told is duel and "no time is left for" in reason and "1.10x" in reason)
+
+
+def test_why_a_confirmation_came_to_too_few_pairs_of_processes_is_named() -> None:
+    """Of `make demo`, whose budget was blamed where others held the cores in 30 % of the pairs."""
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("fast", {}),))
+    check = Check(Contract.EXACT, "the same")
+
+    def pairs(process: int, quiet: int, disturbed: int = 0) -> list[Pair]:
+        waited = [0.0] * quiet + [0.4] * disturbed
+        return [Pair(process, 1, 0.15 + 0.001 * (i % 3), 0.1, True, (0.0, w), (1.0, 1.0)) for i, w in enumerate(waited)]
+
+    def told(blocks: list[Pair], **ends: ExitReason) -> str:
+        duel = Duel(plain, best, pairs=blocks, published=True, **ends)
+        judge(duel, confirmation(3))
+        found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, duel, check)], proof=check)
+        unused: Any = SimpleNamespace(progress=None, stopped=False)
+        Finaliser(found, unused, unused, unused)._weigh(duel)
+        return found.notes[-1]
+
+    two = [*pairs(0, 12), *pairs(1, 12)]
+    late = told([*two, *pairs(2, 3)])
+    assert "2 of 3 process pairs before the budget was used up" in late and "A larger --budget would" in late
+    assert "A larger --budget, or a quieter machine, would" in told([*two, *pairs(2, 3, 2)])
+    assert "before the budget was used up" in told(two, old_exit_reason=ExitReason("late", "within the budget"))
+    others = told([*two, *pairs(2, 9, 5)])
+    assert "with enough blocks, since others held the cores in 13% of them" in others and "--budget" not in others
+    assert "On a quieter machine the same command would" in others
+    for reason in (ExitReason("crash", "SIGSEGV"), ExitReason("ended", "it is over after 90 steps")):
+        broken = told(two, old_exit_reason=reason)
+        assert f"before it broke off ({reason})" in broken and "--budget" not in broken

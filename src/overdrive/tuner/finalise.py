@@ -9,9 +9,11 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
+from overdrive.core.records import ExitReason
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.confirmation import FEWEST, MOST, told
 from overdrive.evidence.equivalence import differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.neighbours import share_disturbed
 from overdrive.evidence.speed import Pair, Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, full_processes, of_full_processes
@@ -213,18 +215,29 @@ class Finaliser:
         if found.confirmed and (self._for_memory() or duel.verdict is not Verdict.INCONCLUSIVE):
             return
         duel.verdict = Verdict.INCONCLUSIVE
-        reasons = duel.exit_reason, duel.old_exit_reason
-        if all(reason is None or reason.kind == "late" for reason in reasons):
+        if _broken_off(duel) is None:
             found.weigh(found.confirmed, self._standing(duel, needed))
+        told = "confirm it" if found.standing else "tell"
+        why, more = self._why_too_few(duel, needed, told)
         if found.confirmed:
             came = f"The {processes} process pairs of the confirmation differ too much to tell by themselves"
         else:
-            ended = "the tune was stopped" if self._schedule.stopped else "the budget was used up"
-            came = f"The confirmation came to {processes} of {needed} process pairs before {ended}"
+            came = f"The confirmation came to {processes} of {needed} process pairs {why}"
         stands = f"the plan is {found.standing.basis}" if found.standing else "nothing is established"
-        told = "confirm it" if found.standing else "tell"
-        more = "The same command goes on from there." if self._schedule.stopped else f"A larger --budget would {told}."
-        found.note(f"{came}: {stands}. {more}")
+        found.note(f"{came}: {stands}.{' ' if more else ''}{more}")
+
+    def _why_too_few(self, duel: Duel, needed: int, told: str) -> tuple[str, str]:
+        """Why a confirmation came to too few pairs of processes, and a sentence about what would `told`."""
+        if self._schedule.stopped:
+            return "before the tune was stopped", "The same command goes on from there."
+        share = share_disturbed(duel.pairs)
+        if full_processes(duel.pairs) >= needed and not self._found.confirmed:
+            few = f"with enough blocks, since others held the cores in {share:.0%} of them"
+            return few, f"On a quieter machine the same command would {told}."
+        if reason := _broken_off(duel):
+            return f"before it broke off ({reason})", ""
+        quieter = ", or a quieter machine," if share else ""
+        return "before the budget was used up", f"A larger --budget{quieter} would {told}."
 
     def _standing(self, confirmation: Duel, needed: int = FEWEST) -> Standing | None:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what
@@ -271,6 +284,12 @@ class Finaliser:
         found = self._found
         plain = found.control.old_side.peak_memory if found.control else 0
         return found.objective.aim == "memory" or not found.objective.allows(plain)
+
+
+def _broken_off(duel: Duel) -> ExitReason | None:
+    """Why it ended, where that was not for want of time."""
+    reasons = duel.exit_reason, duel.old_exit_reason
+    return next((each for each in reasons if each is not None and each.kind != "late"), None)
 
 
 def _failure_under_plan(duel: Duel) -> str | None:
