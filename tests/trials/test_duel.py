@@ -149,6 +149,24 @@ def test_the_duels_of_the_last_tune_tell_how_much_processes_differ(tmp_path: Pat
     assert not TuneCheckpoint(ledger, program, "rounding").resumes
 
 
+def test_the_seconds_of_a_tune_that_was_broken_off_are_known_to_who_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    (tmp_path / "script.py").write_text("")
+    ledger, program = Ledger.open(tmp_path / "ledger"), Program(str(tmp_path / "script.py"))
+    spec = TrialSpec(program)
+    for spent in (0.0, 30.0, 60.0):
+        checkpoint = TuneCheckpoint(ledger, program, "rounding")
+        assert checkpoint.spent_before == spent
+        now[0] += 30.0
+        checkpoint.remember_duel("one", Duel(spec, spec))
+        now[0] += 5.0  # of what was not kept
+    checkpoint.finished("2026-11-30", {})
+    assert TuneCheckpoint(ledger, program, "rounding").spent_before == 0.0
+
+
 def test_what_a_screening_found_is_there_for_other_scripts_of_this_kind_of_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,3 +177,15 @@ def test_the_same_command_goes_on_and_confirms(offer: Offer, tmp_path: Path, mon
     timed = [spec for spec in program.started if not spec.digests]
     assert found.confirmation is not None
     assert len(timed) == 2 * len({pair.process for pair in found.confirmation.pairs})  # the duels were known
+
+
+def test_what_a_tune_took_before_it_was_stopped_is_part_of_its_cost(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    with monkeypatch.context() as patch:
+        program = Simulated(paces(fast=1.5), takes_time=True).enter(patch)
+        before = stopped(program, tmp_path, Stopped(program, lambda text: "confirmation" in text))
+    again = Simulated(paces(fast=1.5), takes_time=True).enter(monkeypatch)
+    found = searched(tmp_path, budget=600.0)
+    assert found.confirmed and 10.0 < found.seconds - again.spent <= before.seconds

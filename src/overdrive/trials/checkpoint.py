@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +21,11 @@ from overdrive.trials.duel import Duel
 
 
 class TuneCheckpoint:
-    """One tune's place in the ledger: the same program, arguments, contract, machine and versions."""
+    """One tune's place in the ledger: the same program, arguments, contract, machine and versions.
+
+    Attributes:
+        spent_before: seconds of the tune until it was broken off.
+    """
 
     def __init__(self, ledger: Ledger, program: Program, purpose: Contract | str) -> None:
         """`purpose`: the contract of a tune, or what else is done with the program."""
@@ -32,6 +37,8 @@ class TuneCheckpoint:
         self._registrations = ledger.recall(self.key, "registration")
         self._screening = ledger.recall(self.key, "screening").get("all")
         self._results = ledger.recall(self.key, "result")
+        self.spent_before = float(ledger.recall(self.key, "spent").get("all", {}).get("seconds", 0.0))
+        self._began = time.monotonic()
         self._script = program.target if program.module else os.path.realpath(program.target)
 
     @property
@@ -43,14 +50,14 @@ class TuneCheckpoint:
         return restore_duel(data, old, new) if data else None
 
     def remember_duel(self, name: str, duel: Duel) -> None:
-        self._ledger.remember(self.key, "duel", name, store_duel(duel))
+        self._remember("duel", name, store_duel(duel))
 
     def screening(self) -> dict[str, Any] | None:
         """How far the screening had come."""
         return self._screening
 
     def remember_screening(self, state: dict[str, Any]) -> None:
-        self._ledger.remember(self.key, "screening", "all", state)
+        self._remember("screening", "all", state)
 
     @cached_property
     def _gains_key(self) -> str:
@@ -79,7 +86,7 @@ class TuneCheckpoint:
 
     def remember_run(self, name: str, run: dict[str, Any]) -> None:
         self._runs[name] = run
-        self._ledger.remember(self.key, "run", name, run)
+        self._remember("run", name, run)
 
     def registration(self, name: str) -> dict[str, Any] | None:
         """What was written down before a statistical proof began."""
@@ -88,6 +95,12 @@ class TuneCheckpoint:
     def register(self, name: str, registration: dict[str, Any]) -> None:
         self._registrations[name] = registration
         self._ledger.remember(self.key, "registration", name, registration)
+
+    def _remember(self, kind: str, name: str, value: dict[str, Any]) -> None:
+        """Keep what took time; and the seconds of the tune by then, which are part of what it cost if it is gone on."""
+        self._ledger.remember(self.key, kind, name, value)
+        spent = self.spent_before + time.monotonic() - self._began
+        self._ledger.remember(self.key, "spent", "all", {"seconds": round(spent, 1)})
 
     def earlier_duels(self) -> list[list[Pair]]:
         """The pairs of all duels of the last tune that came to its end: how much processes differed then."""

@@ -67,7 +67,8 @@ class Findings:
     starts: Starts | None = None
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
+    spent_before: float = 0.0  # seconds, until a tune was broken off that this one goes on from
+    seconds: float = 0.0  # of all of it
     stopped: bool = False  # by the user, before its end: the plan is what was proved by then
     isolation: str = ""
 
@@ -198,7 +199,7 @@ class Findings:
 
     def end(self, seeds: list[list[float]], errors: Mapping[str, float], isolation: str) -> None:
         self.seeds, self.errors, self.isolation = seeds, dict(errors), isolation
-        self.seconds = time.monotonic() - self.started
+        self.seconds = self.spent_before + time.monotonic() - self.started
 
     def may_be_tried(self, technique: Technique) -> bool:
         """Whether it is for such programs, and among those that the user wants: an open one has to be named."""

@@ -44,6 +44,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         pool=request.pool,
         runs=request.runs if request.budget is None else None,
         earlier=checkpoint.earlier_duels(),
+        spent_before=checkpoint.spent_before,
     )
     duels = DuelRunner(pool, checkpoint, progress)
     found.note(*(others := neighbours()))
