@@ -1194,6 +1194,45 @@ def returns_objects():
     return fit(model, data(), loss_of), size(model)
 
 
+class Annealed(nn.Module):
+    """A VAE that makes its loss itself, of which the second term has the weight that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.spread, self.head = nn.Linear(6, 4), nn.Linear(6, 4), nn.Linear(4, 6)
+
+    def forward(self, x, weight):
+        mean, spread = self.mean(x), self.spread(x)
+        drawn = mean + torch.randn_like(mean) * (spread / 2).exp()
+        kl = (mean.square() + spread.exp() - spread - 1).sum(1) / 2
+        return F.mse_loss(self.head(drawn), x) + weight * kl.mean()
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x, share):
+        made = self.body(x)
+        return share * made + (1 - share) * made.mean(0)
+
+
+@program
+def terms_that_have_no_weight_at_first():
+    numbers = []
+    for as_given in (float, torch.tensor):
+        model = Annealed()
+        for weight in (0.0, 0.5, 1.0):
+            numbers += fit(model, data(), lambda m, x, y: m(x, as_given(weight)), epochs=1)  # noqa: B023
+        numbers.append(size(model))
+        model = Mixing()
+        for share in (1.0, 0.7):
+            numbers += fit(model, data(), lambda m, x, y: F.cross_entropy(m(x, as_given(share)), y), epochs=1)  # noqa: B023
+        numbers.append(size(model))
+    return numbers
+
+
 def main(names):
     warnings.simplefilter("ignore")
     torch.set_default_dtype(torch.float64)

@@ -17,7 +17,7 @@ from overdrive.model_state.division.norms import Norms  # noqa: E402
 from overdrive.model_state.division.tree import flatten  # noqa: E402
 from overdrive.model_state.division.trial import find_way  # noqa: E402
 from overdrive.model_state.division.way import Way  # noqa: E402
-from overdrive.techniques.parallel.data_parallel.known import Kind  # noqa: E402
+from overdrive.techniques.parallel.data_parallel.known import Kind, kind_of  # noqa: E402
 
 
 class Model(torch.nn.Module):
@@ -74,3 +74,27 @@ def test_what_is_beyond_what_was_tried_is_told() -> None:
     model = Model(lambda made: made.sum(0))
     known = tried(model, 16, Kind())
     assert known.beyond([batch(8)]) and not known.beyond([batch(16)]) and not Kind().beyond([batch(8)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (0.0, 0.5, False),
+        (1.0, 0.5, False),
+        (0.3, 0.5, True),
+        (0.0, -0.0, True),
+        (0j, 1j, False),
+        (torch.tensor(0.0), torch.tensor(0.5), False),
+        (torch.tensor([1.0]), torch.tensor([0.5]), False),
+        (torch.tensor(0.3), torch.tensor(0.5), True),
+        (torch.tensor(0), torch.tensor(3), False),
+        (3, 4, False),
+        ("sum", "mean", False),
+        (0.0, 0, False),
+    ],
+)
+def test_zero_and_one_make_a_call_of_another_kind(one: Any, other: Any, same: bool) -> None:
+    """They hide what they multiply, so that a trial shows nothing of it."""
+    model = torch.nn.Linear(4, 3)
+    kinds = [kind_of(model, [batch(8), each]) for each in (one, other)]
+    assert (kinds[0] == kinds[1]) is same

@@ -96,6 +96,15 @@ def test_a_batch_is_split_where_the_call_is_of_the_kind_that_was_tried(answers: 
     assert split(x, mask, False)
 
 
+def test_a_batch_is_not_split_where_a_number_hid_a_term_in_the_trial(answers: Answers) -> None:
+    x, mask = given()
+    first = asked(answers, Masked(), x, mask, 0.0)
+    told = finding.found(first)
+    assert told["split"], told
+    pipeline = pipelining._Pipeline(first, {name: tuple(each) for name, each in told["stages"].items()}, told)
+    assert pipeline.batches([x, mask, 0.0]) is not None and pipeline.batches([x, mask, 0.5]) is None
+
+
 CALLS = """
 import torch
 from torch import nn

@@ -246,6 +246,23 @@ def test_a_model_that_cannot_be_split_is_left_as_it_is(make: Any, reason: str) -
     assert torch.equal(plain["chance"], split["chance"])
 
 
+def test_a_term_that_has_no_weight_at_first_is_tried_when_it_has_one() -> None:
+    def mixing(self: Any, x: torch.Tensor, share: Any) -> Any:
+        made = self.a(x)
+        return made + share * made.mean(0)
+
+    torch.manual_seed(0)
+    x = torch.randn(12, 8)
+    for as_given in (float, torch.tensor):
+        model = Net(mixing, a=nn.Linear(8, 4))
+        with Session([(technique, {"parts": 3})]) as session:
+            torch.optim.SGD(model.parameters(), lr=0.1)
+            model(x, as_given(0.0)).square().mean().backward()
+            assert not session.seams.left_out
+            made = model(x, as_given(0.5))
+        torch.testing.assert_close(made, model(x, 0.5))
+
+
 def test_a_model_that_returns_its_loss_is_left_as_it_is() -> None:
     make = lambda: Net(lambda self, x: self.a(x).square().mean(), a=nn.Linear(8, 4))  # noqa: E731
     split = one_step(make, 3, lambda result, y: result)

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_flatten
 
 from overdrive.core.by_identity import ByIdentity
 from overdrive.core.rng import States
+from overdrive.model_state.division.kinds import told_by_value
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.torch.internals import version_of
@@ -123,10 +124,9 @@ def _kind(model: Any, leaves: list[Any], size: int) -> Any:
     return (
         model.training,
         *(
-            (leaf.dim(), leaf.dtype, leaf.dim() > 0 and len(leaf) == size, leaf.requires_grad)
+            (leaf.dim(), leaf.dtype, leaf.dim() > 0 and len(leaf) == size, leaf.requires_grad, told_by_value(leaf))
             if isinstance(leaf, torch.Tensor)
-            # A flag or a mode may couple samples. Of other numbers each would be a kind of its own.
-            else (type(leaf), leaf if isinstance(leaf, (bool, int, str)) else None)
+            else (type(leaf), told_by_value(leaf))  # a flag or a mode may couple samples
             for leaf in leaves
         ),
     )

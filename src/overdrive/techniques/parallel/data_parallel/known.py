@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from overdrive.model_state.division.kinds import told_by_value
 from overdrive.model_state.division.values import LOOKS
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.state import State
@@ -108,9 +109,9 @@ def kind_of(model: Any, leaves: Sequence[Any]) -> Any:
         model.training,
         torch.is_grad_enabled(),
         *(
-            (leaf.dim(), leaf.dtype, leaf.requires_grad)
+            (leaf.dim(), leaf.dtype, leaf.requires_grad, told_by_value(leaf))
             if isinstance(leaf, torch.Tensor)
-            else (type(leaf), leaf if isinstance(leaf, (int, str, bool, type(None))) else None)
+            else (type(leaf), told_by_value(leaf))
             for leaf in leaves
         ),
     )

@@ -42,7 +42,8 @@ class DataParallel(Technique):
 
     What it watches: before each divided call, anything that the model's code looks at, its hooks among it; after a
     change it is tried anew. What would escape: a model that begins to look at its whole batch by its values alone, and
-    state that C code keeps; integers that mix samples (`mask & mask.roll(1, 0)`), if no batch that is tried shows it.
+    state that C code keeps; integers that mix samples (`mask & mask.roll(1, 0)`), if no batch that is tried shows it;
+    a term whose weight is a tensor on a GPU, and 0 when it is tried.
 
     Contract: rounding. The same products are summed in another order.
 

@@ -16,6 +16,7 @@ from overdrive.core.by_identity import ByIdentity
 from overdrive.core.objective import size
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
+from overdrive.model_state.division.kinds import told_by_value
 from overdrive.model_state.division.norms import Norms
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way
@@ -226,9 +227,9 @@ def _kind(leaves: Sequence[Any], way: Way) -> list[Any]:
     What all micro-batches are given alike has the same shape: else a mask of one row may now have one of each sample.
     """
     return [
-        ((leaf.shape if dim is None else leaf.dim()), leaf.dtype, leaf.requires_grad)
+        ((leaf.shape if dim is None else leaf.dim()), leaf.dtype, leaf.requires_grad, told_by_value(leaf))
         if isinstance(leaf, torch.Tensor)
-        else (type(leaf), leaf if isinstance(leaf, (int, str, bool, type(None))) else None)
+        else (type(leaf), told_by_value(leaf))
         for leaf, dim in zip(leaves, way.split, strict=True)
     ]
 
