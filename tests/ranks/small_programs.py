@@ -471,6 +471,20 @@ def hooks_on_gradients():
 
 
 @program
+def hooks_put_on_gradients_after_the_call():
+    model, seen = mlp(), []
+
+    def loss(model, x, y):
+        made = model(x)
+        if len(seen) == 0:
+            model[0].weight.register_hook(lambda g: g.clamp(-0.01, 0.01))
+            model[2].bias.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.norm().item()))
+        return F.cross_entropy(made, y)
+
+    return fit(model, data(), loss), seen, size(model)
+
+
+@program
 def gradients_asked_for():
     model, numbers = mlp(nn.Dropout(0.2)), []
     for x, y in data():

@@ -27,7 +27,7 @@ FEW = (
     *("plain_with_a_ragged_last_batch", "batches_smaller_than_the_ranks", "dropout", "batch_norm", "gan", "lbfgs"),
     *("weight_penalty", "unused_parameters", "hooks_on_gradients", "blends_its_samples", "keeps_its_result"),
     *("looks_at_its_batch", "decides_by_truth_values", "scaled_by_how_many_at_most"),
-    "terms_that_have_no_weight_at_first",
+    *("terms_that_have_no_weight_at_first", "hooks_put_on_gradients_after_the_call"),
 )
 
 Write = Callable[[str], Path]

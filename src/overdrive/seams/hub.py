@@ -104,7 +104,7 @@ class Seams:
         self.inputs_copied = Event(self)  # (module, tensors) its call is replayed on these, not on what it was given
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
-        self.gradient_watched = Answer(self)  # (tensor, hook, plain) register_hook; with None, retain_grad
+        self.gradient_watched = Answer(self)  # (tensor, hook, plain) hooks on its gradient; with None, retain_grad
         self.gradients_asked = Around(self)  # (outputs) torch.autograd.grad; call(inputs, *args, **kwargs)
         self.port_chosen = Transform(self)  # port -> port, of a process group of this process alone
         self.random_drawn = Answer(self)  # (name, call, args, kwargs) PyTorch draws; see seams.torch.draws

@@ -51,10 +51,11 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _watch(hub: Seams, patches: Patches) -> None:
     plain_hook: Any = torch.Tensor.register_hook
     plain_retain: Any = torch.Tensor.retain_grad
+    plain_late: Any = torch.Tensor.register_post_accumulate_grad_hook
 
-    def watched(tensor: Any, hook: Any) -> Any:
+    def watched(tensor: Any, hook: Any, register: Any = plain_hook) -> Any:
         def plain(hook: Any) -> Any:
-            return plain_retain(tensor) if hook is None else plain_hook(tensor, hook)
+            return plain_retain(tensor) if hook is None else register(tensor, hook)
 
         found = hub.gradient_watched.ask(tensor, hook, plain)
         return plain(hook) if found is None else found
@@ -67,7 +68,12 @@ def _watch(hub: Seams, patches: Patches) -> None:
     def retain_grad(self: Any) -> None:
         watched(self, None)
 
+    @functools.wraps(plain_late)
+    def register_post_accumulate_grad_hook(self: Any, hook: Any) -> Any:
+        return watched(self, hook, plain_late)
+
     patches.replace(torch.Tensor, "register_hook", register_hook)
+    patches.replace(torch.Tensor, "register_post_accumulate_grad_hook", register_post_accumulate_grad_hook)
     patches.replace(torch.Tensor, "retain_grad", retain_grad)
 
 

@@ -20,7 +20,7 @@ from overdrive.model_state.division.exchange import Gathered, Mean, Part, Shared
 from overdrive.model_state.division.likeness import SUMMED
 from overdrive.model_state.division.losses import Losses, Summed
 from overdrive.model_state.division.norms import Norms
-from overdrive.model_state.division.results import gradients_of
+from overdrive.model_state.division.results import gradients_of, watch
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
 from overdrive.model_state.division.values import OtherAnswers, Values, Watching
@@ -87,6 +87,14 @@ class Divided:
             return call(inputs, *args, **kwargs)
         mean: Callable[[Any], Any] = lambda each: Mean.apply(each, self.group)  # type: ignore[no-untyped-call]  # noqa: E731
         return gradients_of(inputs, call, args, kwargs, mean)
+
+    def watched(self, tensor: Any, hook: Any, plain: Callable[[Any], Any]) -> Any:
+        """An answer to the seam *gradient watched*."""
+        if hook is None or self._gradients is None or not self._gradients.watches(tensor):
+            return watch(tensor, hook, plain)
+        handle = plain(hook)
+        self._gradients.hooked(tensor)
+        return handle
 
     def told(self) -> str:
         """For the end of the run."""

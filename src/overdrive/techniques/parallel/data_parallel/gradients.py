@@ -51,6 +51,7 @@ class Gradients:
         self._begun: list[_Bucket] = []
         self._under_way = False
         self._waits = True
+        self._hooking = Flag()
         self.unheard = Flag()  # while a rank alone makes backward passes of its own, to find out something
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
@@ -67,6 +68,16 @@ class Gradients:
                 self._hook(leaf, number)
             elif number is not None and number not in self._early and self._has_other_hooks(leaf, number):
                 self._hook(leaf, number)
+
+    def watches(self, leaf: torch.Tensor) -> bool:
+        number = self._known.get(id(leaf))
+        return number is not None and self._leaves[number]() is leaf and number in self._hooks
+
+    def hooked(self, leaf: torch.Tensor) -> None:
+        """The program has put a hook on one that is watched; a call may be still to be sent back."""
+        number = self._known[id(leaf)]
+        if number not in self._early and not self._hooking and not self._under_way:
+            self._hook(leaf, number)
 
     def forget(self) -> None:
         for hooks in self._hooks.values():
@@ -85,12 +96,14 @@ class Gradients:
             # They are to see what they would see in one process: it is averaged before them, and alone.
             self._early.add(number)
             others = dict(gradient_hooks(leaf) or {})
-            handle = leaf.register_hook(self._at_once)  # type: ignore[no-untyped-call]
+            with self._hooking:
+                handle = leaf.register_hook(self._at_once)  # type: ignore[no-untyped-call]
             for key, hook in others.items():  # PyTorch calls them as they were put in, not in this dict's own order
                 del gradient_hooks(leaf)[key]
                 gradient_hooks(leaf)[key] = hook
         else:
-            handle = leaf.register_post_accumulate_grad_hook(lambda _: self._arrived(number))  # type: ignore[no-untyped-call]
+            with self._hooking:
+                handle = leaf.register_post_accumulate_grad_hook(lambda _: self._arrived(number))  # type: ignore[no-untyped-call]
         self._hooks[number] = [handle]
 
     def _at_once(self, gradient: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,6 @@ class DataParallel(Technique):
         notes = _Notes()
 
         def arrived() -> None:
-            from overdrive.model_state.division.results import watch
             from overdrive.techniques.parallel.data_parallel.calls import Divided
 
             sparing = settings["shards"] != "nothing"
@@ -92,7 +91,7 @@ class DataParallel(Technique):
             seams.train_function_made.subscribe(divided.trained_by)
             seams.loss_computed.subscribe(divided.losses.answer)
             seams.gradients_asked.subscribe(divided.asked)
-            seams.gradient_watched.subscribe(watch)
+            seams.gradient_watched.subscribe(divided.watched)
             seams.on_undo(divided.close)
 
         seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
