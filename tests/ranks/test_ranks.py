@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from overdrive.cli.started_again import words_of_ranks
@@ -337,6 +338,57 @@ def test_signals_end_all_ranks(number: signal.Signals, script: Write) -> None:
     process.communicate(timeout=30)
     assert process.returncode == -number and time.monotonic() - began < 30
     assert not left_in(path.parent)
+
+
+def begun(path: Path, *before: str, **pipes: int) -> subprocess.Popen[str]:
+    """`overdrive run --ranks 2` on a program that has said "ready". `before`: words before the command."""
+    command = [*before, sys.executable, "-m", "overdrive", "run", "--ranks", "2", path.name]
+    process = subprocess.Popen(
+        command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **pipes
+    )
+    assert process.stdout is not None
+    while "ready" not in process.stdout.readline():
+        assert process.poll() is None
+    return process
+
+
+@cluster
+def test_what_is_to_be_ignored_is_ignored(script: Write) -> None:
+    process = begun(script(acting("print('ready', flush=True); time.sleep(3)")), "nohup")
+    process.send_signal(signal.SIGHUP)
+    printed, told = process.communicate(timeout=60)
+    assert process.returncode == 0 and len(printed.splitlines()) == 2, told
+
+
+@cluster
+def test_ranks_stop_and_go_on_with_who_started_them(script: Write) -> None:
+    process = begun(script(acting("print('ready', flush=True); time.sleep(3)")))
+    ranks = psutil.Process(process.pid).children()
+    assert len(ranks) == 2
+
+    def wait_for(stopped: bool) -> None:
+        until = time.monotonic() + 30
+        while any((each.status() == psutil.STATUS_STOPPED) is not stopped for each in ranks):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    process.send_signal(signal.SIGTSTP)
+    wait_for(stopped=True)
+    process.send_signal(signal.SIGCONT)
+    wait_for(stopped=False)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 0, told
+
+
+@cluster
+def test_what_a_rank_has_started_ends_with_it(script: Write) -> None:
+    """But after it: a loader's workers that end before it are an error in the middle of what it has to do."""
+    line = "import subprocess; subprocess.Popen(['sleep', '600']); print('ready', flush=True); time.sleep(60)"
+    path = script(acting(line))
+    process = begun(path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM and not left_in(path.parent)
 
 
 def left_in(folder: Path) -> list[str]:

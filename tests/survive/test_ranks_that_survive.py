@@ -143,3 +143,27 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     second = survive(tmp_path, "killed", text, "--ranks", "2", every="10m")
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert printed + second.stdout == whole[0]
+
+
+@pytest.mark.survive
+def test_workers_of_loaders_live_until_rank_0_has_taken_the_snapshot(tmp_path: Path) -> None:
+    """Their death would be an error of the program's, in the middle of its epoch."""
+    text = ON_RANKS.replace("import os,", "import time, os,").replace(
+        "        print(step,",
+        '        if step == 4 and "STANDS" in os.environ: open("../there", "w").close(); time.sleep(2)\n'
+        "        print(step,",
+    )
+    options, variables = ("--requeue-code", "99", "--ranks", "2"), {"WORKERS": "2"}
+    whole = survive(tmp_path, "whole", text, *options, variables=variables)
+    process = started(tmp_path, "killed", text, *options, every="10m", variables={**variables, "STANDS": "1"})
+    try:
+        while not (tmp_path / "there").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        printed, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 99 and "stopped by SIGTERM: the same command goes on after step" in told, told
+    second = survive(tmp_path, "killed", text, *options, every="10m", variables=variables)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert printed + second.stdout == whole.stdout

@@ -14,6 +14,7 @@ from typing import Any
 
 from overdrive.core import scratch
 from overdrive.ranks.membership import LOGS, SEED, threads_of
+from overdrive.ranks.signals import heard, stopped_together
 from overdrive.ranks.writes import LONGEST
 
 _GRACE = int(LONGEST) + 2  # seconds between the signal that ends a rank and SIGKILL
@@ -50,6 +51,8 @@ def start_ranks(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
+    from overdrive.seams.torch.elastic import leaders_end_first
+
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
     scratch.sweep()
@@ -66,10 +69,12 @@ def start_ranks(
         max_restarts=0,
         monitor_interval=_LOOKS_EVERY,
         shutdown_timeout=grace,
+        signals_to_handle=heard(),
         logs_specs=DefaultLogsSpecs(log_dir=f"{logs}/agent"),
     )
     try:
-        launch_agent(config, sys.executable, [*flags, "-m", *words])
+        with leaders_end_first(), stopped_together():
+            launch_agent(config, sys.executable, [*flags, "-m", *words])
     except ChildFailedError as error:
         _discard_scratch(logs)
         return _failed(error.failures, logs)
