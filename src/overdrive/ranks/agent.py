@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.core import scratch
+from overdrive.ranks.input import handed_on
 from overdrive.ranks.membership import LOGS, SEED, threads_of
 from overdrive.ranks.signals import heard, stopped_together
 from overdrive.ranks.writes import LONGEST
@@ -73,7 +74,7 @@ def start_ranks(
         logs_specs=DefaultLogsSpecs(log_dir=f"{logs}/agent"),
     )
     try:
-        with leaders_end_first(), stopped_together():
+        with handed_on(logs, ranks), leaders_end_first(), stopped_together():
             launch_agent(config, sys.executable, [*flags, "-m", *words])
     except ChildFailedError as error:
         _discard_scratch(logs)

@@ -21,8 +21,9 @@ from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
+from overdrive.ranks.input import take_own
 from overdrive.ranks.lockstep import Lockstep
-from overdrive.ranks.membership import IMAGINED, SEED, Membership
+from overdrive.ranks.membership import IMAGINED, LOGS, SEED, Membership
 from overdrive.ranks.monitor import TOLD, note_told
 from overdrive.ranks.output import RankOutput
 from overdrive.ranks.own_groups import watch_for_own_groups
@@ -76,8 +77,10 @@ class Rank:
         """
         self._membership, self._clean = membership, catch_failures
         self.rank, self.size = membership.rank, membership.size
-        self.output = RankOutput(membership, apart=not trial)
         seed = os.environ.pop(SEED, "")
+        if seed and not trial:
+            take_own(os.environ.get(LOGS), self.rank)
+        self.output = RankOutput(membership, apart=not trial)
         if seed:  # our own agent started us
             end_with_parent(signal.SIGTERM)
         scratch = self.output.scratch
