@@ -25,9 +25,9 @@ def test_it_begins_as_it_began_whatever_the_program_has_set(tmp_path: Path, monk
     os.environ.update(KEPT="2", SET="3")
     sys.argv[1:] = []
     start.again({"SEED": "4"})
-    start.again({}, without=("--fresh", "--ranks"))
+    start.again({}, without=("--fresh", "--ranks"), besides=["--ranks=1"])
     (place, words, environment), (_, without_ranks, _) = told
     assert place == str(tmp_path) and environment["KEPT"] == "1" and environment["SEED"] == "4"
     assert "SET" not in environment and "SEED" not in os.environ
     assert words[-6:] == ["run", "--ranks", "2", "-m", "train", "--fresh"]
-    assert without_ranks[-4:] == ["run", "-m", "train", "--fresh"]
+    assert without_ranks[-5:] == ["run", "--ranks=1", "-m", "train", "--fresh"]

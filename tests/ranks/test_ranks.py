@@ -437,14 +437,28 @@ def test_what_ranks_of_a_launcher_left_is_gone_with_its_next_start(
 
 
 @cluster
-def test_as_many_ranks_as_the_project_file_says(script: Write, python: Run, overdrive: Run) -> None:
+@pytest.mark.parametrize(("options", "ranks"), [((), 2), (("--ranks", "3"), 3), (("--ranks", "1"), 1)])
+def test_as_many_ranks_as_the_project_file_says_where_the_line_does_not(
+    options: tuple[str, ...], ranks: int, script: Write, python: Run, overdrive: Run
+) -> None:
     """Each rank reads that file, too."""
-    path = script(acting("pass"))
+    path = script(acting("open('size', 'w').write(str(current().size if current() else 1))"))
     (path.parent / "pyproject.toml").write_text("[tool.overdrive.run]\nranks = 2\n")
     one = python("train.py", cwd=path.parent)
-    many = overdrive("run", "--record", "record.json", "train.py", cwd=path.parent)
+    many = overdrive("run", *options, "--record", "record.json", "train.py", cwd=path.parent)
     assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-5), many.stderr
-    assert json.loads((path.parent / "record.json").read_text())["techniques"] == ["data_parallel"]
+    assert (path.parent / "size").read_text() == str(ranks)
+    techniques = json.loads((path.parent / "record.json").read_text())["techniques"]
+    assert techniques == (["data_parallel"] if ranks > 1 else [])
+
+
+@cluster
+def test_as_many_ranks_as_the_launcher_starts_whatever_the_project_file_says(script: Write, python: Run) -> None:
+    path = script(acting("open('size', 'w').write(str(current().size))"))
+    (path.parent / "pyproject.toml").write_text("[tool.overdrive.run]\nranks = 3\n")
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "overdrive", "run")
+    told = python(*words, "train.py", cwd=path.parent)
+    assert told.returncode == 0 and (path.parent / "size").read_text() == "2", told.stderr
 
 
 @cluster
@@ -785,9 +799,10 @@ def test_there_are_enough_programs_and_defects() -> None:
 
 def test_options_of_the_script_stay_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["overdrive", "run", "--ranks", "2", "train.py", "--on", "cpu"])
-    assert words_of_ranks()[0] == ["overdrive", "run", "train.py", "--on", "cpu"]
+    assert words_of_ranks(2)[0] == ["overdrive", "run", "--ranks=2", "train.py", "--on", "cpu"]
     own = ["run", "--survive", "--every", "5m", "train.py", "--ranks", "4", "--fresh"]
     monkeypatch.setattr(sys, "argv", ["overdrive", *own])  # of a plan, or of [tool.overdrive], are ours
-    assert words_of_ranks()[0] == ["overdrive", *own]
+    assert words_of_ranks(3)[0] == ["overdrive", "run", "--ranks=3", *own[1:]]
     monkeypatch.setattr(sys, "argv", ["overdrive", "run", "--on=ray", "--ranks", "2", "train.py", "--on", "cpu"])
-    assert words_of_ranks(options=("--ranks", "--on"))[0] == ["overdrive", "run", "train.py", "--on", "cpu"]
+    words = words_of_ranks(2, options=("--ranks", "--on"))[0]
+    assert words == ["overdrive", "run", "--ranks=2", "train.py", "--on", "cpu"]

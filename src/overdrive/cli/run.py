@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from overdrive.cli.defaults import plan_asked_for
 from overdrive.cli.json_output import STDOUT
@@ -265,7 +266,8 @@ def command(
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)
-    membership = membership_in(ranks)
+    source = click.get_current_context().get_parameter_source("ranks")
+    membership = membership_in(ranks if source is ParameterSource.COMMANDLINE else None)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
     survives = _survival(survive, Wish(survive or "", every, mtbf, fresh, requeue_code, notices))

@@ -56,12 +56,23 @@ class Start:
     def now(cls) -> Start:
         return cls(dict(os.environ), os.getcwd(), sys.argv[1:])
 
-    def again(self, variables: Mapping[str, str], without: Sequence[str] = ("--fresh",)) -> NoReturn:
-        """In this process's place, with these variables besides. `without`: options of ours that it goes without."""
+    def again(
+        self,
+        variables: Mapping[str, str],
+        without: Sequence[str] = ("--fresh",),
+        besides: Sequence[str] = (),
+    ) -> NoReturn:
+        """In this process's place, with these variables besides.
+
+        Args:
+            without: options of ours that it goes without.
+            besides: that it has instead.
+        """
         posix.chdir(self.folder)  # that of `os` goes into a copy while a run is made again
         os.environ.clear()
         os.environ.update(self.environment)
-        start_again(variables, _without(without, self.words))
+        command, *rest = _without(without, self.words)
+        start_again(variables, [command, *besides, *rest])
 
 
 def _without(options: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -94,7 +105,7 @@ def start_ranks(ranks: int, on: str | None = None) -> int:
         from overdrive.ranks.on_ray import start_ranks as start_on_ray
 
         try:
-            return start_on_ray(ranks, *words_of_ranks(options=("--ranks", "--on")), say).code
+            return start_on_ray(ranks, *words_of_ranks(ranks, options=("--ranks", "--on")), say).code
         except CannotUseRay as error:
             fail(str(error))
     end = group_of(ranks)
@@ -109,20 +120,22 @@ def group_of(ranks: int, **how: Any) -> GroupEnd:
     from overdrive.ranks.agent import start_ranks as start
 
     try:
-        return start(ranks, *words_of_ranks(), **how)
+        return start(ranks, *words_of_ranks(ranks), **how)
     except ModuleNotFoundError as error:  # it is PyTorch's agent, and this may be an environment of Keras alone
         from overdrive.cli.causes import wrong_environment
 
         fail(wrong_environment((error.name or "torch").partition(".")[0]), 1)
 
 
-def words_of_ranks(options: Sequence[str] = ("--ranks",)) -> tuple[list[str], list[str]]:
-    """This very command as each rank is started by it, and Python's flags.
+def words_of_ranks(ranks: int, options: Sequence[str] = ("--ranks",)) -> tuple[list[str], list[str]]:
+    """This very command as each of so many ranks is started by it, and Python's flags.
 
     Args:
         options: that ranks go without.
     """
-    return ["overdrive", *_without(options, sys.argv[1:])], _interpreter_flags()
+    command, *rest = _without(options, sys.argv[1:])
+    # Of a project whose file says another number, each rank would read that.
+    return ["overdrive", command, f"--ranks={ranks}", *rest], _interpreter_flags()
 
 
 def membership_in(ranks: int | None) -> Membership | None:
@@ -131,6 +144,6 @@ def membership_in(ranks: int | None) -> Membership | None:
         membership = Membership.of(os.environ)
     except NotARank as error:
         fail(str(error))
-    if membership and ranks not in (None, membership.size):  # as many: [tool.overdrive] says so to every rank
+    if membership and ranks not in (None, membership.size):
         fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
     return membership

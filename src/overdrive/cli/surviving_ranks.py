@@ -92,7 +92,7 @@ def start_surviving_ranks(
 def _go_on_alone(folder: RunFolder, start: Start) -> NoReturn:
     """In this process's place: what its ranks were given would make it another run."""
     folder.close()
-    start.again({}, without=("--fresh", "--ranks"))
+    start.again({}, without=("--fresh", "--ranks"), besides=["--ranks=1"])
 
 
 def open_launched(
