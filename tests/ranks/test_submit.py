@@ -158,3 +158,18 @@ def test_names_that_cannot_stand_in_a_script_are_refused() -> None:
     script = batch_script(Allocation(options=("-p gpu", "--qos=low", "mem=1G")), ["x"], "x", Path("/home/o'brien"))
     for line in ("-p gpu", "--qos=low", "--mem=1G", '--chdir="/home/o\'brien"'):
         assert f"\n#SBATCH {line}\n" in script
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores"),
+    [
+        (Allocation(tasks_per_node=2), 2),
+        (Allocation(gpus_per_node=8), 8),
+        (Allocation(tasks_per_node=2, cpus_per_task=3), 6),
+        (Allocation(cpus_per_task=3), 3),
+        (Allocation(), 0),
+    ],
+)
+def test_the_one_task_of_a_job_until_it_is_done_has_a_core_for_each_rank(asked: Allocation, cores: int) -> None:
+    script = batch_script_until_done(asked, ["x"], ["y"], "x", Path("/tmp"))
+    assert (f"\n#SBATCH --cpus-per-task={cores}\n" in script) if cores else ("--cpus-per-task=" not in script)

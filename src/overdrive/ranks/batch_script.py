@@ -89,7 +89,8 @@ def batch_script_until_done(
     if allocation.nodes > 1:
         raise CannotWriteScript("--until-done is for one node: nobody starts ranks of several again where one is lost.")
     ranks = allocation.ranks_of_a_node()
-    cores = ranks * allocation.cpus_per_task
+    # By Slurm itself the one task has one core.
+    cores = ranks * (allocation.cpus_per_task or 1) if ranks > 1 else allocation.cpus_per_task
     own = (f"signal={_AHEAD}", "requeue", "open-mode=append")
     alone = replace(allocation, tasks_per_node=1, cpus_per_task=cores, options=[*own, *allocation.options])
     survive = ["--survive", f"--requeue-code={_REQUEUE}", *([f"--ranks={ranks}"] if ranks > 1 else [])]
