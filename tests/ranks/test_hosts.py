@@ -184,3 +184,35 @@ def test_a_rank_whose_number_is_taken_is_refused_and_the_run_goes_on(tmp_path: P
     last = start(2, 3, port, tmp_path, 240)
     told = [each.communicate(timeout=120)[0] for each in (first, stays, last)]
     assert [each.returncode for each in (first, stays, last)] == [0, 0, 0] and told == ["1\n", "", ""]
+
+
+class Server:
+    """A store of an agent's, in which each room is a `Store`."""
+
+    def __init__(self) -> None:
+        self.rooms: dict[str, Store] = {}
+
+    def within(self, name: str) -> Store:
+        return self.rooms.setdefault(name, Store())
+
+
+def test_ranks_that_are_started_again_meet_where_rank_0_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the start before, one had come no further than to Python, and so had not been counted."""
+    server: Any = Server()
+    first = arriving.room_of_start(server, 0)
+    server.within(first).set("beat/0", "7")
+    happens = iter(
+        [
+            lambda: None,  # rank 0 is not there yet
+            lambda: arriving.room_of_start(server, 0),
+            lambda: server.within("overdrive 2").set("beat/0", "0"),
+            lambda: server.within("overdrive 2").set("beat/0", "1"),
+        ]
+    )
+    monkeypatch.setattr(time, "sleep", lambda seconds: next(happens)())
+    assert (first, arriving.room_of_start(server, 1)) == ("overdrive 1", "overdrive 2")
+    assert not [*happens]
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(arriving, "START", timedelta(0))
+    with pytest.raises(arriving.CannotMeet, match="rank 0 did not come within 0 s, for which rank 1 waited"):
+        arriving.room_of_start(server, 1)

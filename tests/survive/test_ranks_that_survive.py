@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -167,3 +168,18 @@ def test_workers_of_loaders_live_until_rank_0_has_taken_the_snapshot(tmp_path: P
     second = survive(tmp_path, "killed", text, *options, every="10m", variables=variables)
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert printed + second.stdout == whole.stdout
+
+
+@pytest.mark.survive
+def test_ranks_of_a_launcher_meet_again_and_go_on_where_it_does_not_count_that(tmp_path: Path) -> None:
+    """Of several agents each counts the starts after a rank of its own was lost. `--fresh` is for the first start."""
+    (tmp_path / "killed-cache").mkdir()
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
+    uncounted = (*torchrun, "--no-python", "env", "TORCHELASTIC_RESTART_COUNT=0", sys.executable)
+    variables = {"ON_RANK": "1", "DIED": str(tmp_path / "killed-cache" / "died")}
+    whole = survive(tmp_path, "whole", ON_RANKS, launcher=torchrun)
+    got = survive(tmp_path, "killed", ON_RANKS, "--fresh", launcher=uncounted, dies=17, variables=variables)
+    assert got.returncode == 0 and "gone on after step" in got.stderr, got.stderr
+    assert (got.stdout, files_of(tmp_path / "killed")) == (whole.stdout, files_of(tmp_path / "whole"))
+    anew = survive(tmp_path, "killed", ON_RANKS, "--fresh", launcher=uncounted)
+    assert anew.returncode == 0 and anew.stdout == whole.stdout, anew.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 RUN = "OVERDRIVE_SURVIVE_RUN"  # the run's folder, for the ranks of a run that survives
 _ANEW = "anew"  # in that folder: why the run has to begin from its start
+_EMPTIED_FOR = "emptied for"  # notes who had started the ranks then
 _AGAIN = 75  # EX_TEMPFAIL: the code of a rank that wrote this
 _GRACE = 60  # seconds for a snapshot, after a signal
 
@@ -102,10 +104,13 @@ def open_launched(
     from overdrive.survive.folder import RunFolder
     from overdrive.survive.notices import listen
 
-    wish = replace(wish, fresh=wish.fresh and not membership.attempt)
-    path = folder_of(program, wish)
+    path, starter = folder_of(program, wish), _starter()
+    emptied = starter and RunFolder.notes_in(path).get(_EMPTIED_FOR) == starter
+    wish = replace(wish, fresh=wish.fresh and not membership.attempt and not emptied)
     if membership.rank == 0:
         folder = open_folder(program, techniques, wish, say, membership.size)
+        if wish.fresh:
+            folder.note(**{_EMPTIED_FOR: starter})
         if sentence := _why_anew(folder):
             say(sentence)
         if wish.notices:
@@ -118,6 +123,18 @@ def open_launched(
     if not wish.fresh and RunFolder.is_finished(path):
         sys.exit(0)  # rank 0 says so
     return path, ""
+
+
+def _starter() -> str:
+    """What has started this process: where that starts it again, what `--fresh` empties is the run's own. "" where that
+    is not seen, as out of a container."""
+    import psutil
+
+    try:
+        began = psutil.Process(os.getppid()).create_time()
+    except psutil.Error:
+        return ""
+    return f"{socket.gethostname()} {os.getppid()} {began}"
 
 
 def _why_anew(folder: RunFolder) -> str:

@@ -40,6 +40,37 @@ def missing_of(store: Any, keys: Sequence[str]) -> list[str]:
     return left
 
 
+def room_of_start(server: Any, rank: int) -> str:
+    """The part for this start of all ranks, of a store that has the words of those before.
+
+    Of several agents none knows how often all were started: each counts when one of its own ranks has failed. So rank 0
+    opens a room for each start, and the others look for the one in which it lives.
+
+    Raises:
+        CannotMeet: rank 0 does not come.
+    """
+    counted = server.within("overdrive")
+    if rank == 0:
+        return _room(counted.add("starts", 1))
+    until = time.monotonic() + START.total_seconds()
+    first: dict[str, bytes] = {}
+    try:
+        while time.monotonic() < until:
+            room = _room(counted.get("starts")) if counted.check(["starts"]) else ""
+            if room and server.within(room).check(["beat/0"]):
+                beat = server.within(room).get("beat/0")
+                if first.setdefault(room, beat) != beat:
+                    return room
+            time.sleep(_LOOKS)
+    except RuntimeError as error:  # of the store
+        raise CannotMeet(f"what started the ranks is gone ({str(error).splitlines()[0]})") from None
+    raise CannotMeet(f"rank 0 did not come within {START.total_seconds():.0f} s, for which rank {rank} waited")
+
+
+def _room(start: bytes | int) -> str:
+    return f"overdrive {int(start)}"
+
+
 def take_place(store: Any, rank: int) -> None:
     """
     Raises:

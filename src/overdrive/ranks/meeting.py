@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from overdrive.ranks.arriving import START, CannotMeet, take_place, wait_for_all
+from overdrive.ranks.arriving import START, CannotMeet, room_of_start, take_place, wait_for_all
 from overdrive.ranks.hosts import compare
 from overdrive.ranks.lost import is_own, words_of
 from overdrive.ranks.membership import Membership
@@ -75,8 +75,8 @@ class Meeting:
 
     def _stores(self, membership: Membership) -> tuple[Any, Any]:
         """The one that all share, and the monitor's own connection to it."""
-        room = f"overdrive {membership.attempt}"  # an agent's store has the words of the attempts before
         self._server = self._met(membership)
+        room = room_of_start(self._server, self.rank) if membership.may_restart else "overdrive"
         compare(self._server.within(room), self.rank, membership.run)
         take_place(self._server.within(room), self.rank)
         # PyTorch's default is to wait for the store for five minutes.

@@ -66,7 +66,8 @@ class Membership:
     """
     Attributes:
         agents_store: whether the launcher's agent keeps the store at that address; else rank 0 does.
-        attempt: how often that agent has started all ranks again.
+        attempt: how often that agent has started all ranks again; of several, each knows of some of these times.
+        may_restart: whether all ranks may be started again, by an agent that keeps the store.
         run: what the launcher calls this start of all ranks; empty where it has no name for it.
         own: why the program is left to its own parallelism; empty where it is not.
         without_gpu: what to tell where this rank uses a GPU all the same; empty where there is one for it, or none.
@@ -79,6 +80,7 @@ class Membership:
     port: int
     agents_store: bool
     attempt: int = 0
+    may_restart: bool = False
     run: str = ""
     own: str = ""
     without_gpu: str = ""
@@ -164,14 +166,16 @@ class Membership:
 
 def _of_torchrun(environment: Mapping[str, str]) -> Membership:
     rank = int(environment["RANK"])
+    agents_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return Membership(
         rank,
         int(environment["WORLD_SIZE"]),
         int(environment.get("LOCAL_RANK", rank)),
         environment.get("MASTER_ADDR", "127.0.0.1"),
         int(environment.get("MASTER_PORT", "29500")),
-        environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        agents_store,
         int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        agents_store and SEED not in environment,  # ours starts them once
         f"run {run}" if (run := environment.get("TORCHELASTIC_RUN_ID")) else "",
     )
 
