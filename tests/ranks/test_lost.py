@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -102,3 +103,29 @@ def test_ranks_wait_for_longer_where_they_exchange_much(
     told["beat/1"] = json.dumps({"host": "", "process": 1, "step": 0, "count": 1, "waits": theirs})
     monitor._look()
     assert bool(said) is ended, said
+
+
+@pytest.mark.parametrize(("over", "failed", "ends"), [(True, False, False), (True, True, True), (False, False, True)])
+def test_a_store_that_goes_with_rank_0_is_no_error_where_that_has_come_to_its_end(
+    over: bool, failed: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.ranks.monitor._EVERY", 0.01)
+    told: dict[str, str] = {"over/0": json.dumps({"failed": failed, "step": 0})} if over else {}
+    said: list[str] = []
+    looked, gone = threading.Event(), threading.Event()
+
+    def check(keys: list[str]) -> bool:
+        if gone.is_set():
+            raise RuntimeError("Connection reset by peer")
+        looked.set()
+        return keys[0] in told
+
+    store: Any = SimpleNamespace(set=told.__setitem__, check=check, get=lambda key: told[key].encode())
+    monitor = Monitor(store, 1, 2, said.append)
+    looked.wait(5)
+    looked.clear()
+    looked.wait(5)  # all of the first look is over
+    gone.set()
+    monitor._thread.join(5 if not ends else 1)
+    monitor.stop()
+    assert bool(said) is ends, said

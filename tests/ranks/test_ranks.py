@@ -484,6 +484,31 @@ def test_inside_a_slurm_step(script: Write, python: Run) -> None:
 
 
 @cluster
+def test_a_rank_that_works_on_after_the_last_exchange_is_waited_for(script: Write) -> None:
+    """Where rank 0 keeps the store. Of a program that trains nothing the last exchange may be long before its end."""
+    path = script(
+        "import time, torch\nfrom overdrive.ranks.rank import current\ntorch.manual_seed(0)\n"
+        "with torch.no_grad():\n    print(torch.nn.Linear(4, 2)(torch.randn(8, 4)).shape)\n"
+        "time.sleep(8 if current().rank else 0)\n"
+    )
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}
+    step["SLURM_STEP_NODELIST"] = "localhost"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "overdrive", "run", "train.py"],
+            cwd=path.parent,
+            env={**os.environ, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [each.communicate(timeout=120) for each in ranks]
+    assert [each.returncode for each in ranks] == [0, 0] and said[0][0] == "torch.Size([8, 2])\n", said
+
+
+@cluster
 @pytest.mark.parametrize("asks", [False, True])
 def test_inside_mpirun(asks: bool, script: Write, python: Run) -> None:
     """As Open MPI's sets the variables. `asks`: the program brings a parallelism of MPI's, and sees them again."""

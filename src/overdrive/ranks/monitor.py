@@ -59,6 +59,7 @@ class Monitor:
         self.number = 0
         self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
         self._failed_at = 0.0
+        self._first_is_over = False  # and has not failed
         self.write_stacks: Callable[[str], bool] = lambda why: False
         self.at_next_wait: Callable[[], None] | None = None
         self._asks = 0  # times that this rank has asked all others for their stacks
@@ -114,8 +115,11 @@ class Monitor:
                 failures = 0
             except Exception:  # of the store
                 failures += 1
-                if failures >= _LOST and not self._over.is_set():
-                    self._end("what started the ranks, or rank 0, is gone")
+                if failures < _LOST or self._over.is_set():
+                    continue
+                if self._first_is_over:  # and has taken the store with it: no other rank is needed any more
+                    return
+                self._end("what started the ranks, or rank 0, is gone")
 
     def _stood_still(self, seconds: float, now: float) -> None:
         waits = self._waits
@@ -173,6 +177,7 @@ class Monitor:
         self._end(sentence)
 
     def _is_over(self, other: int, note: Any, waits: Any, now: float) -> None:
+        self._first_is_over |= not (other or note["failed"])
         waited = now - waits[2] if waits else 0.0
         if note["failed"]:
             self._failed_at = self._failed_at or now

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its traceback is enough
+_LAST = 3.0  # seconds for which rank 0 keeps the store for a rank that says nothing more
 _SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
 _WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 
@@ -180,7 +181,7 @@ class Rank:
             group.leave_note(failed, _words(failure))
             if self.rank:
                 return self._follow_first(failure, code)
-            self._wait_for_others()
+            self._wait_for_others(failed)
         except RuntimeError:  # of the store: who had it is gone
             pass
         finally:
@@ -280,11 +281,20 @@ class Rank:
             self.output.tell("".join(traceback.format_exception(failure)))
         self.group.store.set(_SHOWN, "")
 
-    def _wait_for_others(self) -> None:
-        """Where rank 0 keeps the store, they are to have read its note."""
-        until = time.monotonic() + (0.0 if self._membership.agents_store else 3.0)
-        others = [f"gone/{each}" for each in range(1, self.size)]
-        while time.monotonic() < until and not self.group.store.check(others):
+    def _wait_for_others(self, failed: bool) -> None:
+        """Where rank 0 keeps the store, they are to have read its note; where it has not failed, those too that still
+        work on what is asked of no other rank."""
+        if self._membership.agents_store:
+            return
+        store, until = self.group.store, time.monotonic() + _LAST
+        beats: dict[int, Any] = {}
+        while time.monotonic() < until:
+            left = [each for each in range(1, self.size) if not store.check([f"gone/{each}"])]
+            if not left:
+                return
+            before, beats = beats, {each: store.get(f"beat/{each}") for each in left}
+            if beats != before and not failed:
+                until = time.monotonic() + _LAST
             time.sleep(0.05)
 
     def _ended(self, sentence: str, store: Any) -> None:
