@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.ranks.test_slurm import free_ports
 
 pytest.importorskip("torch")
+from overdrive.machine.pool import shared_memory
 
 # One rank of so many: prints a line of JSON.
 RANK = """
@@ -153,3 +155,21 @@ def test_nothing_is_left_of_it(tmp_path: Path) -> None:
     before = set(Path("/dev/shm").glob("overdrive-ranks-*"))
     told_by(ranks(tmp_path, ALL, 2))
     assert set(Path("/dev/shm").glob("overdrive-ranks-*")) <= before
+
+
+def test_what_a_rank_0_that_was_killed_has_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "PLACE", str(tmp_path))
+    with subprocess.Popen(["true"]) as process:
+        pass
+    gone = process.pid
+    old = {f"overdrive-ranks-{gone}-1": False, f"overdrive-ranks-{os.getpid()}-2": True, "other-1-3": True}
+    for name in [*old, f"overdrive-ranks-{gone}-4"]:
+        (tmp_path / name).write_bytes(b"x")
+        if name in old:
+            os.utime(tmp_path / name, (1, 1))
+    made = shared_memory._made(4096)
+    assert made and Path(made).parent == tmp_path and os.path.getsize(made) == 4096
+    kept = {name for name, stays in old.items() if stays} | {f"overdrive-ranks-{gone}-4", Path(made).name}
+    assert {each.name for each in tmp_path.iterdir()} == kept

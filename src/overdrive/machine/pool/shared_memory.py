@@ -25,6 +25,8 @@ from overdrive.machine.shared_memory import PLACE, USABLE_SHARE, free_shared_mem
 
 _ORDERED = ("x86_64", "AMD64")
 _LINE = 64  # bytes of a cache line: what one rank writes is not in the line of another's
+_NAME = "overdrive-ranks-"  # of a file, and the process of rank 0
+_START = 120.0  # seconds: longer than all ranks take to open it
 _HERE = 0xA5
 _MOST_RANKS = mmap.PAGESIZE // _LINE
 _SLOT = 1 << 20  # bytes; of all ranks together no more than:
@@ -65,7 +67,8 @@ class _File:
             group.of_all([0], "memory that is shared")  # each has written its byte
         finally:
             if path and group.rank == 0:
-                os.unlink(path)
+                with contextlib.suppress(FileNotFoundError):  # swept, from where this process is not seen
+                    os.unlink(path)
         sees = file is not None and all(file.bytes[rank * _LINE] == _HERE for rank in range(group.size))
         return file if all(each == [1] for each in group.of_all([int(sees)], "memory that is shared")) else None
 
@@ -90,12 +93,29 @@ class _File:
         return False
 
 
+def _sweep() -> None:
+    """Those of rank 0s that were killed before all others had opened theirs: they are memory until the machine ends."""
+    now = time.clock_gettime(time.CLOCK_REALTIME)  # `time.time` is the program's own
+    with contextlib.suppress(OSError), os.scandir(PLACE) as entries:
+        for entry in entries:
+            process, _, rest = entry.name.removeprefix(_NAME).partition("-")
+            if not (entry.name.startswith(_NAME) and process.isdigit() and rest):
+                continue
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                # Of a container that shares the place no process is seen, but all ranks of its run come in a minute.
+                old = now - found.st_mtime > _START
+                if old and found.st_uid == os.geteuid() and not os.path.exists(f"/proc/{process}"):
+                    os.unlink(entry.path)
+
+
 def _made(size: int) -> str:
     """The path of a new file with all of its memory; "": there is no room. A full place ends a process that writes."""
+    _sweep()
     if size > USABLE_SHARE * (free_shared_memory() or 0):
         return ""
     # No name by `tempfile`, whose next one would be another on this rank than on others.
-    path = f"{PLACE}/overdrive-ranks-{os.getpid()}-{time.monotonic_ns():x}"
+    path = f"{PLACE}/{_NAME}{os.getpid()}-{time.monotonic_ns():x}"
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError:
