@@ -350,6 +350,85 @@ def test_models_that_compare_equal_have_an_engine_each() -> None:
             assert not torch.allclose(other(rows), one(rows)) and torch.equal(other(rows), other.fc(rows))
 
 
+class Weighs(Chooses):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return self.fc(a) - 2 * self.fc(b)
+
+
+class AsksWhetherTheyAreOne(Chooses):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return self.fc(a) if a is b else self.fc(a + b)
+
+
+@pytest.mark.parametrize("kind", [Weighs, AsksWhetherTheyAreOne])
+def test_one_tensor_given_twice_has_an_engine_of_its_own(kind: Any) -> None:
+    """Exporting makes one input of the two: such an engine answers two tensors by the second alone."""
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    with Served(kind().eval()) as served:
+        served.warm(a, a)
+        assert served.answered(a, a) and not served.answered(a, b)
+        served.warm(a, b)
+        assert served.answered(a, b) and served.answered(b, a) and served.answered(b, b)
+
+
+def test_one_tensor_given_twice_in_many_sizes_has_an_engine_of_its_own() -> None:
+    with Served(Weighs().eval()) as served:
+        for _ in range(4):
+            for count in range(2, 12):
+                given = torch.randn(count, 4)
+                served.answered(given, given)
+        assert served.answers.answered > 0
+        for count in range(2, 12):
+            assert not served.answered(torch.randn(count, 4), torch.randn(count, 4))
+
+
+class TakesItsTable(Chooses):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return self.fc(x) * self.table + table
+
+
+def test_an_input_that_is_one_of_the_models_own_tensors_is_the_models() -> None:
+    x, other = torch.randn(3, 4), nn.Parameter(torch.randn(3, 4))
+    with Served(TakesItsTable().eval()) as served:
+        assert not any(served.answered(x, served.model.table) for _ in range(6))
+        assert "an input is one of the model's own tensors" in served.answers.told()
+        served.warm(x, other)
+        assert served.answered(x, other) and not served.answered(x, served.model.table)
+
+
+class Makes(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) + torch.ones(4)
+
+
+def test_a_default_type_that_the_program_sets_later_counts() -> None:
+    given = torch.randn(3, 4)
+    with Served(Makes().eval()) as served:
+        served.warm(given)
+        assert served.answered(given)
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert not served.answered(given), "its answer is of another type now"
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert served.answered(given)
+
+
+def test_a_forked_process_is_answered_by_the_model(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of an engine are those of the process that built it: in a child it would wait for them for ever."""
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        with monkeypatch.context() as in_child:
+            in_child.setattr("os.getpid", lambda: -1)
+            assert not served.answered(x)
+        assert served.answers.left["a process that was forked has none of the engine's threads"] == 1
+        assert served.answered(x)
+
+
 def test_an_error_of_the_program_is_its_own(x: torch.Tensor) -> None:
     with Served(Net().eval()) as served:
         served.warm(x)
@@ -409,6 +488,18 @@ def test_no_answer_takes_a_walk_through_the_models_layers(x: torch.Tensor, monke
         assert not model(x).requires_grad and served.answers.answered == 2 and not walks
         model.fc.weight = nn.Parameter(torch.zeros_like(model.fc.weight))
         assert [model(x).requires_grad for _ in range(6)] == [True] * 6 and served.answers.answered > 2
+
+
+def test_an_input_that_was_written_to_before_its_backward_pass_is_an_error_as_in_pytorch() -> None:
+    """One buffer for all inputs: the gradient would be of the next one."""
+    model, given = Straight().eval(), torch.randn(3, 4)
+    with Served(model) as served:
+        for _ in range(4):
+            result = model(given)
+        assert served.answers.answered > 0
+        given.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
 
 
 class Frozen(Chooses):

@@ -10,6 +10,7 @@ make again.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from overdrive.core.by_identity import ByIdentity
-from overdrive.engines.answers import BUSY, OF_NO_KIND, Answer, Answers
+from overdrive.engines.answers import BUSY, FORKED, OF_NO_KIND, Answer, Answers
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.model import AnsweredTorchModel
 from overdrive.engines.runtime import Runtime
@@ -36,12 +37,15 @@ class EngineAnswers(Answers):
         self._kept = KeptEngines()
         self._models: ByIdentity[AnsweredTorchModel] = ByIdentity()
         self._busy = threading.Lock()  # an engine's memory is that of one call at a time
+        self._process = os.getpid()
 
     def refusals(self) -> Sequence[str]:
         return [each.refused for each in self._models.values()]
 
     def called(self, model: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
+        if os.getpid() != self._process:  # where it would wait for them for ever; the lock may be held for ever, too
+            return self._leave(FORKED, call, args, kwargs)
         served = self._models.get(model)
         if (why := _unfit(model, served)) or not self._busy.acquire(blocking=False):
             return self._leave(why or BUSY, call, args, kwargs)

@@ -20,7 +20,7 @@ from pathlib import Path
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.places import engines_folder
 
-_FORMAT = 2  # of the file; also to be raised where other engines come of the same model
+_FORMAT = 3  # of the file; also to be raised where other engines come of the same model
 _MAGIC = b"overdrive engine\n"
 _SUFFIX = ".engine"
 _SUM = hashlib.sha256().digest_size

@@ -10,9 +10,20 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
-from overdrive.engines.answers import BY_BOTH, CHANGED, CHANGES_ALWAYS, GATHERED, NEW, NOT_FINITE, OUTSIDE, Answer
+from overdrive.engines.answers import (
+    BY_BOTH,
+    CHANGED,
+    CHANGES_ALWAYS,
+    GATHERED,
+    ITS_OWN,
+    NEW,
+    NOT_FINITE,
+    OUTSIDE,
+    Answer,
+)
 from overdrive.engines.building import Builder, Call
 from overdrive.engines.gathering import Gathering
+from overdrive.engines.identity import settings
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.proved import Proved, array_of
 from overdrive.engines.ranges import finite
@@ -24,7 +35,7 @@ from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import Parts, without_graph
 from overdrive.model_state.state import State
 from overdrive.seams.torch.hooks import all_modules_have_hooks, hooks_of
-from overdrive.seams.torch.internals import version_of
+from overdrive.seams.torch.internals import writes_to
 from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
@@ -38,8 +49,9 @@ _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time
 
 
 class AnsweredTorchModel:
-    """Its engines are kept by what its weights held, by signature and by how many threads PyTorch may use, which they
-    take over: where these come back, so do they. One may answer for many sizes, each of which is proved by itself."""
+    """Its engines are kept by what its weights held, by signature, by how many threads PyTorch may use, which they take
+    over, and by its settings: where these come back, so do they. One may answer for many sizes, each of which is proved
+    by itself."""
 
     def __init__(self, model: torch.nn.Module, runtime: Runtime, kept: KeptEngines) -> None:
         self._model = weakref.ref(model)
@@ -48,13 +60,14 @@ class AnsweredTorchModel:
         self._refused = ""
         self._state: State | None = None
         self._weights: Weights | None = None
+        self._own: frozenset[int] = frozenset()  # the ids of its tensors
         self._parts: Parts | None = None  # of the model as it was looked at
         self._digest = ""
         self._hooks: list[dict[int, Any]] = []  # where hooks would be, while the model is what it was
         self._looks = False  # its code has been seen to look at values
         self._changes = 0
-        self._engines: dict[tuple[str, Any, int], Proved] = {}
-        self._wide: dict[tuple[str, int], list[Wide]] = {}  # by what weights held, and threads
+        self._engines: dict[tuple[Any, Any], Proved] = {}
+        self._wide: dict[Any, list[Wide]] = {}  # by all but the signature
         self._copies = 0  # engines that were built
         self._sizes: dict[Any, Sizes] = {}  # by form, since the model last changed
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
@@ -77,9 +90,11 @@ class AnsweredTorchModel:
         model = self._model()
         if model is None or self._refused or not self._holds(model):
             return Answer(call(*args, **kwargs), self._refused or CHANGED)
+        if not self._own.isdisjoint(map(id, given.tensors)):
+            return Answer(call(*args, **kwargs), ITS_OWN)
         if not finite(given.arrays()):
             return Answer(call(*args, **kwargs), NOT_FINITE)
-        engine = self._engines.get(self._place(given))
+        engine = self._engines.get((self._circumstances(), given.key))
         if engine is None:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
@@ -108,10 +123,11 @@ class AnsweredTorchModel:
             again()  # an engine is not to blame where the model raises as well: then this is what the program sees
             raise failed
 
-        return Answer(without_graph(self._parts, by_engine, again, requiring))
+        return Answer(without_graph(self._parts, by_engine, again, requiring, given.tensors))
 
-    def _place(self, given: Signature) -> tuple[str, Any, int]:
-        return self._digest, given.key, torch.get_num_threads()
+    def _circumstances(self) -> Any:
+        """What engines are kept by beside the signature."""
+        return self._digest, torch.get_num_threads(), settings()
 
     def _holds(self, model: torch.nn.Module) -> bool:
         """Whether the model is what it was; else what it is now is looked at anew, as often as that may be."""
@@ -150,6 +166,7 @@ class AnsweredTorchModel:
             self._refused = "a tensor that is no parameter of the model requires gradients"
             return False
         tensors = [*model.parameters(), *model.buffers(), *reach.tensors]
+        self._own = frozenset(map(id, tensors))
         if any(each.device.type != "cpu" or each.layout is not torch.strided or each.is_meta for each in tensors):
             self._refused = "not all of the model lies in the main memory"
             return False
@@ -188,7 +205,7 @@ class AnsweredTorchModel:
             self._wide.clear()
             sizes.stiff = True
             return Answer(result, proved.refused, settles=True)
-        self._engines[self._place(given)] = proved
+        self._engines[self._circumstances(), given.key] = proved
         return Answer(result, proved.refused or BY_BOTH, settles=True)
 
     def _too_many(self, given: Signature) -> str:
@@ -209,7 +226,7 @@ class AnsweredTorchModel:
 
     def _fitting(self, given: Signature) -> Wide | None:
         """An engine for several sizes, these among them."""
-        return next((each for each in self._wide.get(self._place(given)[::2], ()) if each.fits(given)), None)
+        return next((each for each in self._wide.get(self._circumstances(), ()) if each.fits(given)), None)
 
     def _built(self, made: Call, sizes: Sizes) -> Proved:
         """For this call's sizes, and for all that may come where many have come."""
@@ -221,7 +238,7 @@ class AnsweredTorchModel:
             built, proved = self._builder.built(made, self._state, examples, wanted)
             if built and wanted and not proved.refused:
                 wide = Wide.of(built.engine, made.given, wanted, built.bounds, proved.tally)
-                self._wide.setdefault(self._place(made.given)[::2], []).append(wide)
+                self._wide.setdefault(self._circumstances(), []).append(wide)
             if not proved.refused:
                 break
             sizes.stiff = True
@@ -230,21 +247,17 @@ class AnsweredTorchModel:
     def _watched(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The model's own call; what it does besides computing leaves the model alone for good."""
         assert self._state is not None and self._weights is not None
-        chance, versions = States.now(), [_version(each) for each in given.tensors]
+        chance, versions = States.now(), list(map(writes_to, given.tensors))
         before = tree_flatten((args, kwargs))
         with noting_reads() as reads:
             result = call(*args, **kwargs)
         self._looks |= bool(reads)
         if not chance.same(States.now()):
             self._refused = "it draws random numbers"
-        elif [_version(each) for each in given.tensors] != versions or not same_things(before, (args, kwargs)):
+        elif list(map(writes_to, given.tensors)) != versions or not same_things(before, (args, kwargs)):
             self._refused = "a call writes to its inputs"
         elif self._state.changed():
             self._refused = f"a call changes {self._state.change() or 'the model'}"
         elif self._weights.changed():
             self._refused = "a call writes to the model's own tensors"
         return result
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else version_of(tensor)

@@ -38,13 +38,19 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
     leaves, spec = _flat(args, kwargs)
     kinds: list[Any] = [spec]
     form: list[Any] = [spec]
-    tensors = []
+    tensors: list[torch.Tensor] = []
+    places: dict[int, int] = {}
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if not takes(leaf):
                 return None
-            kinds.append((leaf.shape, leaf.dtype))
-            form.append((leaf.dim(), leaf.dtype))
+            first = places.setdefault(id(leaf), len(tensors))
+            if first < len(tensors):  # one object twice: its graph reads one of the two, and the model may ask for that
+                kinds.append(first)
+                form.append(first)
+            else:
+                kinds.append((leaf.shape, leaf.dtype))
+                form.append((leaf.dim(), leaf.dtype))
             tensors.append(leaf)
         elif isinstance(leaf, PLAIN):
             kinds.append(plain_key(leaf))

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from overdrive.core.rng import States
 from overdrive.seams.torch.hooks import without_gradient_hooks
-from overdrive.seams.torch.internals import version_of
+from overdrive.seams.torch.internals import writes_to
 
 _MOST_KINDS = 1024  # of calls, that are kept apart
 
@@ -56,7 +56,9 @@ def _tensors(leaves: Sequence[Any]) -> list[torch.Tensor]:
     return [each for each in leaves if isinstance(each, torch.Tensor)]
 
 
-def without_graph(parts: Parts, call: Callable[[], Any], again: Callable[[], Any], requiring: Sequence[bool]) -> Any:
+def without_graph(
+    parts: Parts, call: Callable[[], Any], again: Callable[[], Any], requiring: Sequence[bool], given: Sequence[Any]
+) -> Any:
     """What `call` returns, computed without a graph; the results require gradients as those of `again` would.
 
     Of inputs none may require a gradient.
@@ -66,6 +68,7 @@ def without_graph(parts: Parts, call: Callable[[], Any], again: Callable[[], Any
         call: the model's call, by whatever computes it.
         again: the call as the program makes it: carried out in a backward pass, if there is one.
         requiring: of each tensor among the results, whether the model's own requires a gradient.
+        given: the tensors that the call is given.
     """
     if not torch.is_grad_enabled():
         return call()
@@ -73,7 +76,7 @@ def without_graph(parts: Parts, call: Callable[[], Any], again: Callable[[], Any
     if not parameters or not any(requiring):
         with torch.no_grad():
             return call()
-    made = _Made(parts.modules, call, again, parameters, requiring)
+    made = _Made(parts.modules, call, again, parameters, requiring, given)
     results = _Later.apply(made, *parameters)  # type: ignore[no-untyped-call]
     following = iter(results)
     leaves = [next(following) if isinstance(each, torch.Tensor) else each for each in made.leaves]
@@ -90,6 +93,7 @@ class _Made:
         again: Callable[[], Any],
         parameters: list[Any],
         requiring: Sequence[bool],
+        given: Sequence[Any],
     ) -> None:
         self.call, self.again, self.parameters, self.requiring = call, again, parameters, requiring
         self.leaves: list[Any] = []
@@ -97,7 +101,9 @@ class _Made:
         self._generators = States.now()
         model = modules[0]
         self._buffers = [(each, each.detach().clone()) for each in model.buffers()] if model.training else []
-        self._versions = [version_of(each) for each in parameters]
+        # What it reads once more must hold what it held: its inputs, too, which a program may fill anew for each call.
+        self._read = [*parameters, *given]
+        self._versions = [writes_to(each) for each in self._read]
         self._modes = [(each, each.training) for each in modules]
 
     def results(self) -> list[torch.Tensor]:
@@ -109,7 +115,7 @@ class _Made:
         return [each.detach() for each in tensors]
 
     def gradients(self, given: Sequence[torch.Tensor], create: bool) -> list[torch.Tensor | None]:
-        if [version_of(each) for each in self.parameters] != self._versions:
+        if [writes_to(each) for each in self._read] != self._versions:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation"
             )

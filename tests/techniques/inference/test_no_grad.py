@@ -156,6 +156,34 @@ def test_weights_that_were_changed_in_between_are_an_error_as_in_pytorch() -> No
             made.sum().backward()
 
 
+def test_an_input_that_was_changed_in_between_is_an_error_as_in_pytorch() -> None:
+    """One buffer for all inputs: the gradient would be of the next one."""
+    model, x = net(False), torch.randn(5, 1, 8, 8)
+
+    def late(*args: Any, **kwargs: Any) -> None:
+        made = [model(*args, **kwargs)["scores"] for _ in range(2)][-1]
+        x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            made.sum().backward()
+
+    late(x)
+    with Session(PLAN, inference=True) as session:
+        late(x)
+        late(x=x)
+    assert not session.seams.left_out
+
+
+def test_an_input_made_in_inference_mode_counts_no_writes() -> None:
+    model = net(False)
+    with torch.inference_mode():
+        x = torch.randn(5, 1, 8, 8)
+    model.requires_grad_(False)
+    model.fc.requires_grad_(True)  # PyTorch keeps no such tensor for a gradient
+    with Session(PLAN, inference=True) as session:
+        [model(x)["scores"] for _ in range(2)][-1].sum().backward()
+    assert not session.seams.left_out and model.fc.weight.grad is not None
+
+
 def test_an_input_that_is_handed_on_gets_no_gradient() -> None:
     class Same(nn.Module):
         def __init__(self) -> None:

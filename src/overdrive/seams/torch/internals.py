@@ -85,6 +85,11 @@ def version_of(tensor: Any) -> int:
     return int(tensor._version)
 
 
+def writes_to(tensor: Any) -> int:
+    """The same of any tensor; -1 of one that counts nothing."""
+    return -1 if tensor.is_inference() else version_of(tensor)
+
+
 def is_view(tensor: Any) -> bool:
     """Whether autograd knows it as a part of another tensor, whose memory it shares."""
     return bool(tensor._is_view())

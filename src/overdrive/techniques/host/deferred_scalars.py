@@ -136,10 +136,10 @@ class EarlyReads:
         """The first mark by which this tensor held what it holds now, where that is certain."""
         if not self._marks or self._line is None or not self._line.serves(tensor) or tensor.numel() != 1:
             return None
-        from overdrive.seams.torch.internals import is_view, number_of, version_of
+        from overdrive.seams.torch.internals import is_view, number_of, writes_to
 
         thread, place, device = threading.get_ident(), tensor.data_ptr(), tensor.device
-        counted = -1 if tensor.is_inference() else version_of(tensor)
+        counted = writes_to(tensor)
         made = number_of(tensor.grad_fn) if tensor.grad_fn is not None and not is_view(tensor) else None
         for mark in self._marks:
             loss = mark.loss

@@ -32,9 +32,10 @@ class NoGrad(Technique):
 
     What it watches: at each call, whether gradients are recorded, inputs require some, and modules have hooks; an
     optimizer that is made leaves it out. For a call that is made again random states, modes and a training model's
-    buffers are put back, and a parameter that was written to meanwhile is an error, as in PyTorch. What would escape:
-    attributes or hooks that the program changes, or weights that it writes to through `.data`, between a call and its
-    backward pass; a gradient with respect to what the model's own code keeps of a call (`self.features = x`).
+    buffers are put back, and a parameter or an input that was written to meanwhile is an error, as in PyTorch (which
+    lets pass inputs that it has not kept for the gradient). What would escape: attributes or hooks that the program
+    changes, or weights and inputs that it writes to through `.data`, between a call and its backward pass; a gradient
+    with respect to what the model's own code keeps of a call (`self.features = x`).
 
     Contract: exact. The same kernels compute the same numbers.
 
@@ -96,7 +97,8 @@ class NoGrad(Technique):
             def again() -> Any:
                 return call(*args, **kwargs)
 
-            return without_graph(parts, again, again, requiring)
+            tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+            return without_graph(parts, again, again, requiring, tensors)
 
         def made(optimizer: Any, models: Any) -> None:
             if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice
