@@ -13,51 +13,58 @@ import numpy as np
 import pytest
 
 from overdrive.serve import protocol
-from overdrive.serve.model import ServedModel
 from overdrive.serve.waiting import Refused, WaitingRequests
-
-app: Any = pytest.importorskip("overdrive.serve.app", exc_type=ImportError)
-
-SIGNATURE = {
-    "target": "onnx",
-    "inputs": [{"name": "x", "shape": ["batch"], "dtype": "float32"}],
-    "outputs": [{"name": "y", "shape": ["batch"], "dtype": "float32"}],
-    "dimensions": {"batch": {"min": 1}},
-}
-MODEL = ServedModel("Net", SIGNATURE, lambda inputs: {"y": inputs["x"]}, lambda inputs: [*inputs.values()], "batch")
+from tests.serve.asked import INFER, MODEL, Asked, app, body_of
 
 
-class Asked:
-    def __init__(self, model: ServedModel = MODEL, within: float = 60.0) -> None:
-        self.waiting = WaitingRequests(model, 8)
-        limits = app.Limits(1 << 24, 8, 1, 0.0, 1.0, within, False)
-        self._application = app.application(model, self.waiting, app.Metrics(), limits)
+def test_what_is_not_answered_by_the_end_is_refused_and_counted() -> None:
+    """Uvicorn cancels it then."""
+    called, goes_on = threading.Event(), threading.Event()
 
-    def get(self, path: str) -> int:
-        return self._sent("GET", path, b"")[0]
+    def answer(inputs: Any) -> Any:
+        called.set()
+        goes_on.wait()
+        return {"y": inputs["x"]}
 
-    def answered(self, x: Any) -> Any:
-        code, told = self.inferred(x)
-        assert code == 200, told
-        return told["outputs"][0]["data"]
+    async def cancelled(asked: Asked, stopping: bool) -> Any:
+        asking = asyncio.create_task(asked.sent("POST", INFER, body_of([1.0])))
+        await asyncio.to_thread(called.wait)
+        if stopping:
+            while not asked.waiting:  # behind the first one
+                await asyncio.sleep(0.01)
+            asked.waiting.stop()
+        asking.cancel()
+        return await asking
 
-    def inferred(self, x: Any) -> tuple[int, Any]:
-        body = protocol.made_body({"x": np.asarray(x, np.float32)})
-        code, told = self._sent("POST", "/v2/models/Net/infer", body)
-        return code, json.loads(told)
+    asked = Asked(replace(MODEL, answer=answer))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled(asked, False))
+    assert asked.metrics.refused_at_end == 0
+    code, told = asyncio.run(cancelled(asked, True))
+    assert code == 503 and b"the server is stopping" in told and asked.metrics.refused_at_end == 1
+    goes_on.set()
 
-    def _sent(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        sent: list[Any] = []
 
-        async def receive() -> Any:
-            return {"type": "http.request", "body": body}
+def test_what_waits_is_refused_while_the_model_is_in_a_call() -> None:
+    called, goes_on = threading.Event(), threading.Event()
 
-        async def send(message: Any) -> None:
-            sent.append(message)
+    def answer(inputs: Any) -> Any:
+        called.set()
+        goes_on.wait()
+        return {"y": inputs["x"]}
 
-        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
-        asyncio.run(self._application(scope, receive, send))
-        return sent[0]["status"], b"".join(each.get("body", b"") for each in sent)
+    waiting, given = WaitingRequests(replace(MODEL, answer=answer), 8), {"x": np.zeros(1, np.float32)}
+    first = waiting.ask(given)
+    called.wait()
+    second = waiting.ask(given)
+    waiting.refuse()
+    with pytest.raises(Refused, match="stopping"):
+        second.result(30)
+    with pytest.raises(Refused, match="stopping"):
+        waiting.ask(given)
+    goes_on.set()
+    assert first.result(30)["y"] == [0.0]
+    waiting.end()
 
 
 @pytest.mark.parametrize("count", [10, 100_000])
@@ -100,7 +107,7 @@ def test_it_is_not_ready_once_it_is_to_stop() -> None:
     asked = Asked()
     paths = ("/v2/health/ready", "/v2/models/Net/ready", "/v2/health/live")
     assert [asked.get(each) for each in paths] == [200, 200, 200]
-    asked.waiting.stop_after(30.0)
+    asked.waiting.stop()
     assert [asked.get(each) for each in paths] == [503, 503, 200]
     assert asked.answered([1.0]) == [1.0], "what comes all the same is answered"
 

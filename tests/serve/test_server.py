@@ -139,9 +139,16 @@ def test_more_requests_than_may_wait_are_told_so(tmp_path: Path) -> None:
         assert all("2 requests wait already" in json.loads(body)["error"] for code, body in answers if code == 503)
 
 
-@pytest.mark.parametrize(("grace", "codes"), [(30, [200] * 4), (0, [200, 503, 503, 503])])
-def test_stopping_loses_no_answer(grace: int, codes: list[int], tmp_path: Path) -> None:
-    folder = exported(tmp_path / "folder", slow=2.0)
+@pytest.mark.parametrize(
+    ("slow", "grace", "codes", "told"),
+    [
+        (2.0, 30, [200] * 4, "all that was taken is answered"),
+        (2.0, 0, [200, 503, 503, 503], "3 requests could not be answered in time"),
+        (90.0, 0, [503] * 4, ""),  # longer than it waits for the model
+    ],
+)
+def test_stopping_loses_no_answer(slow: float, grace: int, codes: list[int], told: str, tmp_path: Path) -> None:
+    folder = exported(tmp_path / "folder", slow=slow)
     with serving(folder, "--grace", str(grace)) as server, ThreadPoolExecutor(8) as pool:
         taken = [pool.submit(server.ask, request(ROW))]
         until = time.monotonic() + 30
@@ -152,7 +159,10 @@ def test_stopping_loses_no_answer(grace: int, codes: list[int], tmp_path: Path) 
         waits(server, 3)
         server.process.send_signal(signal.SIGTERM)
         assert sorted(each.result()[0] for each in taken) == codes
+        if not told:
+            return
         assert server.process.wait(30) == 0
+        assert told in (server.process.stdout.read() if server.process.stdout else "")
         with pytest.raises(OSError):
             server.ask(request(ROW))
 

@@ -17,6 +17,7 @@ from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import fail
 from overdrive.core.installing import pip_install_extra
 from overdrive.core.json_data import to_json
+from overdrive.core.units import several
 from overdrive.serve.instances import load_instances, threads_of
 from overdrive.serve.model import CannotServe, ServedModel, load
 
@@ -113,8 +114,12 @@ def command(
     many = f", {instances} instances" if instances > 1 else ""
     what = f"up to {limits.request:,} bytes a request, {waiting} waiting{many}{together}"
     _say(model, host, listener, what)
-    serve(model, listener, limits)
-    click.echo("overdrive: all that was taken is answered.")
+    refused = serve(model, listener, limits)
+    click.echo(
+        f"overdrive: {several(refused, 'request')} could not be answered in time."
+        if refused
+        else "overdrive: all that was taken is answered."
+    )
 
 
 def _say(model: ServedModel, host: str, listener: socket.socket, told: str) -> None:
@@ -146,6 +151,7 @@ def _together(model: ServedModel, batch: int) -> tuple[int, str]:
     """How many rows may be answered together, and what is told of it."""
     from overdrive.serve.independent import found_together
 
+    batch = min(batch, model.signature["dimensions"].get(model.together, {}).get("max", batch))  # the most it takes
     holds, why = found_together(model, batch)
     return (batch, f"; {why}") if holds else (1, f"; each by itself, since {why}")
 

@@ -20,6 +20,7 @@ _MOST_DIGITS = 18  # of a length
 _LARGEST, _MOST_SIZES = 2**63 - 1, 32  # of a shape, which a program's arrays have
 _PIECE = 8192  # numbers that are written at a time: other threads wait meanwhile
 _TYPES = {name: np.dtype(dtype) for dtype, name in _NAMES.items()}
+_IN_LISTS = {int, float, bool, list}
 
 
 class BadRequest(Exception):
@@ -151,13 +152,16 @@ def _array(each: Mapping[str, Any], body: bytes, place: int) -> tuple[Any, int]:
 
 
 def _of_list(name: str, data: Any, dtype: np.dtype[Any], shape: Sequence[int], count: int) -> Any:
+    numbers = _numbers_in(data)
+    if numbers is None:
+        raise BadRequest(f"{name} is of the datatype {_NAMES[str(dtype)]}, and its data are not")
+    if numbers != count:
+        raise BadRequest(f"{name} has {numbers:,} numbers, and its shape {list(shape)} takes {count:,}")
     try:
         found = np.array(data)
     except ValueError:
         raise BadRequest(f"{name} is no even list of numbers") from None
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[dtype.kind]
-    if found.size != count:
-        raise BadRequest(f"{name} has {found.size:,} numbers, and its shape {list(shape)} takes {count:,}")
     if found.dtype.kind not in allowed and count:
         raise BadRequest(f"{name} is of the datatype {_NAMES[str(dtype)]}, and its data are not")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -165,3 +169,18 @@ def _of_list(name: str, data: Any, dtype: np.dtype[Any], shape: Sequence[int], c
     if dtype.kind in "iu" and not np.array_equal(array.ravel(), found.ravel()):
         raise BadRequest(f"{name} holds a number that {_NAMES[str(dtype)]} does not")
     return array
+
+
+def _numbers_in(data: Any) -> int | None:
+    """How many a list of lists holds; None where anything else is in it. NumPy would make all of it as wide as the
+    longest text, before it tells."""
+    count, waiting = 0, [[data]]
+    while waiting:
+        within = waiting.pop()
+        kinds = set(map(type, within))
+        if not kinds <= _IN_LISTS:
+            return None
+        inner = [each for each in within if type(each) is list] if list in kinds else []
+        count += len(within) - len(inner)
+        waiting += inner
+    return count

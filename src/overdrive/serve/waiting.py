@@ -14,7 +14,7 @@ import numpy as np
 
 from overdrive.serve.model import Answer, Arrays, ServedModel
 
-_STOPPING = "the server is stopping"
+STOPPING = "the server is stopping"
 _LAST = 10.0  # seconds for a call of the model that is under way at the end
 
 
@@ -51,8 +51,7 @@ class WaitingRequests:
         self._model, self._limit, self._most, self._linger, self._told = model, limit, most, linger, told
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
-        self._until: float | None = None  # it is stopping, and answers no more from then on
-        self._ended = False
+        self._stopping = self._ended = False
         self._began: dict[int, float] = {}  # time.monotonic() of the call that each thread is at
         self._threads = [
             threading.Thread(target=self._work, args=(answer,), name="overdrive serve", daemon=True)
@@ -72,7 +71,7 @@ class WaitingRequests:
         one = _Waiting(inputs, self._model.rows(inputs), self._model.kind(inputs))
         with self._changed:
             if self._ended:
-                raise Refused(_STOPPING)
+                raise Refused(STOPPING)
             if len(self._waiting) >= self._limit:
                 raise Refused(f"{self._limit:,} requests wait already: ask again later")
             self._waiting.append(one)
@@ -86,18 +85,25 @@ class WaitingRequests:
 
     @property
     def stopping(self) -> bool:
-        return self._ended or self._until is not None
+        return self._ended or self._stopping
 
-    def stop_after(self, seconds: float) -> None:
-        """What waits longer than that is refused. Called by a signal's handler: takes no lock."""
-        self._until = self._until or time.monotonic() + seconds
+    def stop(self) -> None:
+        """Nothing waits for others any more. Called by a signal's handler: takes no lock."""
+        self._stopping = True
+
+    def refuse(self) -> None:
+        """Nothing is answered any more but what the model has been given."""
+        with self._changed:
+            self._ended = True
+            while self._waiting:
+                answer = self._waiting.popleft().answer
+                if answer.set_running_or_notify_cancel():
+                    answer.set_exception(Refused(STOPPING))
+            self._changed.notify_all()
 
     def end(self) -> None:
-        """Nothing is answered any more but what the model has just been given."""
-        with self._changed:
-            self._refuse_all()
-            self._ended = True
-            self._changed.notify_all()
+        """The same; returns once the model has given its last answer, unless that takes long."""
+        self.refuse()
         until = time.monotonic() + _LAST
         for each in self._threads:
             each.join(max(0.0, until - time.monotonic()))
@@ -114,8 +120,6 @@ class WaitingRequests:
         """Those to be answered together; none at the end."""
         with self._changed:
             while True:
-                if self._until is not None and time.monotonic() > self._until:
-                    self._refuse_all()
                 batch = self._first_batch()
                 left = self._left(batch)
                 if left == 0.0:
@@ -142,15 +146,9 @@ class WaitingRequests:
         """Seconds that it may wait for others; None where nothing waits."""
         if not batch:
             return None
-        if self._until is not None or sum(each.rows for each in batch) >= self._most:
+        if self._stopping or sum(each.rows for each in batch) >= self._most:
             return 0.0
         return max(0.0, batch[0].came + self._linger - time.monotonic())
-
-    def _refuse_all(self) -> None:
-        while self._waiting:
-            answer = self._waiting.popleft().answer
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(Refused(_STOPPING))
 
 
 def _answer(answer: Answer, batch: list[_Waiting]) -> None:
