@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from overdrive.machine.cpu import instructions
 from tests.conftest import Run
 from tests.schemas import held
 
@@ -70,6 +71,12 @@ def test_a_training_scripts_model_as_it_is_at_the_end(train: Path, warm_overdriv
     np.savez(train / "in.npz", rows=rows.astype(float))
     ran = python(str(folder / "run.py"), "in.npz", "out.npz", cwd=train)
     assert ran.returncode == 1 and ran.stderr == "run.py: rows is of type float64; float32 is wanted\n"
+    signature = json.loads((folder / "signature.json").read_text())
+    assert signature["instructions"] == instructions()
+    signature["instructions"].append("an_instruction_of_tomorrow")
+    (folder / "signature.json").write_text(json.dumps(signature))
+    ran = python(str(folder / "run.py"), "in.npz", "out.npz", cwd=train)
+    assert ran.returncode == 1 and "compiled for a processor with an_instruction_of_tomorrow" in ran.stderr
 
 
 @pytest.mark.parametrize(

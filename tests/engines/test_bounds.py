@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from overdrive.engines.bounds import bounds_of
+from overdrive.engines.bounds import bounds_of, placing
 
 TABLE = torch.randn(100, 4)
 WHOLE = -(2.0**31), 2.0**31 - 1
@@ -47,10 +47,14 @@ class Function(nn.Module):
         return self.function(given)
 
 
-def found(function: Callable[..., Any], given: torch.Tensor, varying: bool = False) -> Any:
+def graph_of(function: Callable[..., Any], given: torch.Tensor, varying: bool = False) -> Any:
     shapes = ({1: torch.export.Dim.AUTO},) if varying else None
     graph = torch.export.export(Function(function), (given,), {}, dynamic_shapes=shapes, strict=False)
-    return bounds_of(graph.run_decompositions({}))
+    return graph.run_decompositions({})
+
+
+def found(function: Callable[..., Any], given: torch.Tensor, varying: bool = False) -> Any:
+    return bounds_of(graph_of(function, given, varying))
 
 
 @pytest.mark.parametrize("what", TOLD)
@@ -67,3 +71,22 @@ def test_fractions_have_no_ends_unless_they_become_places() -> None:
     x = torch.rand(3, 4)
     assert found(lambda x: torch.relu(x).sum(1).softmax(0), x) == {} and found(lambda x: x.argmax(1), x) == {}
     assert found(lambda x: TABLE[x.long()], x) == {0: None}
+
+
+PLACING: dict[str, tuple[Callable[..., Any], bool]] = {
+    "a column of codes": (lambda x: F.embedding(x[:, 0].long(), TABLE) + x[:, :4], True),
+    "made of them": (lambda x: TABLE[(x * 10).round().int() * 2 + 1], True),
+    "places that are written to": (lambda x: torch.zeros(3, 9).scatter(1, x.long(), 1.0), True),
+    "labels": (lambda x: (x.sigmoid() > 0.5).long(), False),
+    "rounded": (lambda x: x.round().long(), False),
+    "lengths": (lambda x: x.sum(1, keepdim=True) / (x != 0).sum(1, keepdim=True), False),
+    "one of two rows": (lambda x: TABLE[(x > 0).long()], False),
+    "the best": (lambda x: TABLE[x.argmax(1)], False),
+    "buckets": (lambda x: TABLE[torch.bucketize(x, torch.linspace(0, 1, 9))], False),
+}
+
+
+@pytest.mark.parametrize("what", PLACING)
+def test_of_fractions_it_is_told_whether_places_are_made_of_them(what: str) -> None:
+    function, expected = PLACING[what]
+    assert placing(graph_of(function, torch.rand(3, 4))) == (frozenset({0}) if expected else frozenset())

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from overdrive.machine import cgroup, gpu, inventory, software
-from overdrive.machine.cpu import busy_share, cpu
+from overdrive.machine.cpu import busy_share, cpu, instructions
 from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import total_memory
 from tests.machine.recorded_nvml import package
@@ -184,6 +184,7 @@ def test_the_processor_is_read_on_x86_and_arm(tmp_path: Path) -> None:
     arm = tree(tmp_path / "arm", {"proc/cpuinfo": "processor : 0\nFeatures : asimd bf16\nModel : A Board\n"})
     assert (cpu(x86)["model"], cpu(x86)["features"]) == ("Big: One", ["avx2", "amx_bf16"])
     assert (cpu(arm)["model"], cpu(arm)["features"]) == ("A Board", ["asimd", "bf16"])
+    assert instructions(x86) == ["amx_bf16", "avx2"] and instructions(arm) == ["asimd", "bf16"]
     server = tree(tmp_path / "server", {"proc/cpuinfo": "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"})
     assert cpu(server)["model"] == "Arm 0x41/0xd0c"
 

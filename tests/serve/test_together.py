@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overdrive.cli.serve import _together
 from overdrive.serve.independent import found_together
 from overdrive.serve.load import _still_open
 from overdrive.serve.model import ServedModel, load
@@ -151,3 +152,20 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
     free = deque([alive, gone])
     assert _still_open(free) is not None and closed == [gone[0]] and not free
     assert _still_open(deque([gone])) is None
+
+
+CODES = {**SIGNATURE, "dimensions": {"batch": {"min": 1, "max": 4}}, "values": {"x": {"min": -0.5, "max": 0.25}}}
+
+
+def test_made_up_inputs_keep_to_what_was_proved() -> None:
+    """A runner refuses others: none could be answered together."""
+
+    def answer(x: Any) -> Any:
+        if (x < -0.5).any() or (x > 0.25).any() or len(x) > 4:
+            raise ValueError("not proved")
+        return rows(x)
+
+    made = model(answer, CODES).made_up(3, np.random.default_rng(0))["x"]
+    assert made.dtype == np.float32 and made.min() == -0.5 and made.max() == 0.25
+    most, why = _together(model(answer, CODES), 8)
+    assert most == 4 and "answers to up to 4 inputs together do not depend on each other" in why

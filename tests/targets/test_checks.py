@@ -119,3 +119,52 @@ def test_values_that_were_not_proved_are_refused(tmp_path: Path) -> None:
     for value in (2, 10, -(2**60)):
         with pytest.raises(ValueError, match=f"places holds {value}; proved are whole numbers from 3 to 9"):
             checked({"x": x, "places": np.array([5, value])})
+
+
+CODES = {
+    "inputs": [{"name": "x", "shape": ["batch", 2], "dtype": "float32"}, {"name": "y", "shape": [], "dtype": "int8"}],
+    "dimensions": {"batch": {"min": 1, "max": 8}},
+    "values": {"x": {"min": -2.5, "max": float(np.float32(0.1))}, "y": {"min": 0, "max": 300}},
+}
+
+
+def test_fractions_that_were_not_proved_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "signature.json").write_text(json.dumps(CODES))
+    shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
+    checked = runpy.run_path(str(tmp_path / "checks.py"))["checked"]
+    y = np.array(5, np.int8)
+    assert len(checked({"x": np.float32([[-2.5, 0.1], [np.nan, 0]]), "y": y})) == 2
+    for value in (-2.75, 0.25, np.inf):
+        with pytest.raises(ValueError, match=f"x holds {value}; proved are numbers from -2.5 to 0.1"):
+            checked({"x": np.float32([[0, np.nan], [value, 0]]), "y": y})
+    with pytest.raises(ValueError, match="y holds -1; proved are whole numbers from 0 to 300"):
+        checked({"x": np.zeros((1, 2), np.float32), "y": np.array(-1, np.int8)})
+
+
+def test_an_end_that_is_not_known_is_none(tmp_path: Path) -> None:
+    one_end = {**CODES, "values": {"x": {"min": -2.5}}}
+    (tmp_path / "signature.json").write_text(json.dumps(one_end))
+    shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
+    checked = runpy.run_path(str(tmp_path / "checks.py"))["checked"]
+    y = np.array(5, np.int8)
+    assert len(checked({"x": np.float32([[np.inf, 1e30]]), "y": y})) == 2
+    with pytest.raises(ValueError, match=r"x holds -3.0; proved are numbers from -2.5$"):
+        checked({"x": np.float32([[-3, 0]]), "y": y})
+
+
+def test_a_processor_that_lacks_an_instruction_is_told(tmp_path: Path) -> None:
+    """Code that was compiled for another one ends in SIGILL."""
+    compiled = {**SIGNATURE, "instructions": ["avx2", "avx512f", "avx512_vnni"]}
+    (tmp_path / "signature.json").write_text(json.dumps(compiled))
+    (tmp_path / "model.onnx").write_bytes(b"a graph")
+    shutil.copy(Path(runners.__file__).with_name("checks.py"), tmp_path)
+    checks = runpy.run_path(str(tmp_path / "checks.py"))
+    about = tmp_path / "cpuinfo"
+    about.write_text("processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f\nbugs\t\t: spectre_v1\n")
+    assert checks["lacking"](about) == ["avx512_vnni"]
+    assert checks["lacking"](tmp_path / "none") == [], "another system, which does not tell"
+    checks["artefact"].__globals__["lacking"] = lambda: ["avx512_vnni"]
+    with pytest.raises(ValueError, match="compiled for a processor with avx512_vnni, which this one does not have"):
+        checks["artefact"]()
+    checks["artefact"].__globals__["lacking"] = list
+    assert checks["artefact"]() == str(tmp_path / "model.onnx")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.targets.child import subject
+from overdrive.targets.child import answers, subject
 from overdrive.targets.order import calls_in
 from tests.targets import fake_target
 from tests.targets.fake_target import called, exported
@@ -33,10 +33,11 @@ def rows(count: int, seed: int = 0) -> torch.Tensor:
 def test_the_batch_may_vary_and_all_has_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_target.install(monkeypatch)
     made, signature = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(5)), (rows(3),)), tmp_path)
-    assert not made.refused and not made.notes
+    assert not made.refused and all("largest that was tried" in each for each in made.notes)
     assert signature["inputs"] == [{"name": "rows", "shape": ["batch", 6], "dtype": "float32"}]
     assert [each["name"] for each in signature["outputs"]] == ["scores", "best"]
-    assert signature["outputs"][0]["shape"] == ["batch", 3] and signature["dimensions"] == {"batch": {"min": 1}}
+    assert signature["outputs"][0]["shape"] == ["batch", 3]
+    assert signature["dimensions"] == {"batch": {"min": 1, "max": 512}}
     assert {1, 2, 3, 8, 9} <= set(made.sizes["batch"])
     assert (made.calls, made.recorded) == (6, 6)
     kinds = {path.stem.partition(" ")[2] for path in calls_in(tmp_path).iterdir()}
@@ -133,7 +134,20 @@ def test_a_dimension_ends_where_the_model_takes_no_more(
     fake_target.install(monkeypatch)
     made, signature = exported(called(model().eval(), *((torch.ones(3, n).long(),) for n in range(2, 7))), tmp_path)
     assert not made.refused and signature["inputs"][0]["shape"] == ["batch", "size_1"]
-    assert signature["dimensions"] == {"batch": {"min": 1}, "size_1": {"min": 1, "max": 8}}
+    assert signature["dimensions"] == {"batch": {"min": 1, "max": 192}, "size_1": {"min": 1, "max": 8}}
+    assert list(made.notes) == ["batch ends at 192, the largest that was tried: it may be that the model takes more"]
+
+
+@pytest.mark.parametrize(("long", "end"), [(-1.0, 16), (float("inf"), 512)], ids=["its calls are long", "64 times"])
+def test_a_dimension_ends_at_the_largest_size_that_was_tried(
+    long: float, end: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies beyond is unknown: a table of positions may end there, say."""
+    fake_target.install(monkeypatch)
+    monkeypatch.setattr("overdrive.targets.child.dimensions._LONG", long)
+    made, signature = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(4))), tmp_path)
+    assert signature["dimensions"] == {"batch": {"min": 1, "max": end}}
+    assert list(made.notes) == [f"batch ends at {end}, the largest that was tried: it may be that the model takes more"]
 
 
 def test_times_of_a_model_that_the_program_calls_on_a_gpu_are_told_as_the_cpus(
@@ -205,6 +219,46 @@ def test_the_signature_tells_the_values_that_were_proved(
         "places": {"min": 10, "max": 19},
         **({"x": {"finite": True}} if value == 1.0 else {}),
     }
+
+
+class Coded(nn.Module):
+    """Its first column is a code; all are fractions, as tables of data are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.fc = nn.Embedding(50, 4), nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor, more: torch.Tensor) -> Any:
+        return self.embed(x[:, 0].long()) + self.fc(x[:, 1:].nan_to_num(0.0)) + more
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(-2.5, {"min": -2.5, "max": 19.0}), (torch.nan, {"min": 0.25, "max": 19.0})]
+)
+def test_fractions_that_places_are_made_of_have_ends(
+    value: float, told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine answers for a row that is in no table; so it does where the number of the row was a fraction."""
+    fake_target.install(monkeypatch)
+    x = torch.full((8, 4), 0.25)
+    x[0, 0], x[1, 1] = 19.0, value
+    made, signature = exported(called(Coded().eval(), *[(x, torch.full((8, 4), 99.0))] * 3), tmp_path)
+    assert not made.refused and signature["values"] == {"x": told}
+
+
+def test_a_disturbed_input_keeps_to_what_was_proved() -> None:
+    x, chance = torch.tensor([-2.5, 0.5, 19.0, torch.nan]), torch.Generator().manual_seed(0)
+    for _ in range(9):
+        made = answers._disturbed(x, {"min": -2.5, "max": 19.0}, chance)
+        assert made[0] >= -2.5 and made[1] != 0.5 and made[2] <= 19.0 and made[3].isnan()
+
+
+def test_infinity_that_the_program_gives_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_target.install(monkeypatch)
+    x = torch.full((8, 4), 0.25)
+    x[1, 1] = torch.inf
+    _, signature = exported(called(Coded().eval(), *[(x, torch.full((8, 4), 99.0))] * 3), tmp_path)
+    assert signature["values"] == {"x": {"min": 0.25}}
 
 
 class Draws(Net):

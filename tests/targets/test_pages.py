@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from overdrive.core import installing
 from overdrive.core.proof_record import RoundingRecord
 from overdrive.engines.onnx_runtime import OnnxRuntime
 from overdrive.targets.child import formats
-from overdrive.targets.pages import readme
+from overdrive.targets.pages import readme, remarks
 from overdrive.targets.result import AnswersProof, Exported
 
 SIGNATURE = {
     "inputs": [{"name": "tokens", "shape": ["batch", "size_1"], "dtype": "int64"}],
     "outputs": [{"name": "output", "shape": ["batch", 3], "dtype": "float32"}],
-    "dimensions": {"batch": {"min": 1}, "size_1": {"min": 2, "max": 256}},
+    "dimensions": {"batch": {"min": 1, "max": 64}, "size_1": {"min": 2, "max": 256}},
     "versions": {},
 }
 
 
 def page(versions: dict[str, str]) -> str:
+    return readme(result(versions), "infer.py")
+
+
+def result(versions: dict[str, str], **more: Any) -> Exported:
     sizes = {"batch": [1, 4], "size_1": [2, 9]}
     proof = AnswersProof("rounding", "it holds", {"recorded": 4}, sizes, RoundingRecord())
-    signature = {**SIGNATURE, "versions": versions}
-    return readme(Exported("out", "onnx", "Net", "model.onnx", signature, proof, (), 4, 4), "infer.py")
+    signature = {**SIGNATURE, "versions": versions, **more}
+    return Exported("out", "onnx", "Net", "model.onnx", signature, proof, (), 4, 4)
 
 
 def test_it_names_the_package_that_was_proved_whatever_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,5 +44,10 @@ def test_it_names_the_package_that_was_proved_whatever_its_name(monkeypatch: pyt
 
 def test_it_tells_where_a_dimension_ends() -> None:
     told = page({"onnxruntime": "1.23"})
-    assert "`batch` may vary from 1 on; compared were 1, 4." in told
+    assert "`batch` may vary from 1 to 64; compared were 1, 4." in told
     assert "`size_1` may vary from 2 to 256; compared were 2, 9." in told
+
+
+def test_it_tells_what_is_compiled_for_one_processor() -> None:
+    assert remarks(result({})) == []
+    assert "is compiled for the processor of this machine" in remarks(result({}, instructions=["avx2"]))[0]

@@ -42,6 +42,16 @@ _PLACES: dict[Any, int | None] = {
     _aten.sort: 1,
 }
 _PLACES |= {_aten.max: 1, _aten.min: 1}
+# Whose results are places within what they are given second, whatever is looked up.
+_WITHIN = frozenset((_aten.bucketize, _aten.searchsorted))
+# Which write to places that they are given.
+_WRITES = frozenset(
+    getattr(_aten, name)
+    for name in (
+        *("scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_fill"),
+        *("index_reduce", "take", "put", "embedding_bag", "_embedding_bag", "bincount", "one_hot"),
+    )
+)
 
 
 def bounds_of(graph: Any) -> Bounds:
@@ -50,6 +60,15 @@ def bounds_of(graph: Any) -> Bounds:
     for node in graph.graph.nodes:
         walk.passes(node)
     return walk.found
+
+
+def placing(graph: Any) -> frozenset[int]:
+    """The inputs whose values places in tables are made of, by whatever way but a comparison: whose result is one of
+    two, however large what it compares."""
+    walk = _Walk(graph)
+    for node in graph.graph.nodes:
+        walk.passes(node)
+    return frozenset(walk.placing)
 
 
 class _Walk:
@@ -63,6 +82,7 @@ class _Walk:
         self._flow: dict[Any, frozenset[int]] = {}  # the inputs that a node's values come of
         self._own: dict[Any, int] = {}  # nodes that hold an input's own values, and nothing else
         self.found: dict[int, tuple[float, float] | None] = {}
+        self.placing: set[int] = set()  # see `placing`
 
     def passes(self, node: Any) -> None:
         if node.op == "placeholder":
@@ -84,6 +104,9 @@ class _Walk:
         target = getattr(node.target, "overloadpacket", node.target)
         first: Any = node.args[0] if node.args else None
         steering = [each for each in node.all_input_nodes if _kind(each) == "whole" and self._flow.get(each)]
+        tables = _tables(node, target)
+        if tables or target in _WRITES:
+            self._note_placing(steering)
         if getattr(node.target, "__name__", "") == "getitem":
             if _PLACES.get(getattr(first.target, "overloadpacket", None), -1) == node.args[1]:
                 self._flow[node] = frozenset()
@@ -95,7 +118,7 @@ class _Walk:
         elif target in _PLACES and not steering:
             if _PLACES[target] is None:
                 self._flow[node] = frozenset()
-        elif tables := _tables(node, target):
+        elif tables:
             self._looked_up(tables, steering)
         elif steering and not (target in _COMPARE or (target is _aten._to_copy and _kind(node) != "whole")):
             self._unknown(steering)
@@ -110,6 +133,20 @@ class _Walk:
                 self._unknown([each])
             elif (ends := self.found.get(self._own[each], (-math.inf, math.inf))) is not None:
                 self.found[self._own[each]] = max(ends[0], 0), min(ends[1], rows - 1)
+
+    def _note_placing(self, nodes: list[Any]) -> None:
+        waiting, seen = list(nodes), set(nodes)
+        while waiting:
+            node = waiting.pop()
+            if not self._flow.get(node) or _kind(node) == "truth":
+                continue
+            if getattr(node.target, "overloadpacket", None) in _WITHIN:
+                continue
+            if node.op == "placeholder":
+                self.placing |= self._flow[node]
+            before = set(node.all_input_nodes) - seen
+            seen |= before
+            waiting += before
 
     def _unknown(self, nodes: list[Any]) -> None:
         for each in nodes:

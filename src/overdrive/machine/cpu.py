@@ -27,6 +27,20 @@ _FEATURES = (
     *("asimd", "asimddp", "sve", "sve2", "bf16", "i8mm"),
 )
 
+# What a compiler for this processor (`-march=native`) may use, by the same names; of others no code is made.
+_COMPILED_TO = frozenset(
+    (
+        *_FEATURES,
+        *("pni", "ssse3", "sse4_1", "sse4_2", "sse4a", "avx", "f16c", "fma4", "xop", "tbm"),
+        *("abm", "bmi1", "bmi2", "popcnt", "movbe", "adx", "aes", "pclmulqdq", "sha_ni", "gfni", "vaes", "vpclmulqdq"),
+        *("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512_vbmi2", "avx512_bitalg"),
+        *("avx512_vpopcntdq", "avx512_vp2intersect", "avx_vnni", "avx_vnni_int8", "avx_vnni_int16", "avx_ifma"),
+        *("avx_ne_convert", "avx10_1", "avx10_2", "amx_fp16", "amx_complex"),
+        *("atomics", "asimdrdm", "asimdhp", "asimdfhm", "fphp", "jscvt", "fcma", "lrcpc", "ilrcpc", "sha3", "sha512"),
+        *("svebf16", "svei8mm", "svebitperm", "sveaes", "sme", "sme2"),
+    )
+)
+
 
 def cpu(root: Path = reading.ROOT) -> dict[str, Any]:
     """Model, cores and instructions; what cannot be found out is left out."""
@@ -39,6 +53,11 @@ def cpu(root: Path = reading.ROOT) -> dict[str, Any]:
         "features": [feature for feature in _FEATURES if feature in _entry("flags", "Features", root=root).split()],
     }
     return {name: value for name, value in found.items() if value}
+
+
+def instructions(root: Path = reading.ROOT) -> list[str]:
+    """Those that code may have that is compiled for this processor alone."""
+    return sorted(_COMPILED_TO.intersection(_entry("flags", "Features", root=root).split()))
 
 
 def granted_cores(root: Path = reading.ROOT) -> int:

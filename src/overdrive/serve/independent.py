@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.serve.model import Arrays, ServedModel
+from overdrive.serve.model import Arrays, ServedModel, within
 from overdrive.serve.waiting import apart, together
 
 _ROUNDING = 64  # units in the last place of the largest number, that the size of the batch may move a number by
@@ -20,7 +20,7 @@ def found_together(model: ServedModel, most: int) -> tuple[bool, str]:
         return False, "the export has no dimension that all inputs and outputs begin with"
     chance = np.random.default_rng(0)
     rows = [model.made_up(1, chance) for _ in range(most)]
-    others = [_louder(model.made_up(1, chance)) for _ in range(most)]
+    others = [_louder(model, model.made_up(1, chance)) for _ in range(most)]
     same = True
     try:
         alone = [model.answer(each) for each in rows]
@@ -43,9 +43,11 @@ def _answers(model: ServedModel, inputs: list[Arrays]) -> list[Arrays]:
     return apart(model.answer(together(inputs)), [1] * len(inputs))
 
 
-def _louder(inputs: Arrays) -> Arrays:
+def _louder(model: ServedModel, inputs: Arrays) -> Arrays:
+    values = model.signature.get("values", {})
     return {
-        name: (each * _LOUD).astype(each.dtype) if each.dtype.kind == "f" else each for name, each in inputs.items()
+        name: within((each * _LOUD).astype(each.dtype), values.get(name, {})) if each.dtype.kind == "f" else each
+        for name, each in inputs.items()
     }
 
 

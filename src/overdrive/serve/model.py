@@ -52,7 +52,7 @@ class ServedModel:
 
     def made_up(self, rows: int, chance: np.random.Generator) -> Arrays:
         """Inputs that the signature takes: normal numbers; of whole ones, which may be places in a table, 0 and 1,
-        or the first that were proved.
+        or the first that were proved. None is beyond what was proved.
 
         As long as the program's own: at a length of 1 there is nothing in a sequence that could be mixed up.
         """
@@ -70,6 +70,11 @@ class ServedModel:
             )
             for each in self.signature["inputs"]
         }
+
+
+def within(array: Any, proved: Mapping[str, Any]) -> Any:
+    """With what is beyond the ends that were proved, where there are any, at these."""
+    return np.clip(array, proved.get("min", -np.inf), proved.get("max", np.inf))
 
 
 def load(folder: Path, instances: int = 1, threads: int = 0) -> ServedModel:
@@ -139,6 +144,6 @@ def _together(signature: Mapping[str, Any]) -> str:
 
 def _drawn(shape: Sequence[int], dtype: np.dtype[Any], proved: Mapping[str, Any], chance: np.random.Generator) -> Any:
     if dtype.kind in "fc":
-        return chance.standard_normal(shape).astype(dtype)
+        return within(chance.standard_normal(shape).astype(dtype), proved)
     first = max(0, proved.get("min", 0))
     return chance.integers(first, min(first + 1, proved.get("max", first + 1)) + 1, shape).astype(dtype)

@@ -33,11 +33,17 @@ def _example(signature: Mapping[str, Any]) -> dict[str, Any]:
     return {
         each["name"]: np.full(
             [least.get(size, size) for size in each["shape"]],
-            max(0, values.get(each["name"], {}).get("min", 0)),
+            _nearest_to_zero(values.get(each["name"], {})),
             each["dtype"],
         )
         for each in signature["inputs"]
     }
+
+
+def _nearest_to_zero(proved: Mapping[str, Any]) -> float:
+    least: float = max(0, proved.get("min", 0))
+    most: float = proved.get("max", least)
+    return min(least, most)
 
 
 def readme(result: Exported, command: str) -> str:
@@ -54,7 +60,7 @@ def readme(result: Exported, command: str) -> str:
         "```",
         "",
         "Or from Python, in this folder: `from run import answer; answer({name: array, ...})`.",
-        "`example.npz` holds zeros, or the least numbers that are taken.",
+        "`example.npz` holds zeros, or the numbers nearest to them that are taken.",
         *(["", "Served by Triton: `tritonserver --model-repository=repository`."] if result.target == TRITON else []),
         "",
         "| | name | shape | type |",
@@ -87,6 +93,9 @@ def readme(result: Exported, command: str) -> str:
 def remarks(result: Exported) -> list[str]:
     """What is to be known of it, sentences without their full stop."""
     said = list(result.notes)
+    if "instructions" in result.signature:
+        what = "run.py refuses one that lacks any of the instructions in signature.json"
+        said.append(f"{result.artefact} is compiled for the processor of this machine: {what}")
     if result.other_models:
         names = listed_some([f"{name} ({count:,} calls)" for name, count in result.other_models.items()])
         said.append(f"the program calls other models too: {names}; `--model NAME` exports another")
@@ -96,15 +105,11 @@ def remarks(result: Exported) -> list[str]:
 
 def _dimensions(result: Exported) -> list[str]:
     sizes = result.proof.sizes
-    told = [
-        f"`{name}` may vary from {each['min']} {_end(each)}; compared were {', '.join(map(str, sizes.get(name, ())))}."
-        for name, each in result.signature["dimensions"].items()
-    ]
+    told = []
+    for name, each in result.signature["dimensions"].items():
+        compared = ", ".join(map(str, sizes.get(name, ())))
+        told.append(f"`{name}` may vary from {each['min']} to {each['max']}; compared were {compared}.")
     return [*(told or ["All shapes are fixed."]), ""]
-
-
-def _end(limits: Mapping[str, int]) -> str:
-    return f"to {limits['max']}" if "max" in limits else "on"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

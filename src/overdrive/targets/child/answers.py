@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,25 @@ _DISTURBANCE = 2.0**-8
 Tensors = list[torch.Tensor]
 
 
-def write(flat: FlatModel, recorded: list[Tensors], others: list[Tensors], folder: Path) -> int:
-    """A file for each call: inputs, the program's answers, those in fp64; returns how many are the program's."""
+def write(
+    flat: FlatModel,
+    recorded: list[Tensors],
+    others: list[Tensors],
+    folder: Path,
+    proved: Sequence[Mapping[str, Any]],
+) -> int:
+    """A file for each call: inputs, the program's answers, those in fp64; returns how many are the program's.
+
+    Args:
+        proved: of each input, the values that the runner takes.
+    """
     recorded = _different(recorded)[:_MOST]
     chance = torch.Generator().manual_seed(0)
     kinds = [*(("recorded", each) for each in recorded), *(("of another size", each) for each in others)]
     if any(each.is_floating_point() for each in recorded[0]):
         while len(kinds) < _FEWEST:
-            kinds.append(("disturbed", [_disturbed(each, chance) for each in recorded[len(kinds) % len(recorded)]]))
+            given = recorded[len(kinds) % len(recorded)]
+            kinds.append(("disturbed", [_disturbed(*each, chance) for each in zip(given, proved, strict=True)]))
     for number, (kind, given) in enumerate(kinds, start=1):
         with torch.no_grad(), quiet():
             own = flat(*(each.clone() for each in given))
@@ -48,7 +60,9 @@ def _different(calls: list[Tensors]) -> list[Tensors]:
     return list(seen.values())
 
 
-def _disturbed(tensor: torch.Tensor, chance: torch.Generator) -> torch.Tensor:
+def _disturbed(tensor: torch.Tensor, proved: Mapping[str, Any], chance: torch.Generator) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
-    return tensor * (1 + _DISTURBANCE * torch.randn(tensor.shape, generator=chance).to(tensor.dtype))
+    made = tensor * (1 + _DISTURBANCE * torch.randn(tensor.shape, generator=chance).to(tensor.dtype))
+    low, high = proved.get("min"), proved.get("max")
+    return made if low is high is None else made.clamp(low, high)

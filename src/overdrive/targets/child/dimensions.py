@@ -12,7 +12,7 @@ from overdrive.targets.child.calls import Call
 from overdrive.targets.child.flat import tensors_of
 
 Marks = list[set[int]]  # by input tensor, its dimensions that may vary
-Limits = Mapping[str, Mapping[str, int]]  # of dimensions that may vary: "min", and "max" where there is an end
+Limits = Mapping[str, Mapping[str, int]]  # of dimensions that may vary: "min", and "max" once it is known
 _ENDLESS = 1 << 48
 _FURTHEST = 64  # times the largest recorded size that the model is tried with
 _LONG = 0.2  # seconds of a call, after which no larger size is tried: neither time nor memory is to run out
@@ -70,9 +70,9 @@ def end_tried(
     name: str,
     limits: Limits,
     takes: Callable[[list[torch.Tensor]], bool],
-) -> int | None:
-    """The largest size of this name that the model takes; None where none of those tried was too large. A table of
-    positions has such an end, which no shape tells."""
+) -> tuple[int, bool]:
+    """The largest size of this name that the model takes, as far as it was tried; and whether it may take larger ones.
+    A table of positions has an end that no shape tells."""
     largest = max(calls, key=lambda each: (sizes_of(shapes, each) or {})[name])
     low = (sizes_of(shapes, largest) or {})[name]
     for other in limits:
@@ -87,12 +87,12 @@ def end_tried(
     most, high, began = low * _FURTHEST, 2 * low, time.perf_counter()
     while tried(high):
         if high >= most or time.perf_counter() - began > _LONG:
-            return None
+            return high, True
         low, high, began = high, 2 * high, time.perf_counter()
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if tried(middle) else (low, middle)
-    return low
+    return low, False
 
 
 def _inputs(graph: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ def export(
         made = _made(subject, order.target, made_in(folder))
     except NoEngine as error:
         return replace(told, refused=f"{name} cannot be exported: {error}")
-    recorded = answers.write(subject.flat, subject.inputs(made.shapes), made.tried, folder)
+    recorded = answers.write(subject.flat, subject.inputs(made.shapes), made.tried, folder, made.proved)
     timed = []
     for call, count in zip(subject.calls, subject.counts, strict=True):
         tensors = tensors_of(call)
@@ -103,6 +103,7 @@ class _Artefact:
     tried: list[Tensors]  # inputs of other sizes than the program's, which it answers as the model does
     sizes: dict[str, list[int]]
     notes: list[str]
+    proved: list[Mapping[str, Any]]  # of each input, the values that it takes
 
 
 def _made(subject: Subject, target: str, folder: Path) -> _Artefact:
@@ -153,16 +154,12 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
             compared[name].add(size)
     _set_ends(signature["dimensions"], compared, left)
     takes = partial(_takes, subject.flat)
-    for name in compared:
-        end = dimensions.end_in(graph, shapes, name) or dimensions.end_tried(
-            shapes, recorded, name, signature["dimensions"], takes
-        )
-        if end is not None:
-            signature["dimensions"][name]["max"] = max(end, *compared[name])
+    notes = _find_ends(graph, shapes, recorded, signature["dimensions"], compared, takes)
     runner.write_signature(folder, signature)
     if target == TRITON:
         triton.write_config(folder, signature)
-    fixed = [] if compared or not any(marks) else ["all shapes are fixed: the model's code asks for them"]
+    if not compared and any(marks):
+        notes.append("all shapes are fixed: the model's code asks for them")
     return _Artefact(
         artefact,
         shapes,
@@ -170,7 +167,8 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
         answer,
         kept,
         {name: sorted(each) for name, each in compared.items()},
-        fixed,
+        notes,
+        [signature["values"].get(name, {}) for name in subject.names.inputs],
     )
 
 
@@ -191,6 +189,26 @@ def _set_ends(
         if gaps := [size for size in left[name] - sizes if min(sizes) < size < max(sizes)]:
             raise NoEngine(f"the model itself takes {name} {min(sizes)} and {max(sizes)}, but not {min(gaps)}")
         limits[name]["min"] = min(sizes)
+
+
+def _find_ends(
+    graph: Any,
+    shapes: Shapes,
+    recorded: Sequence[Tensors],
+    limits: dict[str, dict[str, int]],
+    compared: Mapping[str, set[int]],
+    takes: Callable[[Tensors], bool],
+) -> list[str]:
+    """How far each dimension may vary; and what is to be known of those that end where nothing larger was tried."""
+    notes = []
+    for name in limits:
+        end, more = dimensions.end_in(graph, shapes, name), False
+        if end is None:
+            end, more = dimensions.end_tried(shapes, recorded, name, limits, takes)
+        limits[name]["max"] = max(end, *compared[name])
+        if more:
+            notes.append(f"{name} ends at {end}, the largest that was tried: it may be that the model takes more")
+    return notes
 
 
 def _told(sizes: Mapping[str, int]) -> str:
@@ -246,6 +264,7 @@ def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes, fol
         "files": runner.digests(folder),
         "weights_sha256": Weights(tensors).digest(),
         "versions": formats.versions(target),
+        **formats.processor(target),
     }
 
 

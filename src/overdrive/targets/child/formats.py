@@ -9,6 +9,7 @@ from typing import Any
 
 from overdrive.core.installing import package_of
 from overdrive.engines import onnx_runtime, openvino
+from overdrive.machine.cpu import instructions
 from overdrive.targets.child import triton
 
 Shapes = Sequence[Sequence[int | str]]
@@ -32,6 +33,11 @@ def versions(target: str) -> dict[str, str]:
     """Of what made it, and of what runs it."""
     found = map(package_of, ("torch", *_MODULES[target]))
     return {name: version for name, version in found if version}
+
+
+def processor(target: str) -> dict[str, list[str]]:
+    """What a signature says of the processor that an artefact needs: those of libraries run on any."""
+    return {"instructions": instructions()} if target == "aoti" else {}
 
 
 def _onnx(graph: Any, shapes: Shapes, names: Names, path: Path) -> None:

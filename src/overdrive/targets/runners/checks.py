@@ -35,12 +35,29 @@ def fewer_cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
 THREADS = int(os.environ.get("OVERDRIVE_THREADS") or fewer_cores())  # of a call; 0: as many as the engine takes
 
 
+def lacking(about: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Instructions that the model may be compiled to, and that this processor does not have: it would be killed by
+    them. Nothing where the system does not tell."""
+    try:
+        lines = about.read_text().splitlines()
+    except OSError:
+        return []
+    known = {word for each in lines if each.startswith(("flags", "Features")) for word in each.split()}
+    return [each for each in SIGNATURE.get("instructions", []) if known and each not in known]
+
+
 def artefact() -> str:
     """The model's file.
 
     Raises:
-        ValueError: it, or what lies beside it, is not what was proved: of another export, or not whole.
+        ValueError: it, or what lies beside it, is not what was proved: of another export, or not whole; or it is
+            compiled for another processor.
     """
+    if missing := lacking():
+        raise ValueError(
+            f"{SIGNATURE['artefact']} is compiled for a processor with {', '.join(missing)}, which this one does not "
+            "have: export it again on a machine like this one"
+        )
     for name, digest in SIGNATURE["files"].items():
         found = hashlib.sha256()
         with open(HERE / name, "rb") as file:
@@ -81,9 +98,12 @@ def _hold_values(name: str, array: Any, proved: Mapping[str, Any]) -> None:
             finite = np.isfinite(array.sum()) or np.isfinite(array).all()
         if not finite:
             raise ValueError(f"{name} holds NaN or infinity, which was not proved: all that the program gave is finite")
-    if "min" in proved and array.size and (array.min() < proved["min"] or array.max() > proved["max"]):
-        wrong = array.min() if array.min() < proved["min"] else array.max()
-        raise ValueError(f"{name} holds {wrong}; proved are whole numbers from {proved['min']} to {proved['max']}")
+    for end, beyond in (("min", np.less), ("max", np.greater)):
+        if end in proved and (wrong := array[beyond(array, proved[end])]).size:
+            kind = "numbers" if array.dtype.kind == "f" else "whole numbers"
+            words = {"from": "min", "to": "max"}.items()
+            ends = " ".join(f"{word} {proved[each]}" for word, each in words if each in proved)
+            raise ValueError(f"{name} holds {wrong.flat[0]}; proved are {kind} {ends}")
 
 
 def _fits(sizes: dict[str, int]) -> Callable[[Any, int], bool]:
