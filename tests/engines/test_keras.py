@@ -131,6 +131,26 @@ def test_a_place_that_is_not_in_a_table_is_the_models_error() -> None:
         assert served.answered(_called, np.int32([[10, 98, 30]])) and served.answered(_called, np.int32([[10, 20, 30]]))
 
 
+def test_so_is_one_that_is_given_as_a_fraction() -> None:
+    """Keras makes whole numbers of them itself."""
+    table = layers.Embedding(100, 4)
+    model = keras.Sequential([keras.Input((3,)), table, layers.Flatten(), layers.Dense(2)])
+    with Served(model) as served:
+        served.warm(_called, np.float32([[10, 20, 30]]))
+        before = served.answers.answered
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            model(np.float32([[10, 20, 100]]))
+        assert served.answers.answered == before
+        assert not served.answered(_called, np.float32([[10, 99, 30]]))
+        assert served.answered(_called, np.float32([[10, 98, 30]]))
+
+
+def test_fractions_of_which_no_whole_numbers_are_made_have_no_ends() -> None:
+    with Served(network()) as served:
+        served.warm(_called, X)
+        assert served.answered(_called, X * 9)
+
+
 def _trained(model: Any) -> None:
     model.compile(keras.optimizers.SGD(0.5), "mse")
     model.fit(X, np.ones((8, 4)), verbose=0)

@@ -75,11 +75,11 @@ class Losing(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.fc = nn.Embedding(100, 4), nn.Linear(4, 4)
-    def forward(self, tokens, x):
-        return torch.relu(self.fc(self.embed(tokens).mean(1) + x))
+    def forward(self, tokens, x, codes):
+        return torch.relu(self.fc(self.embed(tokens).mean(1) + x + self.embed(codes[:, 0].long())))
 model = Losing().eval()
 with torch.no_grad():
-    [model(torch.randint(0, 100, (2, 8)), torch.randn(2, 4)) for _ in range(6)]
+    [model(torch.randint(0, 100, (2, 8)), torch.randn(2, 4), torch.full((2, 3), 9.0 * n)) for n in range(6)]
 """
 ASKED = """
 import sys
@@ -87,10 +87,10 @@ import numpy as np
 from pathlib import Path
 from overdrive.serve.model import load
 model = load(Path("."))
-tokens, x = np.full((2, 8), 99), np.ones((2, 4), np.float32)
-model.answer({"tokens": tokens, "x": x})
+tokens, x, codes = np.full((2, 8), 99), np.ones((2, 4), np.float32), np.full((2, 3), 45, np.float32)
+model.answer({"tokens": tokens, "x": x, "codes": codes})
 def refused(name, place, value):
-    given = {"tokens": tokens.copy(), "x": x.copy()}
+    given = {"tokens": tokens.copy(), "x": x.copy(), "codes": codes.copy()}
     given[name][place] = value
     for held in (model.checked, model.answer):
         try:
@@ -103,6 +103,8 @@ for value in (-1, 100, 10**6):
     refused("tokens", (0, 0), value)
 for value in (np.nan, np.inf):
     refused("x", (0, 0), value)
+for value in (-1, 46, 100, 1e9):
+    refused("codes", (0, 0), value)
 """
 
 

@@ -46,7 +46,7 @@ def identity(
 
 
 def settings() -> tuple[Any, ...]:
-    """PyTorch's own, that decide what is exported, and what the model answers. Some 0.2 us."""
+    """PyTorch's own, that decide what is exported, and what the model answers. Some 0.4 us."""
     return (
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),

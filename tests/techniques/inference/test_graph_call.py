@@ -181,7 +181,12 @@ def _spoil(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Any], Any]) -> None
 
     def traced(*given: Any) -> Any:
         made = TRACED(*given)
-        return lambda *leaves: keras.tree.flatten(spoil(*made(*leaves)))
+
+        def spoilt(*leaves: Any) -> Any:
+            return keras.tree.flatten(spoil(*made(*leaves)))
+
+        spoilt.graph = made.graph  # type: ignore[attr-defined]
+        return spoilt
 
     monkeypatch.setattr(graph, "traced", traced)
 

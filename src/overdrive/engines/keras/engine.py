@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.keras.given import NUMERIC, Given
-from overdrive.engines.keras.graph import traced
+from overdrive.engines.keras.graph import casts_fractions, traced
 from overdrive.engines.keras.model import Agrees, Made
 from overdrive.engines.keras.values import Values
 from overdrive.engines.runtime import Array, Engine, NoEngine, OfTensorFlow, said_nowhere
@@ -74,7 +74,8 @@ class Engines:
 
     def _engine(self, graph: _Graph, converted: Any) -> _Engine:
         given, made = self._runtime.places(converted, graph.inputs, graph.outputs)
-        return _Engine(self._runtime.engine(converted, threads()), given, made, graph.types, graph.values)
+        engine = self._runtime.engine(converted, threads())
+        return _Engine(engine, given, made, graph.types, graph.values, graph.places_of_fractions)
 
     def _key(self, graph: _Graph, given: Given, examples: Sequence[Sequence[Array]]) -> str:
         of_libraries = (self._runtime.title, self._runtime.versions, tf.__version__, keras.__version__)
@@ -98,6 +99,7 @@ class _Graph:
     types: Sequence[Any]  # of its outputs, as NumPy has them
     values: Values
     read: Sequence[Array]  # what its variables held, and its constants
+    places_of_fractions: bool
 
     @classmethod
     def of(cls, function: Any) -> _Graph:
@@ -127,6 +129,7 @@ class _Graph:
             types=[each.dtype.as_numpy_dtype for each in outputs],
             values=values,
             read=[*values.arrays(), *constants],
+            places_of_fractions=casts_fractions(function),
         )
 
 
@@ -137,6 +140,7 @@ class _Engine:
     made: Sequence[int]  # where each leaf of the answer is among its results
     types: Sequence[Any]
     values: Values
+    places_of_fractions: bool
 
     def run(self, given: Given) -> list[Any]:
         arrays = given.arrays()

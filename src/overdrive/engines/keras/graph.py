@@ -20,6 +20,18 @@ def traced(model: Any, given: Given, xla: bool = False) -> Any:
     return function.get_concrete_function(*signatures(given.leaves))
 
 
+def casts_fractions(function: Any) -> bool:
+    """Whether a graph makes whole numbers of fractions, as a layer `Embedding` does of what it is given."""
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
+    return any(
+        node.op == "Cast"
+        and tf.as_dtype(node.attr["SrcT"].type).is_floating
+        and tf.as_dtype(node.attr["DstT"].type).is_integer
+        for node in nodes
+    )
+
+
 class Graphs:
     """Makes them."""
 
@@ -43,6 +55,7 @@ class Graphs:
 class _Graph:
     def __init__(self, function: Any) -> None:
         self._function = function
+        self.places_of_fractions = casts_fractions(function)
 
     def run(self, given: Given) -> list[Any]:
         return list(self._function(*given.tensors()))

@@ -37,7 +37,14 @@ _MOST_CHANGES = 4  # of a model's attributes, or of weights that an engine has a
 
 
 class Made(Protocol):
-    """What answers calls of one signature."""
+    """What answers calls of one signature.
+
+    Attributes:
+        places_of_fractions: whether it makes whole numbers of fractions, which may be places in a table.
+    """
+
+    @property
+    def places_of_fractions(self) -> bool: ...
 
     def run(self, given: Given) -> list[Any]:
         """The leaves of the answer, as tensors."""
@@ -93,8 +100,9 @@ class _Signature(Compared):
     def agreed(self, result: Any, given: Given) -> None:
         if self.ranges is None:
             arrays = given.arrays() if given.numeric else []
-            whole = [number for number, each in enumerate(arrays) if each.dtype.kind in "iu"]
-            self.ranges = Ranges(dict.fromkeys(whole), [arrays])
+            kinds = "iuf" if self.made is not None and self.made.places_of_fractions else "iu"
+            steering = [number for number, each in enumerate(arrays) if each.dtype.kind in kinds]
+            self.ranges = Ranges(dict.fromkeys(steering), [arrays])
         self.compared += 1
         self._form = keras.tree.map_structure(lambda _: 0, result)
 
