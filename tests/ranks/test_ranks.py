@@ -372,11 +372,14 @@ def test_ranks_stop_and_go_on_with_who_started_them(script: Write) -> None:
             assert time.monotonic() < until
             time.sleep(0.05)
 
-    process.send_signal(signal.SIGTSTP)
-    wait_for(stopped=True)
-    process.send_signal(signal.SIGCONT)
-    wait_for(stopped=False)
-    _, told = process.communicate(timeout=60)
+    try:
+        process.send_signal(signal.SIGTSTP)
+        wait_for(stopped=True)
+        process.send_signal(signal.SIGCONT)
+        wait_for(stopped=False)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 0, told
 
 
