@@ -105,6 +105,12 @@ def test_rows_of_several_forms_say_which_is_theirs() -> None:
 
 
 BASE = torch.rand(4, 4)
+def named(thing: Any) -> Any:
+    """As a data set hands on which sample it is, for a `collate_fn` of its own."""
+    thing.sample_id = 3
+    return thing
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "an object": (object(), "builtins.object"),
     "a large number": (2**70, "large number"),
@@ -123,6 +129,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "part of nothing": (np.zeros((4, 8))[:0, ::2], "unusual"),
     "a palette": (Image.fromarray(PIXELS).convert("P"), "mode P"),
     "a function": (len, "builtin_function"),
+    "a tensor with a name": (named(torch.rand(3)), "special"),
+    "a picture with a name": (named(Image.fromarray(PIXELS)), "more to it"),
 }
 
 

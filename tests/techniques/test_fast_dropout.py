@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -186,3 +188,15 @@ def test_without_a_compiler_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", "/nowhere")
     assert catalogue()[NAME].applies(Facts()) == "there is no C compiler on this machine"
     assert "no C compiler" in train([NAME], nn.Dropout(0.3))[2][NAME]
+
+
+def test_a_process_that_is_forked_meanwhile_builds_by_itself() -> None:
+    building = build.Building("dropout/dropout.c")
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            building.load()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert building.load()  # what it has made is still there

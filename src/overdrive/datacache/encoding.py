@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -119,7 +119,7 @@ class _Writer:
         return ("array", array.dtype.str, tuple(array.shape), order, bool(array.flags.writeable))
 
     def _tensor(self, tensor: Any, torch: Any) -> Form:
-        if tensor.is_inference() or tensor.is_neg():
+        if tensor.is_inference() or tensor.is_neg() or vars(tensor):
             raise Unfit("it holds a special tensor")
         try:  # this refuses what else may be special about a tensor, sooner than one could ask for each
             array = np.from_dlpack(tensor)  # not numpy(), after which nobody may resize it
@@ -142,11 +142,17 @@ class _Writer:
         return np.from_dlpack(tensor.view(whole[tensor.element_size()]))
 
     def _picture(self, picture: Any) -> Form:
-        own = picture.palette is not None or getattr(picture, "_exif", None)
+        own = picture.palette is not None or getattr(picture, "_exif", None) or not vars(picture).keys() <= _own_names()
         if picture.mode not in PIXEL or own or not picture.width or not picture.height:
             raise Unfit(f"it holds a picture of mode {picture.mode}, or with more to it than its pixels")
         self.parts.append(picture.tobytes())
         return ("picture", picture.mode, picture.size, _info_of(picture.info))
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """The attributes of a picture that Pillow gives it; any other one is the data set's."""
+    return frozenset(vars(sys.modules["PIL.Image"].new("L", (1, 1)))) | {"_exif", "pyaccess"}
 
 
 def _tensor_kinds() -> tuple[Any, ...]:

@@ -136,7 +136,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     import torch
 
     lies_here = tensor.layout is torch.strided and tensor.device.type == "cpu"
-    return lies_here and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+    special = tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or vars(tensor)
+    return lies_here and not special
 
 
 def _leaf(tensor: torch.Tensor) -> Leaf:

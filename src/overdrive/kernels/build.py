@@ -46,10 +46,18 @@ class Building:
         name = compiler()
         if name is None:
             raise CannotBuild("there is no C compiler on this machine")
-        self._source = Path(__file__).parent / source
+        self._source, self._compiler = Path(__file__).parent / source, name
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        """In a folder of this process's own: one that was forked meanwhile would share the other's, and its compiler.
+
+        Raises:
+            CannotBuild: the compiler cannot be started.
+        """
+        self._owner = os.getpid()
         try:
             self._folder = scratch.made("overdrive-kernels-")
-            self._compiler = name
             self._process = self._begin("-fopenmp")
         except OSError as error:
             raise CannotBuild(f"the C compiler cannot be started ({error})") from None
@@ -78,6 +86,8 @@ class Building:
         Raises:
             CannotBuild: the compiler failed, or what it made cannot be loaded.
         """
+        if os.getpid() != self._owner:
+            self._begin_here()
         try:
             runtime = _openmp_runtime()
             if runtime is not None:
@@ -119,8 +129,9 @@ class Building:
 
     def forget(self) -> None:
         """End the compiler, where it still runs, and remove what it has made: what is loaded stays."""
-        self._end(self._process)
-        scratch.discard(self._folder)
+        if os.getpid() == self._owner:
+            self._end(self._process)
+            scratch.discard(self._folder)
 
 
 def _openmp_runtime() -> str | None:

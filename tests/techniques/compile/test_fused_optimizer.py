@@ -145,6 +145,27 @@ def test_a_checkpoint_loaded_on_a_gpu_is_gone_on_with(kind: Any) -> None:
             assert torch.allclose(ours, theirs, rtol=1e-4)
 
 
+def test_counts_of_64_bits_are_32_where_fused_kernels_read_them() -> None:
+    """On the stand-in for a GPU: with float64 as the default type PyTorch counts in that, and its kernels do not."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        _step(model, optimizer, torch.ones(3, 4))
+        saved = optimizer.state_dict()
+        with fake_cuda() as gpu, Session([("fused_optimizer", {})]):
+            model.cuda()
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            optimizer.load_state_dict(saved)
+            _step(model, optimizer, torch.ones(3, 4).cuda())
+            counts = [each["step"] for each in optimizer.state.values()]
+            assert all(map(gpu.has, counts)) and {each.dtype for each in counts} == {torch.float32}
+        counts = [each["step"] for each in optimizer.state.values()]
+        assert [float(each) for each in counts] == [2, 2] and {each.dtype for each in counts} == {torch.float64}
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def _step(model: nn.Module, optimizer: Any, x: Any) -> None:
     optimizer.zero_grad()
     model(x).square().mean().backward()

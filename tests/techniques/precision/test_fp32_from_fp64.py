@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import weakref
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.precision import fp32_from_fp64
 from overdrive.worker.session import Session
 
 BY_DEFAULT_TYPE = """
@@ -183,3 +185,12 @@ def test_says_where_it_cannot_help() -> None:
     assert "not 64-bit" in str(technique.applies(Facts(parameter_dtypes=("torch.float32",))))
     assert technique.applies(Facts(parameter_dtypes=("torch.float64",))) is None
     assert "no nn.Module" in str(technique.applies(Facts(parameter_dtypes=("torch.float64",), modules=False)))
+
+
+def test_a_tensor_with_the_id_of_one_that_is_gone_is_not_ours() -> None:
+    narrowed = fp32_from_fp64._Narrowed()
+    gone, new = torch.zeros(2), torch.nn.Linear(2, 2)
+    narrowed._held[id(new.weight)] = weakref.ref(gone)
+    del gone
+    assert narrowed.call(new, new, torch.zeros(1, 2, dtype=torch.float32)).dtype == torch.float32
+    assert not narrowed._is_ours(new)

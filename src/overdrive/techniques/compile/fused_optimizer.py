@@ -147,11 +147,16 @@ class _Switch:
 
 
 def _move_counts(optimizer: Any, to_gpu: bool) -> None:
+    """In the type that they have there: the fused kernels read 32 bits, whatever the tensor's own type."""
+    import torch
+
+    wide = not to_gpu and torch.get_default_dtype() == torch.float64
+    dtype = torch.float64 if wide else torch.float32
     for group in optimizer.param_groups:
         for parameter in group["params"] if not group.get("capturable") and not group.get("fused") else ():
             count = optimizer.state.get(parameter, {}).get("step")
             if parameter.is_cuda and hasattr(count, "device"):
-                optimizer.state[parameter]["step"] = count.to(parameter.device if to_gpu else "cpu")
+                optimizer.state[parameter]["step"] = count.to(parameter.device if to_gpu else "cpu", dtype)
 
 
 def _is_known(key: str, optimizer: Any) -> bool:

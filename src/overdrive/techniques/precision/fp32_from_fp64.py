@@ -160,9 +160,14 @@ class _Narrowed:
             return False
         if first.dtype == torch.float64 and self._models:  # made double after its optimizer was made
             self._narrow()
-        if model not in self._ours and any(id(each) in self._held for each in model.parameters()):
+        if model not in self._ours and any(map(self._holds, model.parameters())):
             self._ours.add(model)
         return model in self._ours
+
+    def _holds(self, tensor: Any) -> bool:
+        """A new tensor may have the id of one that is gone."""
+        known = self._held.get(id(tensor))
+        return known is not None and known() is tensor
 
     def on(self) -> None:
         self._active = True
@@ -196,7 +201,7 @@ class _Narrowed:
 
         for optimizer in filter(None, (each() for each in self._optimizers)):
             for parameter, state in optimizer.state.items():
-                if id(parameter) in self._held:
+                if self._holds(parameter):
                     for each in tree_leaves(dict(state)):
                         if isinstance(each, torch.Tensor) and each.dim() and each.dtype == old:
                             each.data = each.data.to(new)
