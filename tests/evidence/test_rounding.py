@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from overdrive.evidence.replayed import TensorRow, rows_of, usable
+from overdrive.evidence.replayed import TensorRow, measured, rows_of, usable
 from overdrive.evidence.rounding import judge
 
 STEPS = (1, 2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 38, 51, 68, 91, 120)
@@ -273,3 +274,40 @@ def test_a_state_that_one_side_lacks_is_no_tensor_that_is_missing() -> None:
     assert judge([row for row in base if row.step not in STEPS[:3]], mine).holds
     lost = [row for row in mine if (row.step, row.tensor) != (STEPS[4], "fc.bias")]
     assert judge(base, lost).holds is False
+
+
+def masked(step: int, error: float, finite: int = 100) -> TensorRow:
+    return TensorRow(step, "output", "the model", error, 1.0 if finite else 0.0, finite)
+
+
+def test_infinities_of_a_mask_have_to_be_the_same_and_the_rest_is_compared() -> None:
+    """An infinity less itself is no number: such outputs were not compared at all."""
+    exact = np.array([1.0, -np.inf, 3.0, np.nan])
+    same = measured(exact + np.array([1e-3, 0, 1e-3, 0]), exact)
+    assert same["error"] == pytest.approx(1e-3) and same["size"] == pytest.approx(5**0.5) and same["count"] == 2
+    assert same["along"] == pytest.approx(4e-4)
+    for other in ([1.0, np.inf, 3.0, np.nan], [1.0, 2.0, 3.0, np.nan], [1.0, -np.inf, np.nan, np.nan]):
+        assert measured(np.array(other), exact)["error"] is None
+    base = [masked(step, 1e-7) for step in STEPS]
+    assert judge(base, base).holds
+    assert judge(base, [replace(row, error=None) if row.step == 9 else row for row in base]).holds is False
+
+
+def test_where_nothing_could_be_compared_nothing_is_established() -> None:
+    """It was "0 tensors: as near to fp64 as the original"."""
+    broken = [replace(row, error=None) for row in candidate(0)]
+    assert judge(broken, candidate(0)).holds is None
+    nowhere = [masked(step, 0.0, finite=0) for step in STEPS]
+    assert judge(nowhere, nowhere).holds is None and "finite" in judge(nowhere, nowhere).sentence
+
+
+def test_what_is_not_finite_in_the_original_itself_is_told() -> None:
+    broken = [replace(row, error=None) if row.tensor == "fc.bias" else row for row in candidate(0)]
+    judged = judge(broken, candidate(0))
+    assert judged.holds and "(2 more cannot be compared: not finite in the original itself)" in judged.sentence
+
+
+def test_a_careful_reference_has_to_be_one_too() -> None:
+    assert usable(candidate(0), careful=True) is None
+    assert "a careful step computed something else" in (usable(candidate(0, unit=0.5), careful=True) or "")
+    assert usable([], careful=True) == "no gradient and no output could be compared"

@@ -78,9 +78,10 @@ def test_three_states_are_early_and_have_the_first_event_among_them() -> None:
 class Replayed:
     """Runs no trial: each has its first chosen step in its result."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, error: float | None = 1e-7) -> None:
         self.pool = SimpleNamespace(scratch=folder)
         self.made: list[str] = []
+        self._error = error
         self.known, self.forget = UntimedRunner.known.__get__(self), UntimedRunner.forget.__get__(self)
         self._traces: dict[str, Trace] = {}
 
@@ -89,7 +90,7 @@ class Replayed:
         role, chosen = spec.replay.role, spec.replay.steps
         self.made.append(role)
         rows = [
-            {"step": step, "kind": "gradient", "tensor": "one", "error": 1e-7, "size": 1.0, "count": 9}
+            {"step": step, "kind": "gradient", "tensor": "one", "error": self._error, "size": 1.0, "count": 9}
             for step in chosen
         ]
         return Trace(steps, replay={"states": list(chosen), "rows": rows})
@@ -106,3 +107,15 @@ def test_what_came_of_one_reference_run_s_states_is_not_taken_for_another_s(tmp_
         one, two = told(first).replay["rows"], told(other).replay["rows"]
         assert {row["step"] for row in one} == set(replay_steps(100)) != {row["step"] for row in two}
     assert Counter(untimed.made) == {"reference": 2, "candidate": 2, "disturbed": 2}, "each once"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(None, "no gradient and no output could be compared"), (0.5, "a careful step computed")],
+)
+def test_a_careful_reference_that_compares_nothing_is_none(error: float | None, why: str, tmp_path: Path) -> None:
+    """Where fp64 was of no use, whatever the careful steps came to was taken."""
+    untimed: Any = Replayed(tmp_path, error)
+    refusal = ReferenceRun(untimed, TrialSpec(Program("train.py")), 100).begin()
+    assert refusal is not None and "cannot be repeated" in refusal and why in refusal
+    assert untimed.made == ["reference", "candidate", "careful reference", "candidate"]

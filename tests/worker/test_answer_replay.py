@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from overdrive.evidence import rounding
 from overdrive.evidence.agreement import judge
+from overdrive.evidence.replayed import TensorRow, rows_of, usable
 from overdrive.worker.observers import make_replay
 from overdrive.worker.session import Session
 
@@ -55,3 +57,34 @@ def test_calls_that_were_given_the_same_count_once(tmp_path: Path) -> None:
 def test_a_call_whose_second_argument_has_another_form_says_nothing(tmp_path: Path) -> None:
     answers("answers", tmp_path)
     assert answers("agreement", tmp_path, rows=6)["other_inputs"] == list(CALLS)
+
+
+class Masked(nn.Module):
+    """Scores, of which one is impossible."""
+
+    def __init__(self, off: float) -> None:
+        super().__init__()
+        self.layer, self.off = nn.Linear(6, 4), off
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) * (1 + self.off)).masked_fill(torch.arange(4) == 2, -torch.inf)
+
+
+def test_masked_scores_are_compared_where_they_are_finite(tmp_path: Path) -> None:
+    """The distance between two infinities is no number, and whatever the other scores were, they passed."""
+
+    def rows(role: str, off: float = 0.0) -> list[TensorRow]:
+        torch.manual_seed(0)
+        model = Masked(off)
+        replay = make_replay("torch", role, CALLS, tmp_path, inference=True)
+        with Session([], [replay], inference=True) as session, torch.no_grad():
+            for _ in CALLS:
+                model(torch.randn(5, 6))
+        assert not session.seams.left_out, session.seams.left_out
+        return rows_of(replay.report())
+
+    rows("reference")
+    own = rows("candidate")
+    assert usable(own) is None
+    same, other = rounding.judge(own, own), rounding.judge(own, rows("candidate", 0.01))
+    assert same.holds and same.record.tensors == 1 and other.holds is False, (same.sentence, other.sentence)

@@ -20,9 +20,11 @@ class TensorRow:
     # gradient, update, state (of the optimizer), buffer, evaluation, loss, initial value; output (of a call)
     kind: str
     tensor: str
-    error: float | None  # root mean square; None where there is no such tensor, or it is not finite
-    size: float  # root mean square of the reference
-    count: int
+    # Root mean square, over the places where the reference is finite. None where there is no such tensor, or it is not
+    # finite in other places than the reference.
+    error: float | None
+    size: float  # root mean square of the reference, over the same places
+    count: int  # of these places
     along: float = 0.0  # the error along the reference, as a share of it
 
     @property
@@ -59,16 +61,18 @@ def relative_error(rows: Iterable[TensorRow]) -> float | None:
     return float(np.median(errors)) if errors else None
 
 
-def usable(original: Sequence[TensorRow]) -> str | None:
-    """Why the fp64 steps are no reference for this program, or None where they are one."""
+def usable(original: Sequence[TensorRow], careful: bool = False) -> str | None:
+    """Why the fp64 (or `careful`) steps are no reference for this program, or None where they are one."""
     states = {row.step for row in original}
-    if len(states) < FEWEST_STATES:
+    # Of a program that makes many steps in a call, few may be reached, and `RoundingProof` chooses others then.
+    if len(states) < FEWEST_STATES and not careful:
         return f"only {len(states)} states could be compared"
     errors = [row.error / row.size for row in original if row.error is not None and row.size > 0 and is_main(row)]
     if not errors:
         return "no gradient and no output could be compared"
     if float(np.median(errors)) > UNUSABLE:
-        return "fp64 computed something else (it drew other random numbers, perhaps)"
+        what = "a careful step" if careful else "fp64"
+        return f"{what} computed something else (it drew other random numbers, perhaps)"
     return None
 
 
@@ -94,6 +98,24 @@ def is_main(row: TensorRow) -> bool:
 
 def share_of(row: TensorRow) -> str:
     return f"{(row.error or 0.0) / row.size:.2g} of its size" if row.size > 0 else f"{row.error:.2g}"
+
+
+def measured(found: Any, expected: Any) -> dict[str, Any]:
+    """What a row says of two flat arrays of one size, by its names.
+
+    Of masked logits the infinities have to be the same, in the same places, and are no part of an error: it was no
+    number, so that nothing at all was compared.
+    """
+    finite, same = np.isfinite(expected), True
+    if not finite.all():
+        same = np.array_equal(found[~finite], expected[~finite], equal_nan=True)
+        found, expected = found[finite], expected[finite]
+    return {
+        "error": rms(found, expected) if same else None,
+        "size": rms(expected) or 0.0,
+        "count": expected.size,
+        "along": along(found, expected),
+    }
 
 
 def along(found: Any, expected: Any) -> float:

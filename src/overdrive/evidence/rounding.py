@@ -110,14 +110,17 @@ def judge(
     tensors: dict[tuple[str, str], list[_Pair]] = {}
     for place, row in base.items():
         other = mine.get(place)
-        if other is None or row.error is None:  # the original itself is not finite there
+        if other is None or row.error is None:  # the original itself is not finite where the reference is
             continue
         if other.error is None:
-            return _fails(f"{row.kind} of {row.tensor} in {row.when} is missing or not finite", steps)
+            what = f"{row.kind} of {row.tensor} in {row.when}"
+            return _outright(False, f"{what} is missing or not finite, or in other places", steps)
         tensors.setdefault(row.key, []).append(_Pair.of(row, other, largest[row.step, row.kind], careful))
     known = {row.key for row in original}
     if absent := sorted(key for key in {place[1:] for place in base.keys() ^ mine.keys()} if key in known):
-        return _fails(f"there is no {absent[0][0]} of {absent[0][1]}", steps)
+        return _outright(False, f"there is no {absent[0][0]} of {absent[0][1]}", steps)
+    if not any(is_main(each.original) and each.original.count for pairs in tensors.values() for each in pairs):
+        return _outright(None, "no gradient, no update and no output is finite where the reference is", steps)
     own = f"the original with {_DISTURBED}" if disturbed else "the original itself"
     faults = [fault for pairs in tensors.values() for fault in _faults(pairs, allowed, own)]
     faults += [] if careful else _biased(tensors)
@@ -125,13 +128,12 @@ def judge(
     bits = max(0.0, _bits(worst[0])) if worst else 0.0
     logs = _by_step(tensors)
     calls = any(row.kind == "output" for row in original)
-    count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer", "output")})
     record = RoundingRecord(
         states=len(steps),
         steps=tuple(steps),
         calls=calls,
         reference="fp32, careful" if careful else "fp64",
-        tensors=count,
+        tensors=len({name for kind, name in tensors if kind in ("gradient", "update", "buffer", "output")}),
         bits=bits,
         allowed_bits=allowed,
         disturbed=bool(disturbed),
@@ -140,11 +142,18 @@ def judge(
         worst=tuple(_error(pairs, allowed) for pairs in worst[:12]),
         by_step=tuple(StateError(step, _exp(value)) for step, value in logs.items()),
     )
-    extent = f"{len(steps)} replayed {unit_of(calls)}s, {count} {'tensor' if count == 1 else 'tensors'}"
+    extent = _extent(record, len({row.key for row in base.values()} - tensors.keys()))
     if faults:
         fault = max(faults, key=lambda each: each.rank)
         return Rounding(False, f"in {extent}, {fault.sentence}", record)
     return Rounding(True, f"{extent}: {_held(bits, careful, bool(disturbed))}", record)
+
+
+def _extent(record: RoundingRecord, left: int) -> str:
+    """What was compared, in words; `left`: what could not be."""
+    tensors = f"{record.tensors} {'tensor' if record.tensors == 1 else 'tensors'}"
+    more = f" ({left} more cannot be compared: not finite in the original itself)" if left else ""
+    return f"{record.states} replayed {unit_of(record.calls)}s, {tensors}{more}"
 
 
 def _by_place(rows: Sequence[TensorRow], steps: Sequence[int]) -> dict[tuple[int, str, str], TensorRow]:
@@ -267,8 +276,8 @@ def _at_least(count: int, of: int) -> float:
     return sum(math.comb(of, k) for k in range(count, of + 1)) / 2.0**of if of else 1.0
 
 
-def _fails(sentence: str, steps: Sequence[int]) -> Rounding:
-    return Rounding(False, sentence, RoundingRecord(states=len(steps), steps=tuple(steps)))
+def _outright(holds: bool | None, sentence: str, steps: Sequence[int]) -> Rounding:
+    return Rounding(holds, sentence, RoundingRecord(states=len(steps), steps=tuple(steps)))
 
 
 def _error(pairs: Sequence[_Pair], allowed: float) -> TensorError:

@@ -109,7 +109,7 @@ class ReferenceRun:
         candidate = self.candidate(self.plain)
         if isinstance(candidate, ExitReason):
             return candidate
-        return replayed.usable(replayed.rows_of(candidate.replay)) if role == "reference" else None
+        return replayed.usable(replayed.rows_of(candidate.replay), careful=role != "reference")
 
     def _run(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
         return self._untimed.run(replace(self.plain, replay=ReplayRole(role, str(self._folder), chosen)), chosen[-1])

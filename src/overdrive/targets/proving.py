@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.evidence.replayed import TensorRow, along, rms, usable
+from overdrive.evidence.replayed import TensorRow, measured, usable
 from overdrive.evidence.rounding import judge
 from overdrive.targets.order import calls_in, made_in
 from overdrive.targets.result import AnswersProof
@@ -74,4 +74,4 @@ def _row(call: int, name: str, found: Any, exact: Any) -> TensorRow:
     if found.shape != exact.shape:
         return TensorRow(call, "output", name, None, 0.0, 0)
     one, other = (np.asarray(each, np.float64).ravel() for each in (found, exact))
-    return TensorRow(call, "output", name, rms(one, other), rms(other) or 0.0, other.size, along(one, other))
+    return TensorRow(call, "output", name, **measured(one, other))

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from overdrive.evidence.replayed import along, rms
+from overdrive.evidence.replayed import measured
 from overdrive.seams.hub import Seams
 from overdrive.worker.thinning import thinned
 
@@ -213,8 +213,7 @@ class ReplayedCandidate(Targets):
     def _note(self, step: int, kind: str, name: str, found: Any, expected: Any) -> None:
         row: dict[str, Any] = {"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0}
         if found is not None and expected is not None and found.shape == expected.shape:
-            row |= {"error": rms(found, expected), "size": rms(expected), "count": expected.size}
-            row["along"] = along(found, expected)
+            row |= measured(found, expected)
         self._rows.append(row)
 
     def report(self) -> dict[str, Any]:
