@@ -261,3 +261,29 @@ def test_the_runs_of_the_original_may_take_the_time_of_a_long_confirmation_too(
     check = by_seeds.compare(PLAIN, NEW, clock.now + 1.0, latest=latest)
     assert (check.level is Contract.STATISTICAL) is proved
     assert proved or "the budget allowed 2 of 5 seeds" in check.sentence
+
+
+@pytest.mark.parametrize("kind", ["exception", "late"])
+def test_a_run_that_failed_is_not_made_again_until_it_does_not(kind: str, tmp_path: Path) -> None:
+    """One of ten candidates' runs crashes by chance: at the next look it was made again, and none had failed. For one
+    that there was no time for there may be time later."""
+    runs, failed = Runs(lambda seed, new: f"accuracy {quality(seed):.3f}"), list[int]()
+    made = runs.run
+
+    def run(spec: TrialSpec, steps: int, output: list[str]) -> Trace | ExitReason:
+        if spec.techniques and spec.seed == 3 and not failed:
+            failed.append(spec.seed)
+            return ExitReason(kind)
+        return made(spec, steps, output)
+
+    runs.untimed.run = run
+    by_seeds = proof(runs, tmp_path)
+    check = by_seeds.compare(PLAIN, NEW, 1e12)
+    again = by_seeds.compare(PLAIN, NEW, 1e12)
+    made_again = [spec for spec in runs.ordered if spec.techniques and spec.seed == 3]
+    if kind == "late":
+        assert "the budget allowed 4 of 5 seeds" in check.sentence
+        assert again.level is Contract.STATISTICAL and len(made_again) == 1
+    else:
+        assert check.level is None and "1 of its runs failed and 0 of the original's" in check.sentence
+        assert "16 and 16 runs" in check.sentence and again.sentence == check.sentence and not made_again

@@ -49,6 +49,9 @@ class StatisticalProof:
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._originals: dict[int, ArmRun] = {}
         self._again: list[ArmRun] = []  # the original's first seeds once more, where they were asked for
+        # Runs without any result, by name. The next look must not make them again: a failure that comes by chance would
+        # be gone. They are not in the ledger, since the machine's may be over when a tune goes on.
+        self._failed: dict[str, dict[str, Any]] = {}
         self._soonest = 0.0  # seconds of a candidate's runs at once, of the fastest so far
 
     def compare(self, old: TrialSpec, new: TrialSpec, deadline: float, latest: float | None = None) -> Check:
@@ -183,7 +186,11 @@ class StatisticalProof:
 
     def _missing(self, spec: TrialSpec, seeds: Sequence[int]) -> list[int]:
         """Those of these seeds under which it was not run before."""
-        return [seed for seed in seeds if self._checkpoint.run(self._run_name(spec, seed)) is None]
+        return [seed for seed in seeds if self._known(spec, seed) is None]
+
+    def _known(self, spec: TrialSpec, seed: int) -> dict[str, Any] | None:
+        name = self._run_name(spec, seed)
+        return self._failed.get(name) or self._checkpoint.run(name)
 
     def _steps_of_a_run(self) -> int:
         """As many steps as there is time for; runs at once share the cores. A resumed tune keeps its first answer."""
@@ -241,7 +248,7 @@ class StatisticalProof:
             self._runs.stage(f"proof: {spec.name()} under {len(new)} seeds")
 
         def one(seed: int, threads: int) -> ArmRun | None:
-            known = self._checkpoint.run(self._run_name(spec, seed))
+            known = self._known(spec, seed)
             if known is not None:
                 return from_json(ArmRun, known)
             if time.monotonic() + self.run_seconds > deadline:
@@ -252,8 +259,11 @@ class StatisticalProof:
 
     def _seeded(self, spec: TrialSpec, seed: int) -> ArmRun | None:
         run = self._run_of(spec, seed)
+        name = self._run_name(spec, seed)
         if run is not None and (run.losses or math.isfinite(run.value)):
-            self._checkpoint.remember_run(self._run_name(spec, seed), to_json(run))
+            self._checkpoint.remember_run(name, to_json(run))
+        elif run is not None:
+            self._failed[name] = to_json(run)
         return run
 
     def _run_of(self, spec: TrialSpec, seed: int) -> ArmRun | None:
