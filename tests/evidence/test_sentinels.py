@@ -91,3 +91,22 @@ def test_directions_are_not_compared_where_other_random_numbers_were_drawn() -> 
     for _ in range(40):
         steps = [plain_step(chance) for _ in range(2)]  # other masks: all of it is another step
         assert not sums.take(*steps, (1.0, 1.0), same_chance=False)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_is_told_at_once_if_the_plain_step_is(wrong: float) -> None:
+    """It was passed over, and the step counted as the same."""
+    plain = plain_step(np.random.default_rng(7))
+    one = {**plain, "the gradient of layer 5": plain["the gradient of layer 5"] * wrong}
+    assert StepSums().take(plain, plain, (wrong, 1.0), same_chance=True) == "the loss is not finite"
+    assert StepSums().take(one, plain, (1.0, 1.0), same_chance=True) == "the size of the gradient is not finite"
+    zeros = {name: 0 * each for name, each in plain.items()}
+    assert StepSums().take(one, zeros, (1.0, 1.0), same_chance=True) == "the size of the gradient is not finite"
+
+
+def test_a_plain_step_that_is_not_finite_says_nothing() -> None:
+    plain = plain_step(np.random.default_rng(8))
+    ruined = {name: each * np.nan for name, each in plain.items()}
+    for mine in (plain, ruined):
+        assert StepSums().take(mine, ruined, (np.nan, np.nan), same_chance=True) is None
+    assert StepSums().take(ruined, ruined, (1.0, 1.0), same_chance=True) == "", "the loss was compared"

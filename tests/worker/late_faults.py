@@ -122,6 +122,20 @@ class Halved(_Late):
         seams.step_begins.subscribe(begins)
 
 
+class Ruined(_Late):
+    """A gradient is no number."""
+
+    name = "late_nan"
+
+    def go_wrong(self, seams: Seams, due: Any) -> None:
+        def begins(optimizer: Any) -> None:
+            gradient = parameters_of(optimizer)[0].grad
+            if due() and gradient is not None:
+                gradient.fill_(float("nan"))
+
+        seams.step_begins.subscribe(begins)
+
+
 class Rounded(_Late):
     """Gradients are off in their last two bits, as other kernels make them."""
 

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -22,6 +23,8 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from overdrive.core.contract import Contract  # noqa: E402
 from overdrive.techniques.catalogue import also_in  # noqa: E402
 from overdrive.worker.recording import Recorder  # noqa: E402
+from overdrive.worker.sentinels.processes import CopyResult  # noqa: E402
+from overdrive.worker.sentinels.replay import Picture, SentinelHistory, SentinelReplay  # noqa: E402
 from overdrive.worker.sentinels.sentinels import Sentinels  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 
@@ -152,6 +155,20 @@ def test_what_is_wrong_on_average_is_switched_off() -> None:
     sentinels, session, _ = watched(["late_half"], level=Contract.STATISTICAL, steps=14)
     assert sentinels.different == 1
     assert "-50% off on average of 4" in session.seams.left_out["late_half"]
+
+
+def test_what_is_not_finite_is_switched_off_at_once() -> None:
+    sentinels, session, _ = watched(["late_nan"], level=Contract.STATISTICAL)
+    assert sentinels.different == 1 and sentinels.same == 3
+    assert "the size of the gradient is not finite" in session.seams.left_out["late_nan"]
+
+
+def test_a_step_that_is_not_finite_in_either_way_is_not_counted_as_the_same() -> None:
+    picture = Picture("stepped", (float("nan"),), "", values={"the gradient of w": np.full(3, np.nan, np.float32)})
+    replay = SentinelReplay({"one": Contract.STATISTICAL}, SentinelHistory(), 3)
+    replay.mine, told = picture, CopyResult(replay.first, picture.plain())
+    replay.fork_server = cast(Any, SimpleNamespace(told=lambda: [told], order=None))
+    assert replay.look() and replay.verdict is None and "nothing of it is finite" in replay.failed
 
 
 @pytest.mark.parametrize(

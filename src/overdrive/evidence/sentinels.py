@@ -14,7 +14,8 @@ that no flip explains, five bits beyond all disturbed ones and a tenth of the te
 
 `statistical`. By how much a step's loss, the sizes of its gradients and updates, and their parts along the plain ones
 are off, as running means. Told where a t test at p < 1e-4 on the last 4, 8, 16 or 32 sentinels says that a mean lies
-beyond a tenth (of a loss: a twentieth).
+beyond a tenth (of a loss: a twentieth); and at once where one is not finite and that of the plain step is. What is not
+finite in the plain step says nothing.
 """
 
 from __future__ import annotations
@@ -129,14 +130,21 @@ class StepSums:
 
     _seen: dict[str, list[float]] = field(default_factory=dict)
 
-    def take(self, mine: Values, plain: Values, losses: tuple[float, float], same_chance: bool) -> str:
-        """One more sentinel. What is off beyond its margin, and by how much; "" where nothing is.
+    def take(self, mine: Values, plain: Values, losses: tuple[float, float], same_chance: bool) -> str | None:
+        """One more sentinel. What is off beyond its margin, and by how much; "" where nothing is, None where nothing is
+        finite in the plain step: it says nothing.
 
         Args:
             losses: mine and the plain one.
             same_chance: the same random numbers were drawn: else no direction can be compared.
         """
-        for name, value in _quantities(mine, plain, losses, same_chance).items():
+        found = _quantities(mine, plain, losses, same_chance)
+        if not found:
+            return None
+        for name, value in found.items():
+            if not math.isfinite(value):
+                return f"{name} is not finite"
+        for name, value in found.items():
             self._seen[name] = [*self._seen.get(name, ()), value][-_LOOKS[-1] :]
         return next((told for name in self._seen if (told := self._beyond(name))), "")
 
@@ -153,17 +161,20 @@ class StepSums:
 
 
 def _quantities(mine: Values, plain: Values, losses: tuple[float, float], same_chance: bool) -> dict[str, float]:
-    found = {"the loss": (losses[0] - losses[1]) / max(abs(losses[1]), 1e-30)}
+    """By how much each is off, as a share; of those that are finite in the plain step."""
+    found: dict[str, float] = {}
+    if math.isfinite(losses[1]):
+        found["the loss"] = (losses[0] - losses[1]) / max(abs(losses[1]), 1e-30)
     for kind in ("the gradient", "the update"):
         names = [name for name in plain if _kind(name) == kind and name in mine]
         if not names:
             continue
         p = np.concatenate([mine[name] for name in names]).astype(np.float64)
         c = np.concatenate([plain[name] for name in names]).astype(np.float64)
-        size = _rms(c)
-        if not size:
+        own, size = _rms(p), _rms(c)
+        if not math.isfinite(size) or (not size and math.isfinite(own)):
             continue
-        found[f"the size of {kind}"] = _rms(p) / size - 1
-        if same_chance:
+        found[f"the size of {kind}"] = own / size - 1 if size else math.inf
+        if same_chance and math.isfinite(own):
             found[f"{kind} along its own direction"] = float(np.einsum("i,i", p - c, c)) / (size * size * c.size)
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    return found

@@ -182,6 +182,8 @@ class SentinelReplay:
         losses = float(np.mean(mine.losses)), float(np.mean(plain.losses))
         same_chance = mine.chance == plain.chance
         difference = self._memory.sums.take(mine.values, plain.values, losses, same_chance)
+        if difference is None:
+            raise NotCompared("nothing of it is finite without the techniques, either")
         if not difference:
             return StepVerdict()
         again = yield Repetition(())
