@@ -130,3 +130,12 @@ def test_answers_without_a_place_say_nothing() -> None:
     boxes = [{**row, "tensor": "boxes", "other": [math.nan] * 10, "error": [math.nan] * 10} for row in told["rows"]]
     assert judge({**told, "rows": boxes}).holds is None
     assert judge({**told, "rows": [*told["rows"], *boxes]}).holds is True
+
+
+def test_calls_with_other_inputs_are_counted_in_the_sentence() -> None:
+    told = replay(1500)
+    assert "other inputs" not in judge(told).sentence
+    told["other_inputs"] = [3, 4]
+    assert judge(told).holds and judge(told).sentence.endswith("; 2 calls with other inputs could not be compared")
+    told["other_inputs"] = list(range(1, 151))
+    assert judge(told).sentence == "no answer could be compared; 150 calls with other inputs could not be compared"

@@ -72,16 +72,25 @@ def judge(replay: Mapping[str, Any], margin: float = MARGIN) -> Agreed:
     Args:
         margin: the share of other answers that is allowed, fixed beforehand.
     """
-    without = {*replay.get("other_inputs", ()), *replay.get("repeated", ())}
+    others = set(replay.get("other_inputs", ()))
+    without = {*others, *replay.get("repeated", ())}
     rows = [row for row in replay.get("rows", ()) if row["step"] not in without]
     # A tensor without a sample, such as the boxes of a detector that finds nothing, says nothing.
     outputs = [each for each in _outputs(rows, replay.get("spreads", {})) if each.fault or each.other]
     if not outputs:
-        return Agreed(None, "no answer could be compared")
+        return Agreed(None, f"no answer could be compared{_left_out(len(others))}")
     calls = len({row["step"] for row in rows})
     judged = [_judged(each, calls, margin) for each in outputs]
     # One that is refused tells more than one that is not established, and that more than one that holds.
-    return min(judged, key=lambda each: ({False: 0, None: 1, True: 2}[each.holds], -_other(each)))
+    told = min(judged, key=lambda each: ({False: 0, None: 1, True: 2}[each.holds], -_other(each)))
+    return replace(told, sentence=told.sentence + _left_out(len(others)))
+
+
+def _left_out(calls: int) -> str:
+    """What is said of those with other inputs than the program's own."""
+    if not calls:
+        return ""
+    return f"; {calls:,} {'call' if calls == 1 else 'calls'} with other inputs could not be compared"
 
 
 def _outputs(rows: Sequence[Mapping[str, Any]], spreads: Mapping[str, Sequence[float]]) -> list[_Output]:

@@ -76,9 +76,26 @@ class AgreementProof:
         inputs = runs.same_inputs_in(self._recorded, trace, old)
         if isinstance(inputs, Check):
             return inputs
+        if refused := self._other_inputs(trace, old):
+            return replace(refused, invariants=inputs)
         agreed = judge(trace.replay, self._margin)
         level = Contract.STATISTICAL if agreed.holds else None
         return Check(level, agreed.sentence, invariants=inputs, agreement=agreed.record, left_out=trace.left_out)
+
+    def _other_inputs(self, trace: Trace, old: TrialSpec) -> Check | None:
+        """Why nothing can be said where calls had other inputs than the original's after the last whose inputs are
+        compared; None where there are none, or the program may have such: it gives its model what that has made."""
+        assert self._recorded is not None
+        others = [call for call in trace.replay.get("other_inputs", ()) if call > self._runs.steps]
+        if not others:
+            return None
+        gives_back = self._runs.gives_back(self._recorded, old)
+        if isinstance(gives_back, ExitReason):
+            return broke_off(trace, gives_back)
+        if gives_back:
+            return None
+        count = f"{len(others):,} {'call was' if len(others) == 1 else 'calls were'}"
+        return Check(None, f"{count} given other inputs than the original's, call {others[0]:,} first: not established")
 
     def _record(self, old: TrialSpec) -> str | Check | None:
         """Have the original's calls recorded, once; why that is impossible, or None."""

@@ -124,6 +124,18 @@ class ProofRuns:
         )  # what tells what the model made itself is no longer
         return self.compared(one, other, Contract.STATISTICAL, lambda: self.digests(of, "shaken"))
 
+    def gives_back(self, one: Trace, old: TrialSpec) -> bool | ExitReason:
+        """Whether a program that only calls its model gives it what that has made (a text that grows by its words), as
+        far as the steps of a digest log tell.
+
+        Args:
+            one: of `old`.
+        """
+        moved = self.digests(self._perturbed_spec or old, "shaken")
+        if isinstance(moved, ExitReason):
+            return moved if moved.kind == "late" else False
+        return any(its.inputs != moved_its.inputs for its, moved_its in zip(one.digests, moved.digests, strict=False))
+
     def compared(
         self, one: Trace, other: Trace, level: Contract, perturbed: Callable[[], Trace | ExitReason]
     ) -> tuple[Invariant, ...] | Check:
