@@ -311,3 +311,13 @@ def test_a_careful_reference_has_to_be_one_too() -> None:
     assert usable(candidate(0), careful=True) is None
     assert "a careful step computed something else" in (usable(candidate(0, unit=0.5), careful=True) or "")
     assert usable([], careful=True) == "no gradient and no output could be compared"
+
+
+@pytest.mark.parametrize(("states", "told"), [(9, True), (10, False)])
+def test_the_sentence_says_where_there_are_too_few_states_for_the_sign_test(states: int, told: bool) -> None:
+    """What was far off in four of nine passed, and nothing said that the test could not tell."""
+    rows = [row for row in candidate(0) if row.step in STEPS[:states]]
+    judged = judge(rows, flipped(rows, STEPS[:4]))
+    assert judged.holds and ("fewer than ten states" in judged.sentence) is told
+    calls = [masked(step, 1e-7) for step in STEPS[:4]]
+    assert "fewer than ten" not in judge(calls, calls).sentence, "each answer counts by itself"

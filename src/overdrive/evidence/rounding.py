@@ -10,9 +10,9 @@ is what the candidate loses there, in bits. Six rules refuse it:
 - bits lost: the median of r over the states of some tensor lies above 6. Legal kernels lose up to five (oneDNN's
   convolutions against PyTorch's own, channels_last with batch normalisation), TF32 or bf16 in a single layer twelve or
   more. An original that computes in 16 bits itself may lose log2(3).
-- some states: r lies 5 bits above its median in more states than below it, binomial(1/2) at p < 0.001. An activation
-  that is all but a tie falls to the other side in the original as often as in the candidate, and one such flip is worth
-  ten bits.
+- some states: r lies 5 bits above its median in more states than below it, binomial(1/2) at p < 0.001 (so of fewer than
+  ten states this tells nothing, and the sentence says that). An activation that is all but a tie falls to the other
+  side in the original as often as in the candidate, and one such flip is worth ten bits.
 - one state: an error that no flip explains, a tenth of the tensor's size.
 - bias: the error along the reference itself, <found - reference, reference> / <reference, reference>, has the same sign
   in every state: a t test, at p < 0.001 over all tensors together. Rounding has no direction; a learning rate that is
@@ -146,7 +146,7 @@ def judge(
     if faults:
         fault = max(faults, key=lambda each: each.rank)
         return Rounding(False, f"in {extent}, {fault.sentence}", record)
-    return Rounding(True, f"{extent}: {_held(bits, careful, bool(disturbed))}", record)
+    return Rounding(True, f"{extent}: {_held(record)}", record)
 
 
 def _extent(record: RoundingRecord, left: int) -> str:
@@ -161,10 +161,19 @@ def _by_place(rows: Sequence[TensorRow], steps: Sequence[int]) -> dict[tuple[int
     return {(row.step, *row.key): row for row in rows if row.step in steps}
 
 
-def _held(bits: float, careful: bool, disturbed: bool) -> str:
-    if careful:
+def _held(record: RoundingRecord) -> str:
+    states = record.states or 0
+    # Of a call each answer counts by itself. What is far off in some states only, the sign test tells.
+    few = not record.calls and _at_least(states, states) >= _FEW_STATES_P
+    untold = "; fewer than ten states do not tell what is far off in some of them only" if few else ""
+    return _how_near(record) + untold
+
+
+def _how_near(record: RoundingRecord) -> str:
+    bits = record.bits or 0.0
+    if not record.in_fp64:
         return "within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
-    if disturbed:
+    if record.disturbed:
         return f"no further from fp64 than the original with {_DISTURBED}"
     if bits <= 1:
         return "as near to fp64 as the original"
