@@ -12,16 +12,19 @@ import contextlib
 import functools
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from os import getpid
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from overdrive.core.streams import flush
 from overdrive.ranks.entropy import seed_tensorflow
 from overdrive.seams.points import reason_of
 from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import IN_VAIN, Ending, end_children
+from overdrive.survive.failures import Failures, may_be_outage, what_then
 from overdrive.survive.files import Files
 from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
 from overdrive.survive.in_keras import InKeras
@@ -76,6 +79,7 @@ class Survivor:
         self.why_not: str = folder.notes.get(FROM_START, "")  # why no snapshot is taken (any more)
         self._began_at = 0  # the last snapshot's step as this process began
         self._replay: Replay | None = None
+        self._failures = Failures(folder.path, self._rank.number)
         self._process, self._thread = getpid(), get_ident()
         self.files = Files(folder.path)
         self.files.on_started = lambda what: self.cannot_skip(f"it {what}, whose work cannot be skipped")
@@ -165,7 +169,7 @@ class Survivor:
             except Exception as error:
                 if not self.elsewhere():
                     reason = f"at step {self.steps}, {reason_of(error)}"
-                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason, sound=False)
+                    self._fails(error, reason) if self.replaying else self.cannot_skip(reason, sound=False)
                 raise
 
         return guarded
@@ -174,6 +178,7 @@ class Survivor:
         """The attempt to go on has failed. With what was put in by now the program must not go on, whatever comes."""
         note = FETCHES if (fetching := self.calls.fetching) and fetching.batches.skipped else FROM_START
         try:
+            self._failures.forget()
             if not self._rank.follows:
                 self.folder.note(**{note: reason})
             self.output.mute(False)
@@ -220,7 +225,29 @@ class Survivor:
         if isinstance(failure, KeyboardInterrupt):  # where it was just then says nothing
             self.output.leave()
         elif self.replaying:
-            self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
+            if failure is None or (isinstance(failure, SystemExit) and failure.code in (None, 0)):
+                self.begin_anew("it ended before it came to the snapshot's step")
+            self._break_off(failure)
+
+    def _break_off(self, failure: BaseException) -> None:
+        """It failed while it was made again. Whoever tries once more finds the snapshots."""
+        if self._failures.comes_again(failure):
+            self.begin_anew(f"it failed twice before it came to the snapshot's step ({reason_of(failure)})")
+        self.output.leave()
+        self.say(what_then(failure))
+
+    def _fails(self, error: Exception, reason: str) -> NoReturn:
+        """What is done here while it is made again has failed. The program must not go on with what was put in."""
+        if not may_be_outage(error):
+            self.begin_anew(reason)
+        try:
+            self._break_off(error)
+            sys.excepthook(type(error), error, error.__traceback__)
+            flush()
+            end_children()
+            self._rank.leave()
+        finally:
+            os._exit(1)
 
     def done(self) -> None:
         """It has ended well, and all is written that tells of it: it need not be made again."""
@@ -325,8 +352,9 @@ class Survivor:
         try:
             replay.put_back(self.calls, self.output, self.plan, self.reading_alone, self.parts)
         except Exception as error:
-            self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
+            self._fails(error, f"what it holds at step {self.steps} is not what it held then: {error}")
         self._replay = None
+        self._failures.forget()
         self._listen()
         self.output.mute(False)
         self.say(f"gone on after step {self.steps:,}")
