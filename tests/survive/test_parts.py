@@ -221,6 +221,28 @@ def test_any_changed_byte_of_a_snapshot_is_seen(place: int, tmp_path: Path) -> N
         snapshot.read(path)
 
 
+def test_to_go_on_takes_the_memory_of_a_snapshot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As to record it does: where a program of that size runs, it goes on, too."""
+    from overdrive.survive import names
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.state import Taking, put_back
+
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    taken = Taking(held(torch.ones(1 << 21), 3, shared=True), OptimizerStates())
+    now, size = held(torch.zeros(1 << 21), 3, shared=True), 1 << 23  # bytes
+    snapshot.write(tmp_path / "candidate", {"step": 1, **taken.header}, taken.blocks)
+    tracemalloc.start()
+    try:
+        found = snapshot.read(tmp_path / "candidate")
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * size
+        tracemalloc.reset_peak()
+        put_back(now, found.header, found.block)
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * size
+    finally:
+        tracemalloc.stop()
+    assert now.tensors[0][1].eq(1).all()
+
+
 def test_two_snapshots_are_kept(tmp_path: Path) -> None:
     for step in (3, 20, 100):
         snapshot.write(tmp_path / "candidate", {"step": step}, [])
@@ -434,7 +456,7 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
     monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     then = held(torch.arange(4.0), 3, shared=True)
     taken = Taking(then, OptimizerStates())
-    blocks = [bytes(each) for each in taken.blocks]
+    blocks = [bytearray(each) for each in taken.blocks]
     now = held(torch.zeros(4), 3, shared=True)
     put_back(now, taken.header, blocks.__getitem__)
     assert [tensor.tolist() for _, tensor in now.tensors] == [[0, 1, 2, 3], [1, 2, 3]]
@@ -680,7 +702,7 @@ def test_a_generator_of_the_programs_own_goes_on_where_it_was(
     then, now = make(), make()
     draw(then)
     header = json.loads(json.dumps(Taking(held(torch.zeros(2), then, shared=True), OptimizerStates()).header))
-    block = [bytes(8)].__getitem__
+    block = [bytearray(8)].__getitem__
     put_back(held(torch.zeros(2), now, shared=True), header, block)
     assert [draw(now) for _ in range(3)] == [draw(then) for _ in range(3)]
 

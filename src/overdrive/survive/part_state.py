@@ -44,4 +44,4 @@ def put_back(
 
 def _fill(flat: torch.Tensor, data: memoryview) -> None:
     if len(data):
-        flat.view(torch.uint8).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        flat.view(torch.uint8).copy_(torch.frombuffer(data, dtype=torch.uint8))

@@ -81,14 +81,17 @@ def read(path: Path) -> Snapshot:
         Damaged: it is not whole.
     """
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = bytearray(os.fstat(file.fileno()).st_size)  # no more than once, and what is checked is put back
+            del data[file.readinto(data) :]
     except OSError as error:
         raise Damaged(f"{path.name} cannot be read: {error.strerror}") from None
     start = len(MAGIC) + _LENGTH.size
-    if len(data) < start + 32 or data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[:-32]).digest() != data[-32:]:
+    whole = memoryview(data)
+    if len(data) < start + 32 or whole[: len(MAGIC)] != MAGIC or hashlib.sha256(whole[:-32]).digest() != whole[-32:]:
         raise Damaged(f"{path.name} is not what was written")
     (size,) = _LENGTH.unpack_from(data, len(MAGIC))
-    body = memoryview(data)[start + size : -32]
+    body = whole[start + size : -32]
     try:
         header = json.loads(data[start : start + size])
         blocks = [(begin, long) for begin, long in header["blocks"]]

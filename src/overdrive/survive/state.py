@@ -111,9 +111,10 @@ def make_states(heap: Heap, states: OptimizerStates, header: dict[str, Any]) -> 
 
 
 def put_back(heap: Heap, header: dict[str, Any], block: Any, parts: Parts | None = None) -> None:
-    """Make what `heap` found hold the numbers of `header` and its blocks (`block(number)` gives the bytes of one).
+    """Make what `heap` found hold the numbers of `header` and its blocks.
 
     Args:
+        block: gives the bytes of one, by its number; they can be written to, as PyTorch would warn of others.
         parts: see `Taking`.
 
     Raises:
@@ -152,11 +153,11 @@ def _fill(heap: Heap, memories: list[int | None], block: Any) -> dict[int, torch
     for (path, tensor), number in zip(heap.tensors, memories, strict=True):
         if number is None or number in done:
             continue
-        data, memory = torch.frombuffer(bytearray(block(number)) or bytearray(1), dtype=torch.uint8), _bytes_of(tensor)
-        if memory.numel() != len(block(number)):
-            raise OtherState(f"{path} has {memory.numel()} bytes, and had {len(block(number))} at the snapshot")
+        data, memory = block(number), _bytes_of(tensor)
+        if memory.numel() != len(data):
+            raise OtherState(f"{path} has {memory.numel()} bytes, and had {len(data)} at the snapshot")
         if memory.numel():
-            memory.copy_(data)
+            memory.copy_(torch.frombuffer(data, dtype=torch.uint8))
         done[number] = memory
     return done
 
