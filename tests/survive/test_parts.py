@@ -13,10 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -555,6 +558,64 @@ def test_tensors_that_are_only_in_a_set_cannot_be_taken(monkeypatch: pytest.Monk
         Taking(held(weight, harmless, shared=True), OptimizerStates())
     for hidden in ({torch.ones(1)}, {("best", torch.ones(1))}, [{frozenset({torch.ones(1)})}]):
         with pytest.raises(CannotTake, match=r"count.* is a set"):
+            Taking(held(weight, hidden, shared=True), OptimizerStates())
+
+
+def _of_thread() -> Any:
+    """Found from the very thread that has it."""
+    local = threading.local()
+    local.best = torch.full((4,), 3.0)
+    return _held(torch.zeros(2), local, shared=True)
+
+
+def test_tensors_behind_weak_keys_and_of_the_thread_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.survive import names
+    from overdrive.survive.optimizer_states import OptimizerStates
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    key, one = torch.nn.Identity(), torch.zeros(2)
+
+    def weakly(value: float, size: int = 4) -> Any:
+        return weakref.WeakKeyDictionary({key: {"best": torch.full((size,), value)}})
+
+    then = Taking(held(one, weakly(3.0), shared=True), OptimizerStates())
+    put_back(held(one, now := weakly(0.0), shared=True), then.header, then.blocks.__getitem__)
+    assert now[key]["best"].tolist() == [3.0] * 4
+    with pytest.raises(OtherState, match=r"count.*at the snapshot"):
+        put_back(held(one, weakly(0.0, size=5), shared=True), then.header, then.blocks.__getitem__)
+    with ThreadPoolExecutor(1) as pool:
+        then, found = Taking(pool.submit(_of_thread).result(), OptimizerStates()), pool.submit(_of_thread).result()
+    (best,) = [tensor.zero_() for path, tensor in found.tensors if path.endswith(".best")]
+    put_back(found, then.header, then.blocks.__getitem__)
+    assert best.tolist() == [3.0] * 4
+
+
+def test_tensors_that_are_only_in_a_queue_of_c_or_a_result_to_come_cannot_be_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from overdrive.survive import names
+    from overdrive.survive.optimizer_states import CannotTake, OptimizerStates
+    from overdrive.survive.state import Taking
+
+    monkeypatch.setattr(names, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
+    weight = torch.zeros(2)
+
+    def queued(thing: Any) -> Any:
+        queue: SimpleQueue[Any] = SimpleQueue()
+        queue.put(thing)
+        return queue
+
+    def done(thing: Any) -> Any:
+        future: Future[Any] = Future()
+        future.set_result(thing)
+        return future
+
+    for harmless in (queued(weight), queued(3), done([weight]), Future(), SimpleQueue()):
+        Taking(held(weight, harmless, shared=True), OptimizerStates())
+    told = r"count.* is a (SimpleQueue|Future), and some tensors are in nothing else"
+    for hidden in (queued(torch.ones(1)), queued(("best", torch.ones(1))), done([torch.ones(1)])):
+        with pytest.raises(CannotTake, match=told):
             Taking(held(weight, hidden, shared=True), OptimizerStates())
 
 

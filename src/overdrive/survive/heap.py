@@ -10,9 +10,12 @@ import functools
 import gc
 import io
 import random
+import threading
 import types
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +49,7 @@ _OPAQUE_MODULES = (
     "_contextvars", "_io", "_queue", "_socket", "_thread", "_weakref", "asyncio", "concurrent", "importlib", "io",
     "logging", "multiprocessing", "overdrive", "socket", "subprocess", "threading", "warnings", "weakref",
 )  # fmt: skip
+_LATER = (weakref.WeakKeyDictionary, SimpleQueue, Future)  # of these: looked into when all else is known
 # Of these libraries' objects the numbers are the program's state as well.
 _STATE_MODULES = ("torch.nn", "torch.optim", "torch.amp")
 _NOT_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -64,7 +68,8 @@ class Heap:
         facts: path and text of all else that counts.
         generators: PyTorch's, NumPy's and Python's, that the program made.
         compiled: the path to what was scripted or compiled; "" where nothing was.
-        unordered: the path to a set of the program's whose things alone lead to some tensors; "" where there is none.
+        hidden: what alone leads to some tensors and cannot be gone through in an order that another run gives again, a
+            set of the program's, say: its path and what it is; "" where there is none.
     """
 
     def __init__(self, frame: Any, parts: Parts | None = None) -> None:
@@ -77,11 +82,13 @@ class Heap:
         self.tensors: list[tuple[str, torch.Tensor]] = []
         self.optimizers: list[Optimizer] = []
         self.generators: list[Any] = []
-        self.compiled = self.unordered = ""
-        self._sets: list[tuple[str, Any]] = []
+        self.compiled = self.hidden = ""
+        self._weak: list[tuple[str, Any]] = []
+        self._hiding: list[tuple[str, Any]] = []
         self._walk = ProgramWalk()  # is lent `_look` each time: with it for good, all that was seen would outlive this
         self._walk.from_roots(frame, self._look)
-        self._look_into_sets()
+        self._look_into_weak()
+        self._look_into_hiding()
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -95,15 +102,22 @@ class Heap:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _look_into_sets(self) -> None:
-        """For what is to be found by no other way: it has no order that another run gives again."""
+    def _look_into_weak(self) -> None:
+        """For tensors that are to be found by no other way: how long a key lives may be a matter of chance."""
+        for path, thing in self._weak:  # which grows by those that are in them
+            values = enumerate(list(thing.values()))
+            self._walk.through(((f"{path}[value {number}]", value, False) for number, value in values), self._look)
+
+    def _look_into_hiding(self) -> None:
+        """For what is to be found by no other way."""
         walk = self._walk
         known = self.tensors, self.optimizers, self.generators, walk.facts
-        for path, thing in self._sets:  # which grows by those that are in them
+        for path, thing in self._hiding:  # which grows by those that are in them
             self.tensors, self.optimizers, self.generators, walk.facts = [], [], [], []
-            walk.through(((path, each, True) for each in thing if gc.is_tracked(each)), self._look)
+            walk.through(((path, each, True) for each in _hidden_in(thing)), self._look)
             if self.tensors:
-                self.unordered = path
+                kind = "set, which has no order" if isinstance(thing, (set, frozenset)) else type(thing).__name__
+                self.hidden = f"{path} is a {kind}"
                 break
         self.tensors, self.optimizers, self.generators, walk.facts = known
 
@@ -114,7 +128,9 @@ class Heap:
         kind = type(thing)
         if own and kind in (io.BytesIO, io.StringIO):
             self._walk.note(path, _of_buffer(thing))
-        if isinstance(thing, weakref.ref) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+        if kind in _LATER:
+            (self._weak if kind is weakref.WeakKeyDictionary else self._hiding).append((path, thing))
+        if kind is not threading.local and _is_opaque(thing):
             return
         if is_of_workers(thing) or is_stand_in(thing):
             return
@@ -151,6 +167,8 @@ class Heap:
         elif isinstance(thing, types.MethodType):
             yield f"{path}.__self__", thing.__self__, own
             yield f"{path}.__func__", thing.__func__, own
+        elif type(thing) is threading.local:  # of this thread
+            yield from ((f"{path}.{name}", value, own) for name, value in vars(thing).items())
         elif isinstance(thing, functools.partial):
             yield f"{path}.args", (thing.func, thing.args, thing.keywords), own
         else:
@@ -174,7 +192,7 @@ class Heap:
             found = True
             plain = all(type(each) in PLAIN for each in thing)
             if inner:
-                self._sets += [] if plain else [(path, thing)]
+                self._hiding += [] if plain else [(path, thing)]
                 self._walk.note(path, short(repr(sorted(map(repr, thing)))) if plain else f"{len(thing)} things")
         if isinstance(thing, torch.jit.ScriptModule):
             found = True
@@ -234,6 +252,18 @@ class Heap:
         frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
         if frame is not None:
             yield f"{path}()", frame, True
+
+
+def _is_opaque(thing: Any) -> bool:
+    return isinstance(thing, weakref.ref) or type(thing).__module__.partition(".")[0] in _OPAQUE_MODULES
+
+
+def _hidden_in(thing: Any) -> list[Any]:
+    """In one of what `Heap.hidden` names."""
+    if isinstance(thing, Future):
+        return [vars(thing)["_result"]]
+    things = gc.get_referents(thing) if isinstance(thing, SimpleQueue) else thing
+    return [each for each in things if gc.is_tracked(each)]
 
 
 def _base_of(array: Any) -> Any:

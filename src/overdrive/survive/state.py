@@ -44,8 +44,8 @@ class Taking:
         """
         if heap.compiled:
             raise CannotTake(f"{heap.compiled} is compiled, and its last bits depend on the calls that it had before")
-        if heap.unordered:
-            raise CannotTake(f"{heap.unordered} is a set, which has no order, and some tensors are in nothing else")
+        if heap.hidden:
+            raise CannotTake(f"{heap.hidden}, and some tensors are in nothing else")
         self.blocks: list[np.ndarray] = []
         self._memories: dict[int, int] = {}
         gradients: list[Any] = []
