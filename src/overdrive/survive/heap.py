@@ -261,7 +261,8 @@ def _is_opaque(thing: Any) -> bool:
 def _hidden_in(thing: Any) -> list[Any]:
     """In one of what `Heap.hidden` names."""
     if isinstance(thing, Future):
-        return [vars(thing)["_result"]]
+        over = thing.done() and not thing.cancelled()
+        return [thing.result()] if over and thing.exception() is None else []
     things = gc.get_referents(thing) if isinstance(thing, SimpleQueue) else thing
     return [each for each in things if gc.is_tracked(each)]
 
