@@ -464,23 +464,28 @@ def test_as_many_ranks_as_the_launcher_starts_whatever_the_project_file_says(scr
     assert told.returncode == 0 and (path.parent / "size").read_text() == "2", told.stderr
 
 
-@cluster
-def test_inside_a_slurm_step(script: Write, python: Run) -> None:
-    """As `srun -n 2` sets the variables: Slurm itself is not there."""
-    path = script(acting("pass"))
-    one = python("train.py", cwd=path.parent)
-    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+def in_slurm_step(path: Path, number: int) -> list[subprocess.Popen[str]]:
+    """Two ranks of it, as `srun -n 2` sets the variables: Slurm itself is not there."""
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": str(number), "SLURM_STEP_NUM_TASKS": "2"}
     step["SLURM_STEP_NODELIST"] = "localhost"
-    ranks = [
+    return [
         subprocess.Popen(
             [sys.executable, "-m", "overdrive", "run", "train.py"],
             cwd=path.parent,
             env={**os.environ, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
+
+
+@cluster
+def test_inside_a_slurm_step(script: Write, python: Run) -> None:
+    path = script(acting("pass"))
+    one = python("train.py", cwd=path.parent)
+    ranks = in_slurm_step(path, 0)
     outputs = [each.communicate(timeout=120)[0] for each in ranks]
     assert [each.returncode for each in ranks] == [0, 0]
     assert not difference(one.stdout, outputs[0], 1e-5) and outputs[1] == ""
@@ -494,19 +499,7 @@ def test_a_rank_that_works_on_after_the_last_exchange_is_waited_for(script: Writ
         "with torch.no_grad():\n    print(torch.nn.Linear(4, 2)(torch.randn(8, 4)).shape)\n"
         "time.sleep(8 if current().rank else 0)\n"
     )
-    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}
-    step["SLURM_STEP_NODELIST"] = "localhost"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "overdrive", "run", "train.py"],
-            cwd=path.parent,
-            env={**os.environ, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    ranks = in_slurm_step(path, 1)
     said = [each.communicate(timeout=120) for each in ranks]
     assert [each.returncode for each in ranks] == [0, 0] and said[0][0] == "torch.Size([8, 2])\n", said
 

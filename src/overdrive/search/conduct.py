@@ -13,7 +13,7 @@ from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.batch_curve import BatchCurve
-from overdrive.core.hyperparameters import ANNEALED, SCHEDULE
+from overdrive.core.hyperparameters import ANNEALED
 from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
@@ -216,7 +216,7 @@ def _chosen(
             f"{scaling[0]} cannot be judged by the training loss: {_OTHER_LOSS}. Name a number that the program "
             "prints, as --metric Accuracy."
         )
-    falls = any(each.places[0].kind == SCHEDULE for each in parameters)
+    falls = any(each.meaning == names.ANNEAL for each in parameters)
     if accumulating := [each.name for each in parameters if falls and _accumulates(each)]:
         raise CannotSearch(
             f"{names.ANNEAL} and {accumulating[0]} cannot be varied together: how many samples a step sees is then not "

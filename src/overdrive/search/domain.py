@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import DEPTH, MODEL, SCHEDULE
+from overdrive.core.hyperparameters import DEPTH, MODEL
 from overdrive.core.settings import Value
 from overdrive.search import names
 from overdrive.search.parameters import Parameter, written
@@ -114,7 +114,7 @@ def domain_of(parameter: Parameter, wish: Wish | None = None) -> Domain:
         raise DomainError(f"{name} must be 1 or more")
     if parameter.meaning in _BOUNDED and any(not 0 <= each < 1 for each in numbers):
         raise DomainError(f"{name} must lie between 0 and 1, without 1")
-    if parameter.places[0].kind == SCHEDULE and any(not 0 <= each <= 1 for each in numbers):
+    if parameter.meaning == names.ANNEAL and any(not 0 <= each <= 1 for each in numbers):
         raise DomainError(f"{name} is a share of the run, between 0 and 1")
     if parameter.meaning in (names.LR, names.WEIGHT_DECAY) and any(each < 0 for each in numbers):
         raise DomainError(f"{name} must not be below 0")
@@ -144,7 +144,7 @@ def sensible(parameter: Parameter) -> Domain | None:
         return Domain(min(low, default), max(high, default)) if 0 <= default < 1 else None
     if meaning == names.LR:
         return Domain(_round(default / _LR_REACH), _round(default * _LR_REACH), True) if default > 0 else None
-    if parameter.places[0].kind == SCHEDULE:
+    if meaning == names.ANNEAL:
         return Domain(choices=(0.0, 0.5, 0.75, 1.0))
     if meaning == names.WEIGHT_DECAY:
         return Domain(1e-6, max(1e-1, default), True)

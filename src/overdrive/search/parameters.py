@@ -159,7 +159,7 @@ def _rank(parameter: Parameter) -> int:
     """
     if parameter.moves:
         return 0
-    if parameter.places[0].kind == SCHEDULE:
+    if parameter.meaning == names.ANNEAL:
         return 3
     return 2 if parameter.places[0].kind in WRITTEN else 1
 

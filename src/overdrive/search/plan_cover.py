@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import SCHEDULE
 from overdrive.core.plan import Plan, PlannedTechnique, PlanRejected
 from overdrive.core.settings import Chosen, Value
 from overdrive.search import names
@@ -83,6 +82,6 @@ def outside(parameters: Sequence[Parameter], values: Values, loosest: Contract |
 
 def _is_factor(parameter: Parameter, value: Value) -> bool:
     """A number and another one; with none of it (no momentum, no weight decay) an optimizer leaves operations out."""
-    return parameter.places[0].kind == SCHEDULE or (
+    return parameter.meaning == names.ANNEAL or (
         parameter.meaning in _FACTORS and bool(value) == bool(parameter.default)
     )

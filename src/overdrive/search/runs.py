@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.hyperparameters import SCHEDULE, Hyperparameters, Seen
+from overdrive.core.hyperparameters import Hyperparameters, Seen
 from overdrive.core.json_data import from_json
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
@@ -87,8 +87,8 @@ class Runs:
 
     def annealing(self, values: Values) -> int:
         """Steps over which the learning rates fall: the samples that the default run sees in its share; 0: none."""
-        shares = [values.get(each.name, 0.0) for each in self.found.parameters if each.places[0].kind == SCHEDULE]
-        share = sum(float(each) for each in shares)
+        falls = (each.name for each in self.found.parameters if each.meaning == names.ANNEAL)
+        share = sum(float(values.get(name, 0.0)) for name in falls)
         return math.ceil(share * self.steps / self._batches(values))
 
     def launcher(self) -> Launcher | None:

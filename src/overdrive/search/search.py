@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 
-from overdrive.core.hyperparameters import SCHEDULE
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
 from overdrive.core.settings import Value
+from overdrive.search import names
 from overdrive.search.domain import Domain
 from overdrive.search.engine import Engine
 from overdrive.search.goal import Goal
@@ -171,7 +172,7 @@ class Search:
         known = {own: defaults, **{key_of(run.values): run for run in self.engine.runs()}}.get(key)
         if known is None:
             self.tell(f"{number}: {shown(values)}")
-            watch = lambda unit, score: self._falls_behind(number, unit, score)  # noqa: E731
+            watch = partial(self._falls_behind, number)
             left = _LATER * max(self._most(defaults) - self.engine.seconds_remembered(), _length(defaults))
             most = min(self._soon_enough(defaults), left)
             run = self.run(values, 0, most, None if self.goal.against else watch)
@@ -182,7 +183,7 @@ class Search:
 
     def _falls_behind(self, number: int, unit: int, score: float) -> bool:
         """Whether a run is to end here: never where rates may fall, as what is gained by that comes last."""
-        falls = any(each.places[0].kind == SCHEDULE for each in self.parameters)
+        falls = any(each.meaning == names.ANNEAL for each in self.parameters)
         return not falls and unit < UNITS and self.engine.ends_early(number, unit, score)
 
     def _soon_enough(self, defaults: Tried) -> float:
