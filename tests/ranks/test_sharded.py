@@ -209,7 +209,7 @@ def test_what_a_rank_has_is_taken_and_put_back_and_nothing_is_gathered(sharded: 
     for each in of[1:]:
         held.gradients.add(each, torch.arange(2.0 * each.share.size))
     states.stepped(optimizer, optimizer.step)
-    found = SimpleNamespace(compiled="", unordered="", generators=[], optimizers=[optimizer])
+    found = SimpleNamespace(compiled="", hidden="", unordered="", generators=[], optimizers=[optimizer])
     found.tensors = [(f"no. {place}", each) for place, each in enumerate(model.parameters())]
     found.digest = lambda: [parts.told(each) for _, each in found.tensors]
     with parts.as_it_is():
