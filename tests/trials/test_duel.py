@@ -127,6 +127,12 @@ def test_the_way_to_the_first_step_is_told_from_the_beginning_of_the_programs_co
     assert Side(setups=(2.0, 4.0), launches=(0.5,)).first_step_seconds == 2.0  # ... that was gone on with
 
 
+def test_of_a_program_by_itself_it_is_told_without_what_puts_us_in_place() -> None:
+    side = Side(setups=(2.0, 4.0, 5.0), launches=(0.5, 3.0, 3.75), installs=(0.25, 0.25, 0.5))
+    assert side.first_step_seconds == 1.25 and side.own_first_step_seconds == 0.75
+    assert Side(setups=(2.0, 4.0), launches=(0.5, 1.0)).own_first_step_seconds == 1.5  # a checkpoint of before
+
+
 def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:
     spec = TrialSpec(Program("script.py"))
     data = store_duel(Duel(spec, spec, pairs_where([0.0] * 12)))

@@ -82,7 +82,9 @@ def test_what_a_trial_does_before_the_program_begins_is_told_apart(
         try:
             first = trial.first_step()
             assert first.launch >= 0.3 and first.seconds - first.launch >= 0.2
-            assert trial.run(1).launch == 0.0
+            assert 0.0 < first.installing < first.seconds - first.launch  # PyTorch was patched meanwhile
+            later = trial.run(1)
+            assert later.launch == later.installing == 0.0
         finally:
             trial.stop()
 
@@ -359,6 +361,24 @@ def test_so_is_that_of_one_that_came_to_its_program_s_end(trial: Make, monkeypat
     assert took is not None and took >= 0.5
     assert "goodbye" in one.output_tail() and one.group.exit_code() == 0
     assert one.end() is None  # it is over
+
+
+def test_it_ends_as_a_run_under_its_plan_does(script: Callable[[str], Path]) -> None:
+    """With our hands off the program's framework, and what lies in buffers written."""
+    fault = """if step == 0:
+        import atexit
+        from overdrive.worker.session import _entered
+        atexit.register(lambda: print("in force:", len(_entered)))"""
+    path = script(TRAIN.replace("FAULT", fault))
+    told = {}
+    for techniques in ((), (("threads", {"count": 1}),)):
+        with TrialPool() as pool:
+            one = Trial(pool, TrialSpec(Program(str(path)), techniques))
+            one.first_step()
+            assert one.end() is not None
+            told[bool(techniques)] = one.output_tail().splitlines()[-1]
+            one.stop()
+    assert told == {False: "in force: 1", True: "in force: 0"}
 
 
 def test_an_end_that_does_not_come_is_not_known(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ class Block:
     crowded: float | None = None  # times as long as usual cores took while all worked (see `machine.crowding`)
     # Of a first block, seconds of its process before the program's code began. Noted by the parent.
     launch: float = 0.0
+    installing: float = 0.0  # ... and those after that in which we were put in place, amid the program's code
 
     def beside(self, others: Sequence[Block]) -> Block:
         """This one, rank 0's, with the memory of the largest rank, and for how long a rank exchanged in the mean."""

@@ -45,7 +45,12 @@ class ProcessPair:
     def started(self, first: Block, new: bool) -> None:
         """Note the first step of a side: its seconds are those of all set-up."""
         side = self.duel.new_side if new else self.duel.old_side
-        side = replace(side, setups=(*side.setups, first.seconds), launches=(*side.launches, first.launch))
+        side = replace(
+            side,
+            setups=(*side.setups, first.seconds),
+            launches=(*side.launches, first.launch),
+            installs=(*side.installs, first.installing),
+        )
         if new:
             self.duel.new_side = side
         else:

@@ -31,7 +31,8 @@ def figures(duel: Duel, new: bool, start: float | None = None) -> Figures | None
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
     half, most = percentiles([(pair.process, pair.calls[new]) for pair in kept])
-    setup = side.setup_seconds if start is None else start + side.first_step_seconds
+    first = side.first_step_seconds if new else side.own_first_step_seconds
+    setup = side.setup_seconds if start is None else start + first
     end, memory = side.end_seconds or None, side.peak_memory or None
     return Figures(rate, seconds, setup, end, memory, half=half, most=most)
 

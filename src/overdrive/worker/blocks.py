@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from overdrive.core.exchanged import Exchanged
 from overdrive.core.records import Block
@@ -20,6 +21,7 @@ class Blocks:
         timed: str,
         settling: Callable[[], int],
         exchanged: Callable[[], Exchanged | None] = lambda: None,
+        installing: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """
         Args:
@@ -27,9 +29,11 @@ class Blocks:
             timed: what a block's seconds are of (see `TrialSpec.timed`).
             settling: calls so far in which a technique did not act as it will.
             exchanged: with other ranks, so far; None where there are none.
+            installing: seconds so far in which we were put in place.
         """
         self._recorder, self._calls, self._timed, self._settles = recorder, calls, timed, settling
         self._exchanges, self._exchanged = exchanged, Exchanged()
+        self._installing = installing
         self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
         self._lead = 0  # the step at which the time is taken, where some come before that are not timed
         self._first_step = 0  # that of the block that has begun
@@ -82,6 +86,8 @@ class Blocks:
         block = Block(
             steps, made, seconds, samples, memory, self.call_steps, left_out, calls.usual, settling, exchanged
         )
+        if not self._first_step:
+            block = replace(block, installing=self._installing())
         self._begin(steps)
         return block
 

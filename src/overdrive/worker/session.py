@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -80,6 +81,7 @@ class Session:
         self.handles: dict[str, Handle] = {}  # by technique
         self.idle: list[str] = []  # once it is over: techniques in force for which there was nothing to do
         self._leave_seams: list[Callable[[], None]] = []
+        self.installing = 0.0  # seconds so far that frameworks took to be patched, once they had been imported
 
     def __enter__(self) -> Session:
         _entered.add(self)
@@ -132,6 +134,7 @@ class Session:
 
     def _arrived(self, framework: str, module: str) -> None:
         """`module` of `framework` has been imported; the last of its modules brings what the seams patch."""
+        began = time.perf_counter()
         try:
             if framework not in self.seams.frameworks:
                 self.seams.frameworks.append(framework)
@@ -143,6 +146,8 @@ class Session:
             concerned = [name for name in self.active if _is_for(name, framework)]
             for name in [*concerned, OBSERVER]:
                 self.seams.leave_out(name, f"this {frameworks.title(framework)} has other seams ({reason_of(error)})")
+        finally:
+            self.installing += time.perf_counter() - began
 
 
 def _is_for(owner: str, framework: str) -> bool:

@@ -15,7 +15,7 @@ from overdrive.core.exchanged import Exchanged
 from overdrive.core.facts import Facts
 from overdrive.core.messages import Ended, Failed, Job, Observed, Recorded
 from overdrive.core.records import ExitReason, Trace
-from overdrive.core.streams import flush
+from overdrive.core.streams import flush, flush_files
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
 from overdrive.ranks.rank import Rank
@@ -65,7 +65,9 @@ class Worker:
         self._answering = AnsweringObserver(found) if by_steps else None
         self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
         self.rank: Rank | None = None  # where the trial is a group of ranks
-        self.blocks = Blocks(self.recorder, self._calls, self.spec.timed, self._settling, self._exchanged)
+        self.blocks = Blocks(
+            self.recorder, self._calls, self.spec.timed, self._settling, self._exchanged, self._installing
+        )
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it
         self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
@@ -209,6 +211,9 @@ class Worker:
     def _settling(self) -> int:
         return self.session.settling() if self.session else 0
 
+    def _installing(self) -> float:
+        return self.session.installing if self.session else 0.0
+
     def _exchanged(self) -> Exchanged | None:
         return self.rank.exchanged() if self.rank else None
 
@@ -246,6 +251,10 @@ class Worker:
                 os._exit(0)
             case messages.End():
                 flush()
+                if self.spec.techniques and self.session:  # as `overdrive run` ends: some 0.1 s beside PyTorch
+                    with contextlib.suppress(Exception):
+                        self.session.__exit__(None, None, None)
+                    flush_files()
                 ctypes.pythonapi.Py_Exit(0)
         return True
 
