@@ -36,7 +36,9 @@ def next_step(found: Findings) -> str:
     if found.chosen:
         if not untried:
             return ""
-        return f"{len(untried)} more could be tried in a longer tune: {_tune(found, found.program, _longer(found))}."
+        seen = "".join(f" ({each})" for each in _unproved(found))
+        command = _tune(found, found.program, _longer(found))
+        return f"{len(untried)} more could be tried in a longer tune{seen}: {command}."
     if found.refusal or found.control is None:
         return ""
     return (
@@ -107,9 +109,17 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
     unit = control.old.unit
     causes = [f"a {unit} takes {step:.2g} s"] if step > 0.5 else []
     causes += [f"a process needs {start:.0f} s for its first {unit}"] if start > 10 else []
+    causes += _unproved(found)
     cause = f" ({', '.join(causes)})" if causes else ""
     few = several(len(untried), "candidate")
     return f"There was no time for {few}{cause}: {_tune(found, found.program, _longer(found))}."
+
+
+def _unproved(found: Findings) -> list[str]:
+    """The most of what was faster in its duel, and had no time to be proved; none where nothing was."""
+    late = [(each, each.speedup) for each in found.rejected if each.kind == "time" and each.speedup]
+    faster = [(speedup.estimate, each.name, speedup) for each, speedup in late if speedup.low > 1]
+    return [f"{name} was {speedup.as_speedup()} in its duel" for _, name, speedup in sorted(faster)[-1:]]
 
 
 def _nothing(found: Findings) -> str:

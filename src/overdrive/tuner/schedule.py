@@ -311,9 +311,13 @@ class Schedule:
         few = seconds < _EPOCHS_SHARE * (self.deadline - self._found.started)
         return seconds if few and time.monotonic() + seconds < self.shortest_confirmation_begins() else 0.0
 
-    def time_for_duel(self, rules: Rules) -> bool:
-        """Whether there is time left, when all is settled, for another duel of the plan."""
-        return time.monotonic() + self.durations.of_duel(rules) < self.deadline
+    def time_for_duel(self, rules: Rules, start: float = 0.0) -> bool:
+        """Whether there is time left, when all is settled, for another duel of the plan.
+
+        Args:
+            start: seconds that its new side adds to the start of a process.
+        """
+        return time.monotonic() + self.durations.of_duel(rules) + rules.processes * start < self.deadline
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""

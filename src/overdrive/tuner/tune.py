@@ -23,6 +23,7 @@ from overdrive.tuner.starts import starts_under
 from overdrive.tuner.strategies import Strategy
 from overdrive.tuner.strategies.greedy import Greedy
 from overdrive.tuner.strategies.ranks import Ranks
+from overdrive.tuner.unproved import measure_untried
 
 
 def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
@@ -65,7 +66,8 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             found.take_starts(starts_under(found.best(), found.inference))
         _between_epochs(found, schedule, pool, progress)
         errors = _errors(found, prover, schedule, progress)
-        measure_weak_scaling(found, duels, schedule)  # last: where there is no time for it, the report says so
+        measure_weak_scaling(found, duels, schedule)  # late: where there is no time for it, the report says so
+        measure_untried(found, duels, schedule)
     except KeyboardInterrupt:
         if found.adopted:
             progress.stage("stopped: the plan as far as it is proved")
