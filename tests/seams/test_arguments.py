@@ -72,6 +72,47 @@ def test_options_that_no_word_of_the_command_line_reaches_are_not_told(heard: He
     assert not heard
 
 
+def test_a_call_without_words_of_its_own_is_told_from_one_of_the_command_line(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are given nothing where the command line has nothing; of the first, no option reaches the program."""
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    parser().parse_args([])
+    parser().parse_args(args=[])
+    parser().parse_known_args([])
+    parser().parse_args("")  # type: ignore[arg-type]
+    parser().parse_args(())
+    assert not heard
+    parser().parse_args(sys.argv[1:])
+    assert heard.pop("--lr").value == 0.1
+    words = sys.argv[1:]
+    parser().parse_args(args=words)
+    assert heard["--lr"].value == 0.1
+
+
+def test_what_a_first_parser_leaves_to_a_second_one_is_of_the_command_line(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As timm's `train.py -c settings.yaml` reads its words."""
+    monkeypatch.setattr(sys, "argv", ["train.py", "-c", "settings.yaml", "--lr", "0.5"])
+    first = argparse.ArgumentParser()
+    first.add_argument("-c")
+    _, rest = first.parse_known_args()
+    assert parser().parse_args(rest).lr == 0.5
+    assert heard["--lr"].value == 0.5
+
+
+def test_an_option_without_a_type_whose_default_is_a_number_is_not_told(heard: Heard) -> None:
+    """A word for it would come as a text."""
+    made = argparse.ArgumentParser()
+    made.add_argument("--lr", type=float, default=0.1)
+    made.add_argument("--batch-size", default=64)
+    made.add_argument("--shuffle", default=True)
+    made.add_argument("--model", choices=("gru", "lstm"), default="gru")
+    made.parse_args()
+    assert set(heard) == {"--lr", "--model"}
+
+
 def test_what_click_was_told(heard: Heard) -> None:
     @click.command()
     @click.option("--lr", default=0.1)

@@ -2,10 +2,12 @@
 
 argparse (and what is built on it, such as `HfArgumentParser`), click, typer, absl, fire and tyro. An option that
 the script does not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
+What a first parser leaves over for a second one (`parse_known_args`) is among these words.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ from overdrive.seams.patch import Patches
 Heard = Callable[[list[ValuePlace]], None]
 Found = TypeVar("Found")
 _TYPERS_OWN = "typer._click.core"  # what typer has of click's since it is no longer built on click itself
+_OF_A_CALL = ("PRECALL", "KW_NAMES")  # between what a call is given last and the call itself
 
 
 def enter(heard: Heard) -> Callable[[], None]:
@@ -50,21 +53,45 @@ def _watch_argparse(patches: Patches, heard: Heard) -> None:
 
     parse = ArgumentParser.parse_known_args
     depth = 0  # a subcommand's parser parses inside its parent's call, words that it is given
+    rests: list[Any] = []  # what parsers of the process's words have left over
 
     @functools.wraps(parse)
     def parse_known_args(self: Any, args: Any = None, *more: Any, **named: Any) -> Any:
         nonlocal depth
-        of_the_process = depth > 0 or args is None or list(args) == sys.argv[1:]
+        of_the_process = depth > 0 or _of_the_process(args, rests, sys._getframe(1))
         depth += of_the_process
         try:
             result = parse(self, args, *more, **named)
         finally:
             depth -= of_the_process
         if of_the_process:
+            rests.append(result[1])
             heard(_before(_guarded(_commands_of_argparse, self, None), _guarded(_argparse_places, self, result[0])))
         return result
 
     patches.replace(ArgumentParser, "parse_known_args", parse_known_args)
+
+
+def _of_the_process(args: Any, rests: Sequence[Any], frame: Any) -> bool:
+    """Whether these are the command line's words, or those that another parser has left of them: so that further ones
+    would be among them. Where it has none, it is told by the call (in `frame`, or behind argparse's own)."""
+    if args is None or any(args is rest for rest in rests):
+        return True
+    if not isinstance(args, (list, tuple)) or list(args) != sys.argv[1:]:
+        return False
+    return bool(args) or (isinstance(args, list) and not _is_written_out(frame))
+
+
+def _is_written_out(frame: Any) -> bool:
+    """Whether the call that is under way is given no words for good: `parse_args([])`, as scripts have it that come of
+    notebooks; or is fire's, which asks for flags of its own."""
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "argparse":
+        frame = frame.f_back
+    if frame.f_globals.get("__name__") == "fire.core":
+        return True
+    up_to_it = [each for each in dis.get_instructions(frame.f_code) if each.offset <= frame.f_lasti][:-1]
+    given = [each for each in up_to_it if each.opname not in _OF_A_CALL and each.argval != ("args",)]
+    return bool(given) and given[-1].opname == "BUILD_LIST" and given[-1].arg == 0
 
 
 def _watch_click(patches: Patches, heard: Heard, module: str) -> None:
@@ -101,6 +128,8 @@ def _guarded(read: Callable[[Any, Any], list[Found]], parser: Any, parsed: Any) 
 
 
 def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
+    from argparse import _StoreAction
+
     places = []
     for action in parser._actions:
         words = list(action.option_strings)
@@ -119,6 +148,8 @@ def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
                 places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0], others=others))
         elif action.nargs in (None, "?") and action.type is bool:  # any word is on, but for the empty one
             places.append(ValuePlace(OPTION, name, value, on=f"{name}=True", off=f"{name}="))
+        elif type(action) is _StoreAction and action.type is None and not isinstance(value, str):
+            continue  # a default that is a number: what is typed comes as a text
         elif action.nargs in (None, "?"):
             places += place_of(name, value, action.choices or ())
     return places
