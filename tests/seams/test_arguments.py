@@ -231,6 +231,28 @@ def test_parameters_of_the_function_that_fire_calls(heard: Heard, monkeypatch: p
         fire.Fire(train)
 
 
+def test_functions_that_fire_finds_where_it_is_called(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fire.Fire()` takes the names of its caller, and its flags are no options of the program's."""
+    fire = pytest.importorskip("fire")
+    called = []
+    itself: dict[str, object] = {}
+    itself["itself"] = itself
+
+    def fit(lr=0.1, batch_size=64):  # type: ignore[no-untyped-def]
+        called.append((lr, batch_size))
+
+    monkeypatch.setattr(sys, "argv", ["train.py", "fit", "--lr=0.5"])
+    fire.Fire()
+    assert called == [(0.5, 64)]
+    assert {name: place.value for name, place in heard.items()} == {"--lr": 0.5, "--batch_size": 64}
+    heard.clear()
+    fire.Fire(None, ["fit", "--lr=1"])
+    assert called[1:] == [(1, 64)] and not heard
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    fire.Fire(fit)
+    assert called[2:] == [(0.1, 64)] and set(heard) == {"--lr", "--batch_size"}
+
+
 @dataclass
 class Schedule:
     decay: float = 0

@@ -58,7 +58,12 @@ def watch_fire(patches: Patches, heard: Heard) -> None:
 
     @functools.wraps(call)
     def called(component: Any = None, command: Any = None, *more: Any, **named: Any) -> Any:
-        if command is None:
+        if component is None:  # fire takes the names of who calls it: that would be this function
+            caller = sys._getframe(1)
+            component = {**caller.f_globals, **caller.f_locals}
+            if command is None:
+                component = {name: _told(each, heard) for name, each in component.items()}
+        elif command is None:
             component = _with_heard_calls(component, heard)
         return call(component, command, *more, **named)
 
@@ -66,17 +71,20 @@ def watch_fire(patches: Patches, heard: Heard) -> None:
 
 
 def _with_heard_calls(component: Any, heard: Heard) -> Any:
-    """Functions that tell what they are called with; what else fire takes (classes, modules) stays as it is."""
     if type(component) is dict:
         return {name: _with_heard_calls(each, heard) for name, each in component.items()}
-    if not inspect.isfunction(component):
+    return _told(component, heard)
+
+
+def _told(component: Any, heard: Heard) -> Any:
+    """A function that tells what it is called with; what else fire takes (classes, modules) stays as it is."""
+    if not inspect.isfunction(component) or inspect.iscoroutinefunction(component):
         return component
-    signature = inspect.signature(component)
 
     @functools.wraps(component)
     def told(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(TypeError):  # the call itself will say what is wrong with it
-            given = signature.bind(*args, **kwargs)
+        with contextlib.suppress(TypeError, ValueError):  # the call itself will say what is wrong with it
+            given = inspect.signature(component).bind(*args, **kwargs)
             given.apply_defaults()
             heard([place for name, value in given.arguments.items() for place in _fire_places(name, value)])
         return component(*args, **kwargs)
