@@ -392,6 +392,13 @@ def test_a_rate_that_the_program_sets_before_each_step_is_scaled(
     assert 0 < moved[1] < moved[0] / 20
 
 
+def test_what_a_schedule_has_of_its_own_is_not_listed(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    """`OneCycleLR` sets the momentum in each step, whatever the optimizer was made with."""
+    cycle = 'torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=20)\nprint("batches"'
+    found = listed(pool, script(LITERALS.replace('print("batches"', cycle)))
+    assert "momentum" not in found and "weight-decay" in found and "lr" in found
+
+
 def test_trials_of_smaller_models_are_made_only_where_these_are_wanted(
     pool: TrialPool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,16 @@ def test_a_run_whose_value_was_set_nowhere_has_failed(pool: TrialPool, script: C
     assert run.state == "failed" and "could not be set" in run.why and "dropout p 0.1" in run.why
 
 
+def test_a_run_whose_value_the_program_sets_by_itself_has_failed(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    text = PROGRAM.replace("optimizer.step()", "optimizer.step(); optimizer.param_groups[0]['momentum'] = 0.0")
+    runs = made(pool, script(text), Metric("Test loss"))
+    assert runs.run({"lr": 0.02}, 0, 60.0).state == "complete"
+    run = runs.run({"momentum": 0.5}, 0, 60.0)
+    assert run.state == "failed" and "itself sets momentum" in run.why
+
+
 def test_the_training_loss_is_that_before_a_scaler_of_losses(pool: TrialPool, script: Callable[[str], Path]) -> None:
     text = PROGRAM.replace("model = ", "scaler = torch.amp.GradScaler('cpu')\nmodel = ").replace(
         "loss.backward(); optimizer.step()", "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"

@@ -137,13 +137,14 @@ class HyperparameterWatch:
         return to_json(Seen(places, loss, "\n".join(self._trees), self._read.paths() if self._read else ()))
 
     def _seen(self) -> Iterator[ValuePlace]:
-        """All places but constants that have another value by now: something else decides that; and but defaults of
-        a data class that an option sets."""
+        """All places but constants, momenta and the like that have another value by now: something else decides that;
+        and but defaults of a data class that an option sets."""
         main = sys.modules["__main__"]
         options = [place.name for place in self._places.values() if place.kind == OPTION]
         fields = {name.lstrip("-").rpartition(".")[2].replace("-", "_") for name in options}
+        taken_back = {place.key for place, _ in self._rates.taken_back()} if self._rates else set()
         for place in self._places.values():
-            if place.kind == CONSTANT and _is_field(main, place.name, fields):
+            if place.key in taken_back or (place.kind == CONSTANT and _is_field(main, place.name, fields)):
                 continue
             if place.kind == IMPORTED:
                 if self._imported.still(place):
@@ -210,11 +211,17 @@ class HyperparameterWatch:
         """After some steps, by which all places had been seen when they were listed.
 
         Raises:
-            ValueError: a value was set nowhere, so that the run is not the one that it is taken for.
+            ValueError: a value was set nowhere, or the program has another one there by now, so that the run is not the
+                one that it is taken for.
         """
         self._steps += 1
-        if self._steps == _STEPS_TO_MEET and (missing := self._values.never_met()):
+        if self._steps != _STEPS_TO_MEET:
+            return
+        if missing := self._values.never_met():
             raise ValueError(f"the program no longer has {', '.join(missing)}")
+        taken_back = self._rates.taken_back() if self._rates else []
+        if again := sorted({place.name for place, asked in taken_back if asked}):
+            raise ValueError(f"the program itself sets {', '.join(again)} while it trains")
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
         import torch

@@ -86,6 +86,28 @@ def test_a_scaled_rate_is_the_schedules_own_times_the_factor_in_every_step(sched
     assert scaled_between == between  # the program sees its own
 
 
+def test_what_a_schedule_or_the_program_sets_anew_is_told() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=0.1, momentum=0.9, weight_decay=0.01)
+    momentum = ValuePlace(OPTIMIZER, "momentum", 0.9, WHERE).key
+    rates = values.ScaledRates()
+    values.of_optimizer(optimizer, WHERE, {momentum: 0.5}, rates)
+    assert optimizer.param_groups[0]["momentum"] == 0.5 and not rates.taken_back()
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=12)
+    assert [(place.name, asked) for place, asked in rates.taken_back()] == [("momentum", True)]
+    optimizer.param_groups[0]["weight_decay"] = 0.02
+    assert {(place.name, asked) for place, asked in rates.taken_back()} == {("momentum", True), ("weight_decay", False)}
+
+
+def test_a_rate_of_nothing_that_the_program_sets_before_each_step_is_told() -> None:
+    """It cannot be scaled."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=0.0)
+    rates = values.ScaledRates()
+    values.of_optimizer(optimizer, WHERE, {}, rates)
+    assert not rates.taken_back()
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert [place.name for place, _ in rates.taken_back()] == ["lr"]
+
+
 def test_a_step_that_broke_off_leaves_no_scaled_rate_behind() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=0.1)
     rates = values.ScaledRates()

@@ -5,6 +5,7 @@ Learning rate, weight decay, momentum and betas of an optimizer's groups; the ba
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from overdrive.seams.varied import asked_for
 
 _GROUP = ("lr", "weight_decay", "momentum")
 _BETAS = ("beta1", "beta2")
+_SAME = 1e-6  # of two values, one of which may have been kept in 32 bits
 _DROPOUTS = (
     torch.nn.Dropout,
     torch.nn.Dropout1d,
@@ -47,6 +49,8 @@ class ScaledRates:
         self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._factors: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()  # of its groups, by their place
         self._made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+        # By a group's place, what is not scaled, and what was asked for.
+        self._held: WeakKeyDictionary[Any, list[tuple[int, ValuePlace, float | None]]] = WeakKeyDictionary()
         self.first: dict[str, float] = {}  # values that the program had first, by their places' `key_of_any`
         self._before: list[tuple[dict[str, Any], Any]] = []
 
@@ -62,6 +66,24 @@ class ScaledRates:
         """
         factors = self._factors.setdefault(optimizer, [1.0] * len(optimizer.param_groups))
         factors[place] = factor
+
+    def hold(self, optimizer: Any, group: int, place: ValuePlace, wanted: float | None) -> None:
+        """What the optimizer was made with: `wanted`, or the program's own where that is None."""
+        self._held.setdefault(optimizer, []).append((group, place, wanted))
+
+    def taken_back(self) -> list[tuple[ValuePlace, bool]]:
+        """Places whose value the program has set anew, and whether another one was asked for.
+
+        `OneCycleLR` and `CyclicLR` have momenta of their own, some programs a schedule of their weight decay.
+        """
+        found = []
+        for optimizer, held in self._held.items():
+            for group, place, wanted in held:
+                now = _get(optimizer.param_groups[group], place.name) if group < len(optimizer.param_groups) else None
+                given = float(place.value) if wanted is None else wanted
+                if now is not None and not math.isclose(now, given, rel_tol=_SAME):
+                    found.append((place, wanted is not None))
+        return found
 
     def begin(self, optimizer: Any) -> None:
         """A step is about to be made."""
@@ -111,12 +133,13 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
             place = ValuePlace(OPTIMIZER, name, value, where, kind)
             places[place.key] = place
             wanted = asked_for(place, value, values, rates.first)
-            if wanted is None:
-                continue
             if name == "lr" and value > 0:
-                rates.scale(optimizer, place_of_group, wanted / value)
-            else:
+                if wanted is not None:
+                    rates.scale(optimizer, place_of_group, wanted / value)
+                continue
+            if wanted is not None:
                 _set(group, name, wanted)
+            rates.hold(optimizer, place_of_group, place, wanted)
     if any(place.name == "lr" for place in places.values()):
         fall = ValuePlace(SCHEDULE, "anneal", 0.0)
         places[fall.key] = fall
