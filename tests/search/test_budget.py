@@ -117,6 +117,39 @@ def test_what_a_comparison_of_a_sooner_one_needs_less_the_search_has(tmp_path: P
     assert result.spent <= 30.0
 
 
+class OnTheWay(Sooner):
+    """What is printed before the target differs by `spread` from seed to seed, and times by a little in any case."""
+
+    def __init__(self, spread: float, default_arrives: bool = True) -> None:
+        super().__init__(lambda values, chance: 90.0, 0)
+        self.spread, self.default_arrives = spread, default_arrives
+
+    def run(self, values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
+        found = super().run(values, seed, seconds, watch)
+        took = found.seconds + 0.001 * seed
+        seen = ((0.5 * took, 80.0 + self.spread * seed), (took, 90.0))
+        if took > 0.9 and not self.default_arrives:
+            return replace(found, metric=80.0, seconds=took, reached=None, seen=seen[:1])
+        return replace(found, seconds=took, reached=took, seen=seen)
+
+
+def test_no_time_to_a_target_is_established_where_seeds_change_nothing(tmp_path: Path) -> None:
+    """The times differ all the same."""
+    goal = Goal(True, 90.0)
+    same = searched(OnTheWay(0.0), tmp_path / "same", budget=30.0, goal=goal)
+    assert same.verdict == "not established" and same.comparison
+    assert same.comparison.gain.estimate == pytest.approx(0.4)
+    assert "seeds change nothing about it" in sentence(same) and sentence(same).endswith("its gain in that is 0.4 s.")
+    assert searched(OnTheWay(0.1), tmp_path / "other", budget=30.0, goal=goal).verdict == "better"
+
+
+def test_a_default_that_never_arrives_counts_in_the_searchs_gain_as_on_fresh_seeds(tmp_path: Path) -> None:
+    """It was counted with four times its seconds and more, and most of that was told as luck of the selection."""
+    result = searched(OnTheWay(0.1, False), tmp_path / "journal", budget=40.0, goal=Goal(True, 90.0))
+    assert result.verdict == "better" and result.comparison
+    assert result.comparison.apparent == pytest.approx(0.4) == result.comparison.gain.estimate
+
+
 def test_a_comparison_that_can_establish_nothing_is_not_gone_on_with(tmp_path: Path) -> None:
     result = searched(Slower(1.0, fails=True), tmp_path / "journal", budget=50.0)
     assert result.verdict == "not established" and result.comparison

@@ -260,14 +260,16 @@ def sentence(result: SearchResult) -> str:
     if result.verdict == "not established":
         runs = (*found.defaults, *found.chosen)
         failed = [run for run in runs if run.metric is None or (run.state != "complete" and result.target is None)]
+        whole = all(run.state == "complete" for run in runs)
         if failed:
             why = f"{len(failed)} of its runs failed or have no metric"
-        elif result.target is not None:
+        elif result.target is not None and not (whole and all(run.reached for run in found.chosen)):
             why = "the target was not reached in every run"
         else:
+            unit = " s" if result.target is not None else ""
             why = (
                 f"seeds change nothing about it, so that there is one comparison and not {pairs}; its gain in that is "
-                f"{gain.estimate:.4g}"
+                f"{gain.estimate:.4g}{unit}"
             )
         return f"Not established that {what} is better than your defaults: {why}."
     reach = f"[{gain.low:.4g}, {gain.high:.4g}]"

@@ -23,17 +23,25 @@ class Comparison:
     def made(self) -> SeedComparison:
         """Both under the same seeds, none of which the search has seen."""
         arms = self._arms()
-        goal, patience = self._search.goal, SLOWER * self._defaults.seconds
-        apparent = (goal.score(self._defaults, patience) or 0.0) - (goal.score(self._chosen, patience) or 0.0)
         return SeedComparison(
             tuple(range(1, len(arms) + 1)),
             tuple(one for one, _ in arms),
             tuple(other for _, other in arms),
             self._gain(arms),
-            apparent,
+            self._apparent(),
             self._at_equal_time(arms),
             self._costs(arms),
         )
+
+    def _apparent(self) -> float:
+        """The gain in the search, counted as that of the pairs: a default that never reached the target has the time
+        that it ran, and not the multiple of it by which such a run is put behind all others."""
+        goal, runs = self._search.goal, (self._defaults, self._chosen)
+        if goal.target is not None:
+            one, other = (run.reached or run.seconds for run in runs)
+        else:
+            one, other = (goal.score(run, 0.0) or 0.0 for run in runs)
+        return one - other
 
     def _arms(self) -> list[tuple[Tried, Tried]]:
         """Pairs of runs. Each process takes the next one that nobody is at; in the end all have all of them."""
@@ -116,8 +124,8 @@ class Comparison:
         if any(each is None or not math.isfinite(each) for pair in scores for each in pair):
             return Interval(-math.inf, math.nan, math.inf)
         table = np.array(scores, dtype=float)
-        if goal.target is None and _is_one(arms):  # no spread of seeds is known: an interval would have no width
-            return Interval(-math.inf, float(table[0, 0] - table[0, 1]), math.inf)
+        if _is_one(arms, goal.target is not None):  # no spread of seeds is known: the interval would be one of nothing
+            return Interval(-math.inf, float((table[:, 0] - table[:, 1]).mean()), math.inf)
         return paired(table[:, 1], table[:, 0], _ALPHA)
 
     def _at_equal_time(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval | None:
@@ -149,9 +157,14 @@ class Comparison:
         return Interval(*(float(np.exp(each)) for each in (found.low, found.estimate, found.high)))
 
 
-def _is_one(arms: Sequence[tuple[Tried, Tried]]) -> bool:
-    """Whether all pairs are one: the same metrics again under each seed."""
-    return len(arms) > 1 and len({(one.metric, other.metric) for one, other in arms}) == 1
+def _is_one(arms: Sequence[tuple[Tried, Tried]], on_the_way: bool = False) -> bool:
+    """Whether all pairs are one: the same metrics again under each seed.
+
+    Args:
+        on_the_way: all that were seen, as in runs that are over at the target: in the end they may well have the same.
+    """
+    told = {tuple((run.metric, *(each for _, each in run.seen if on_the_way)) for run in pair) for pair in arms}
+    return len(arms) > 1 and len(told) == 1
 
 
 def _tells(pair: tuple[Tried, Tried]) -> bool:
