@@ -53,6 +53,12 @@ def test_a_printed_number(name: str, value: float) -> None:
         ("loss", "loss: -inf", -math.inf),
         ("loss", "loss: 1, 234", 1.0),
         (r"loss: ([\d,.]+)", "loss: 1,234.5", 1234.5),
+        ("acc", "acc: \x1b[32m0.93\x1b[0m\nacc \x1b[1m=\x1b[0m \x1b[32m0.95\x1b[0m", 0.95),
+        (r"acc: ([\d.]+)", "acc: \x1b[32m0.93\x1b[0m", 0.93),
+        (r"acc: \x1b\[32m([\d.]+)", "acc: \x1b[32m0.93\x1b[0m", 0.93),
+        ("test_acc", "┃ Test metric ┃ DataLoader 0 ┃\n│      test_acc       │    0.919     │", 0.919),
+        ("loss", "loss │ -0.5 │", -0.5),
+        ("loss", "loss → 0.5", 0.5),
     ],
 )
 def test_a_number_as_dictionaries_tensors_and_trainers_print_it(name: str, output: str, value: float) -> None:

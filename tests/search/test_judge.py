@@ -40,6 +40,8 @@ def test_of_a_line_an_epoch_each_number_is_known_by_its_ownlabels() -> None:
     trainer = "{'eval_loss': 0.34, 'eval_accuracy': '0.92', 'f1': np.float64(0.9), 'epoch': 1.0}\n"
     assert labels(trainer) == ["epoch", "f1", "eval_accuracy", "eval_loss"]
     assert labels("loss: tensor(0.25) Top1 (%): 93.0 " + "x" * 90 + " y 1\n") == ["Top1", "loss"]
+    table = "┃ Test metric ┃ DataLoader 0 ┃\n│  test_acc   │    0.919     │\n"  # as Lightning prints it
+    assert labels(table) == ["test_acc", "DataLoader"]
 
 
 def test_one_that_is_not_printed_is_told_after_the_first_run() -> None:

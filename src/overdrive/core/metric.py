@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overdrive.core.printed import NUMBER, number
+from overdrive.core.shown import without_colours
 
 TRAINING_LOSS = "training loss"
 # The mean loss of the last third of the steps: runs of a few hundred steps spread over seeds by half as much more in
@@ -17,6 +18,7 @@ TAIL = 3
 # What a number may be wrapped in after a colon or an equals sign, as in what is printed of dictionaries, JSON, tensors
 # and NumPy's numbers: `'acc': '0.93'`, `"acc": 0.93`, `acc=[0.93]`, `acc: tensor(0.93)`. `[3/10]` is no value.
 _WRAPPED = r"(?:(?<=[:=])[ \t]*\[{0,2}(?:[A-Za-z_][\w.]*\(\[{0,2})?['\"]?(?!\d+[ \t]*/))?"
+_BETWEEN = "[ \\t:=>|~│┃║→-]"  # a metric's name and its number; the lines are those of tables
 _FEWEST_PRINTED = 3  # numbers, for the first of them to be a beginning
 
 
@@ -58,7 +60,7 @@ class Metric:
         if "(" in self.name:
             return re.compile(self.name)
         named = rf"(?<!\w){re.escape(self.name)}(?!\w)['\"]?(?:[ \t]*[(\[]%[)\]])?"
-        return re.compile(rf"(?i){named}[ \t:=>|~-]*?{_WRAPPED}{NUMBER}")
+        return re.compile(rf"(?i){named}{_BETWEEN}*?{_WRAPPED}{NUMBER}")
 
     def value(self, losses: Sequence[float], output: str, returned: float | None) -> float:
         """The metric of one run; nan where it is not there."""
@@ -77,9 +79,10 @@ class Metric:
         return found[0] if len(found) >= _FEWEST_PRINTED and math.isfinite(found[0]) else None
 
     def _printed(self, output: str) -> list[float]:
-        """A word of the user's own expression that is no number counts as nan."""
-        found = []
-        for each in self._pattern().findall(output):
+        """A word of the user's own expression that is no number counts as nan. That expression may name colours."""
+        pattern, found = self._pattern(), []
+        words = pattern.findall(output) if "(" in self.name else []
+        for each in words or pattern.findall(without_colours(output)):
             try:
                 found.append(number(each))
             except ValueError:

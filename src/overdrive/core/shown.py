@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x07\x08]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BEHIND_A_TENSOR = re.compile(r",\s*(?:grad_fn=<[^<>]*(?:<[^<>]*>)?[^<>]*>|dtype=[\w.]+|device='[^']*')")
 # ` 9%|▉    | 290/3000 [00:03<00:27, 98.9it/s, loss=2.3]`, and of Keras `12/100 ━━━──── 3s 12ms/step - loss: 2.3`.
 _BAR = re.compile(r"(?:[^|]{0,40}:\s)?\s*\d+%\|[^|]*\|\s*(\S+?)/(\S+)\s*\[[^\]]*\]?")
@@ -20,6 +21,10 @@ _OF_LIBRARIES = re.compile(
     r"\S+:\d+: \w*Warning: |\[?[IWEF]\d{4} \d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |overdrive: "
 )
 _PADDED = re.compile(r"([(\[|=])\s+(?=[-+.\d])")
+
+
+def without_colours(output: str) -> str:
+    return _COLOUR.sub("", output) if "\x1b" in output else output
 
 
 def lines(output: str) -> Iterator[str]:

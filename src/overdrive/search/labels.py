@@ -7,7 +7,10 @@ import re
 from overdrive.core.printed import series
 
 # The words that stand before a number, without what it is wrapped in: `val acc` of `Epoch 3 | val acc: tensor(`.
-_LABEL = re.compile(r"([^\W\d][^,;|(){}\[\]:=>]*?)(?:['\"]?[:=]\s*\[*[A-Za-z_][\w.]*\(\[*|['\"\s:=>~|(){\[%-]*)$")
+_LABEL = re.compile(
+    r"([^\W\d][^,;|│┃║(){}\[\]:=>]*?)"
+    r"(?:['\"]?[:=]\s*\[*[A-Za-z_][\w.]*\(\[*|['\"\s:=>~|│┃║→(){\[%-]*)$"
+)
 _LONGEST_LABEL, _MOST_LABELS = 30, 8
 
 
