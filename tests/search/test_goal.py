@@ -20,6 +20,7 @@ from overdrive.search.goal import Goal
             "evaluate_loss()",
         ),
         *(r"(?:test|val) loss (\d+)", r"([\d.]+)% error"),
+        *("negative log-likelihood", "val_neg_log_likelihood", "Negative ELBO", "Brier score", "ECE", "val_fvd"),
     ],
 )
 def test_less_of_these_is_better(name: str) -> None:
@@ -32,6 +33,8 @@ def test_less_of_these_is_better(name: str) -> None:
         *("Accuracy", "val acc", "transferred accuracy", "F1", "BLEU", "episodic_return", "lower_bound", "evaluate()"),
         *("loss=[\\d.]+ acc=([\\d.]+)", r"Average loss: [\d.]+, Accuracy: (\d+)", r"loss.*acc=([\d.]+)", "confidence"),
         *(r"loss \d+, Accuracy: \d+/\d+ \((\d+)%\)", r"loss [\d.]+ (?:val|test) acc (?P<n>[\d.]+)"),
+        *("neg_mean_squared_error", "val_neg_log_loss", "log likelihood", "ELBO", "negative predictive value"),
+        *("keypoints recall", "piece rate"),
     ],
 )
 def test_more_of_these_is_better(name: str) -> None:

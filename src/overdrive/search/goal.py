@@ -11,9 +11,12 @@ from overdrive.core.search_result import MEMORY, STEP, TIME, Tried
 
 # Of a metric's name, less of which is better; short ones are words of their own: `eval_wer`, but no `lower`.
 _SMALLER = re.compile(
-    r"(?i)loss|perplexity|entropy|mse|mae|nll|bpc|bpb|cost|regret|divergence"
-    r"|(?<![a-z])(?:err(?:or)?s?|ppl|[wcedt]er|fid|kld?|s?mape|lpips|bpd|bits(?=\W*(?:/|per)))(?![a-z])"
+    r"(?i)loss|perplexity|entropy|mse|mae|nll|bpc|bpb|cost|regret|divergence|brier|chamfer|wasserstein|deviance"
+    r"|neg(?:ative)?[ _-]*(?:log[ _-]*)?(?:likelihood|prob|elbo)"
+    r"|(?<![a-z])(?:err(?:or)?s?|ppl|[wcedt]er|[fk]id|fvd|ece|epe|kld?|s?mape|lpips|bpd|bits(?=\W*(?:/|per)))(?![a-z])"
 )
+# As scikit-learn names its scores: `neg_mean_squared_error`, `neg_log_loss`.
+_NEGATED = re.compile(r"(?i)(?<![a-z])neg(?:ative)?[ _-](?:mean|root|median|max|log[ _-]loss|brier)")
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # where a word begins in `valError`
 _NUMBERS = re.compile(r"\[[^\]]*\][+*?]*|\\[A-Za-z][+*?]*|\.[+*?]+")  # in a regular expression, what is no label
 _GROUP = re.compile(r"\((?!\?)|\(\?P<")
@@ -34,7 +37,8 @@ def less_is_better(name: str) -> bool:
         group = _GROUP.search(text)
         labels = [each for each in text[: group.start() if group else 0].split("\0") if re.search("[A-Za-z]", each)]
         name = labels[-1] if labels else name
-    return bool(_SMALLER.search(_CAPITALS.sub("_", name)))
+    words = _CAPITALS.sub("_", name)
+    return bool(_SMALLER.search(words)) and not _NEGATED.search(words)
 
 
 @dataclass(frozen=True)
