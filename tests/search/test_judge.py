@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from overdrive.core.hyperparameters import DROPOUT, OPTIMIZER, OPTION, WIDTH, ValuePlace
 from overdrive.core.metric import Metric
-from overdrive.search.conduct import _check_judge
+from overdrive.search.conduct import _beside_learning, _check_judge
 from overdrive.search.goal import Goal
 from overdrive.search.labels import labels
+from overdrive.search.parameters import Parameter
 from overdrive.search.search import CannotSearch
 
 OUTPUT = "".join(f"epoch {n}: val acc: 0.{n}5\ntest acc: 0.{n}3\n" for n in range(5))
@@ -57,3 +59,21 @@ def test_a_number_that_goes_the_other_way_is_not_named() -> None:
     assert said("val acc", output=both) == [
         "--judge-by 'test acc' would compare on data that the selection does not see"
     ]
+
+
+def test_what_the_training_loss_tells_little_of_is_named() -> None:
+    """Less dropout lowers it, whatever is learned."""
+    places = [
+        *(ValuePlace(OPTIMIZER, "lr", 0.1), ValuePlace(DROPOUT, "p", 0.5), ValuePlace(WIDTH, "width", 32)),
+        ValuePlace(OPTION, "--label-smoothing", 0.1),
+    ]
+    parameters = [Parameter(each.name.lstrip("-"), (each,)) for each in places]
+    told: list[str] = []
+
+    def beside(metric: Metric, judge: str = "", of: slice = slice(None)) -> tuple[str, ...]:
+        order: Any = SimpleNamespace(metric=metric, judge=judge, parameters=parameters[of], tell=told.append)
+        return _beside_learning(order)
+
+    (said,) = beside(Metric())
+    assert said.startswith("The training loss may tell little of p, label-smoothing: ") and told == [said]
+    assert not beside(Metric("Accuracy")) and not beside(Metric(), "test acc") and not beside(Metric(), of=slice(1))

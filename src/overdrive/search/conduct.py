@@ -42,6 +42,8 @@ from overdrive.trials.pool import TrialPool
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
 _OTHER_LOSS = "the loss of another batch is another number, whatever is learned"
 _WORTH_A_TUNE = 120.0  # seconds that are left of the budget
+# Values that leave the training loss what it is, the size of a model beside them.
+_OF_THE_WAY = (names.LR, names.MOMENTUM, names.BETA1, names.BETA2, names.ANNEAL)
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         runs.total, runs.steps = defaults.progress, defaults.steps
         runs.length = defaults.seconds if order.goal.timed else 0.0
         _check_judge(order, runs)
-        notes = begin_with_knowledge(order, runs, defaults)
+        notes = (*_beside_learning(order), *begin_with_knowledge(order, runs, defaults))
 
     def so_far(made: Sequence[Tried]) -> None:
         keep(replace(order.result(name, defaults, made, None, order.best(defaults, made)), verdict=RUNNING))
@@ -229,6 +231,21 @@ def _chosen(
 def _scales_loss(parameter: Parameter) -> bool:
     """Whether another value changes what the loss is of: a sum over other numbers of samples, another part of it."""
     return parameter.meaning == names.BATCH_SIZE or _accumulates(parameter)
+
+
+def _beside_learning(order: Search) -> tuple[str, ...]:
+    """What should be known where the training loss judges a value that may change it by itself; told at once, too."""
+    if order.judge or not order.metric.is_loss:
+        return ()
+    named = [each.name for each in order.parameters if each.meaning not in _OF_THE_WAY and not each.of_model]
+    if not named:
+        return ()
+    said = (
+        f"The training loss may tell little of {', '.join(named)}: less dropout, weight decay, label smoothing and the "
+        "like lower it whatever is learned. --metric names another measure."
+    )
+    order.tell(said)
+    return (said,)
 
 
 def _accumulates(parameter: Parameter) -> bool:
