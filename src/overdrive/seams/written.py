@@ -15,7 +15,7 @@ class _Tap:
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.on = False
+        self.on = self._placed = False
         self._own: dict[str, Any] = vars(stream)
         self._before: Any = _ABSENT
         self._plain: Any = None
@@ -39,26 +39,35 @@ class _Tap:
 
     def place(self) -> None:
         self.on, self._thread = True, get_ident()
-        if self._own.get("write") is self:
-            return  # another thread's call is under way
-        self._before = self._own.get("write", _ABSENT)
+        before = self._own.get("write", _ABSENT)
+        if isinstance(before, _Tap):
+            # Another thread's call is under way. Were this one placed above it, the two would hand on to each other as
+            # soon as these calls end in another order than they began, and whoever prints would have a RecursionError
+            # from then on. So nothing is noted of this call.
+            return
+        self._before = before
         self._plain = self.stream.write
         self._own["write"] = self
+        self._placed = True
 
     def expect_again(self) -> None:
         self._again, self._written = "".join(self._written), []
 
-    def remove(self) -> None:
+    def remove(self) -> bool:
+        """Whether it is gone. Where the program has put another there meanwhile, that one hands on to this for good: it
+        is never to be placed again, above what leads to it."""
         self.on = False
         if self._written:
             self._written = []
         self._again = ""
         if self._own.get("write") is not self:
-            return  # the program has put another there
+            return not self._placed
+        self._placed = False
         if self._before is _ABSENT:
             del self._own["write"]
         else:
             self._own["write"] = self._before
+        return True
 
 
 class Written:
@@ -82,5 +91,4 @@ class Written:
             tap.expect_again()
 
     def over(self) -> None:
-        for tap in self._taps:
-            tap.remove()
+        self._taps = [tap if tap.remove() else _Tap(tap.stream) for tap in self._taps]

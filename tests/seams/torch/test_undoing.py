@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -290,3 +291,46 @@ def test_a_call_that_came_to_an_operator_is_undone_where_it_fails() -> None:
         found = [model(torch.ones(1, 1, 2, 2)).item() for _ in range(3)]
     assert found == [1, 1, 1] and "it is doubled" in session.seams.left_out["doubling"]
     assert model.drawn == expected
+
+
+def test_two_models_that_are_called_at_once_leave_a_stream_that_can_be_written_to() -> None:
+    """An actor answers quickly beside a learner: its next call begins while the learner's first is under way."""
+    inside, over, output = threading.Event(), threading.Event(), io.StringIO()
+
+    def slow(calls: int) -> None:
+        inside.set()
+        assert over.wait(60)
+
+    with redirect_stdout(output), Session(observers=[technique(passes)]):
+        actor, learner = Net(), Net(slow)
+        beside = threading.Thread(target=learner, args=(torch.ones(4, 6),))
+        actor.fails = lambda calls: beside.start() or inside.wait(60) if calls == 1 else None
+        try:
+            for _ in range(2):
+                actor(torch.ones(4, 6))
+            print("between")
+        finally:
+            over.set()
+            beside.join(60)
+        print("after")
+        assert "write" not in vars(output)
+    assert output.getvalue().split("\n")[-5:-1] == ["done", "between", "done", "after"]
+
+
+def test_a_stream_that_the_program_listens_to_from_within_a_call_on_can_be_written_to() -> None:
+    """As libraries do that keep a copy of what is printed, if they are set up when a model is first called."""
+    output, copied = io.StringIO(), []
+
+    def listens(calls: int) -> None:
+        if calls > 1:
+            return
+        write = output.write
+        output.write = lambda text: (copied.append(text), write(text))[1]
+
+    with redirect_stdout(output), Session(observers=[technique(passes)]):
+        model = Net(listens)
+        for _ in range(3):
+            model(torch.ones(4, 6))
+        print("after")
+    assert output.getvalue().count("done") == "".join(copied).count("done") == 3
+    assert output.getvalue().endswith("after\n")
