@@ -71,6 +71,7 @@ IN_SEAMS = (
     "torch.nn.modules.batchnorm._BatchNorm",
     "torch.nn.modules.batchnorm._NormBase",
     "torch.nn.modules.module._has_any_global_hook",
+    "torch.nn.parameter.UninitializedTensorMixin._allowed_methods",
     "torch.nn.utils.clip_grad._get_total_norm",
     "torch.cuda._lazy_call",
     "torch.ops.mkldnn._is_mkldnn_bf16_supported",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
 
 from overdrive.seams.hub import Seams
 from overdrive.worker.session import Session
@@ -71,11 +72,20 @@ def test_an_error_of_the_mover_falls_back_to_the_copy() -> None:
     assert "ZeroDivisionError" in session.seams.left_out["mover"]
 
 
+def test_a_model_whose_parameters_are_not_made_yet_is_moved() -> None:
+    seen: list[Any] = []
+    with Session(observers=[watching(seen)]):
+        layer = nn.LazyLinear(3).to("meta")
+    assert layer.weight.device == layer.bias.device == META and not seen
+
+
 def test_the_methods_are_put_back() -> None:
     before = torch.Tensor.to, torch.Tensor.cuda
+    allowed = UninitializedTensorMixin._allowed_methods
     with Session():
         assert (torch.Tensor.to, torch.Tensor.cuda) == before
     with Session(observers=[watching([])]):
         assert torch.Tensor.to is not before[0] and torch.Tensor.cuda is not before[1]
     assert (torch.Tensor.to, torch.Tensor.cuda) == before
     assert "to" not in vars(torch.Tensor) and "cuda" not in vars(torch.Tensor)
+    assert UninitializedTensorMixin._allowed_methods is allowed

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
@@ -20,8 +21,12 @@ from overdrive.seams.place import called_from
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if hub.tensor_moved.wanted:
-        patches.replace(torch.Tensor, "to", _seen(hub, torch.Tensor.to, _target_of_to))
-        patches.replace(torch.Tensor, "cuda", _seen(hub, torch.Tensor.cuda, _target_of_cuda))
+        to, cuda = _seen(hub, torch.Tensor.to, _target_of_to), _seen(hub, torch.Tensor.cuda, _target_of_cuda)
+        patches.replace(torch.Tensor, "to", to)
+        patches.replace(torch.Tensor, "cuda", cuda)
+        # Parameters of `LazyLinear` and the like refuse all functions but those in this list, before their first call.
+        allowed = [*UninitializedTensorMixin._allowed_methods, to, cuda]
+        patches.replace(UninitializedTensorMixin, "_allowed_methods", allowed)
     return []
 
 
