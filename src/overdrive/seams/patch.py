@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 _ABSENT = object()
@@ -18,6 +20,9 @@ class Patches:
         """Set `holder.name`, remembering what stood in its own namespace (nothing, where inherited)."""
         self._before.append((holder, name, vars(holder).get(name, _ABSENT)))
         setattr(holder, name, value)
+        of_c = isinstance(getattr(value, "__wrapped__", None), BuiltinFunctionType)
+        if of_c and isinstance(holder, ModuleType) and not _finds_itself(value):
+            value.__module__, value.__qualname__ = holder.__name__, name
 
     def restore(self) -> None:
         while self._before:
@@ -26,6 +31,15 @@ class Patches:
                 delattr(holder, name)
             else:
                 setattr(holder, name, value)
+
+
+def _finds_itself(function: Any) -> bool:
+    """Whether pickle finds it by its names. Those of PyTorch's functions in C lead to a class that nobody sees: a model
+    that holds `torch.flatten` could not be saved as a whole while ours, with the same names, stands in its place."""
+    found: Any = sys.modules.get(function.__module__)
+    for part in function.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is function
 
 
 def plain_of(function: Any) -> Any:

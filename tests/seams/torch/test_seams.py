@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import warnings
 from collections.abc import Callable
@@ -267,6 +268,30 @@ def test_an_operator_is_answered_by_name_and_only_what_is_listened_to_is_patched
         assert (torch.conv2d, nn.functional.conv2d) == before[:2] and torch.max_pool2d is not before[2]
         assert session.seams.left_out == {"mistaken": "no operator is called 'max_pool_2d'"}
     assert (torch.conv2d, nn.functional.conv2d, torch.max_pool2d) == before
+
+
+def test_what_stands_in_the_place_of_an_operator_is_pickled_by_its_name() -> None:
+    """As a model that holds one is, where the program saves it as a whole or sends it to another process."""
+
+    def observer(seams: Seams) -> None:
+        for name in ("conv", "reshape"):
+            seams.operator_called(name).subscribe(lambda plain, args, kwargs: None)
+        seams.random_drawn.subscribe(lambda name, plain, args, kwargs: None)
+        seams.shape_asked.subscribe(lambda subject, call: call())
+        seams.value_read.subscribe(lambda name, call: call())
+
+    def held() -> list[Any]:
+        F = nn.functional
+        of_torch = [torch.flatten, torch.conv2d, torch.randn, torch.dropout, torch.nonzero, torch.where, torch.equal]
+        return [*of_torch, F.conv2d, F.one_hot, F.scaled_dot_product_attention]
+
+    before = held()
+    with Session(observers=[observer]):
+        ours = held()
+        saved = pickle.dumps(ours)
+        assert all(one is other for one, other in zip(pickle.loads(saved), ours, strict=True))
+    assert not any(one is other for one, other in zip(ours, before, strict=True))
+    assert all(one is other for one, other in zip(pickle.loads(saved), before, strict=True))
 
 
 class Doubling(nn.Module):
