@@ -162,3 +162,46 @@ def test_the_begin_of_a_step_that_the_program_compiles_is_told() -> None:
             step()
         assert not session.seams.left_out
     assert begun == [optimizer] * 3
+
+
+class Halved(torch.optim.SGD):
+    """Makes SGD's step, and goes on."""
+
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.mul_(0.5)
+        return loss
+
+
+def refuse_batch() -> None:
+    raise ValueError("a bad batch")
+
+
+def test_a_step_that_is_made_of_another_class_s_step_is_one() -> None:
+    """PyTorch calls hooks in SGD's step, too, as soon as the program has an optimizer of that class as well."""
+    seen: list[Any] = []
+    recorder, weight = Recorder(losses=True), torch.nn.Parameter(torch.ones(1))
+
+    def around(optimizer: Any, call: Any) -> Any:
+        seen.append("closure")
+        return call()
+
+    def observe(seams: Seams) -> None:
+        seams.step_begins.subscribe(lambda optimizer: seen.append("begins"))
+        seams.step_ends.subscribe(lambda optimizer: seen.append(weight.item()))
+        seams.closure_called.subscribe(around)
+
+    with Session([], [recorder, observe]) as session:
+        torch.optim.SGD([weight], lr=1.0)
+        optimizer = Halved([weight], lr=1.0)
+        with pytest.raises(ValueError, match="a bad batch"):
+            optimizer.step(refuse_batch)
+        weight.grad = torch.zeros(1)
+        optimizer.step()
+        optimizer.step(lambda: 0.0)
+        assert not session.seams.left_out
+    assert seen == ["begins", "closure", "begins", 0.5, "begins", "closure", 0.25]
+    assert recorder.clock.steps == 2

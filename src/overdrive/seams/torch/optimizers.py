@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,18 +60,37 @@ def _hook(act: Callable[[Any], None]) -> Callable[..., None]:
     def hook(optimizer: Any, *_: Any) -> None:
         if is_compiling() or get_eval_frame_callback() is not None:
             apart(optimizer)
-        else:
+        elif not _is_inner(optimizer, sys._getframe(1)):
             act(optimizer)
 
     return hook
 
 
+def _is_inner(optimizer: Any, frame: Any) -> bool:
+    """Whether a step of this very optimizer makes this one, as a class of the program's does by `super().step()`.
+
+    PyTorch calls hooks in both from the moment on when the program makes an optimizer of either class: one step would
+    count as two.
+
+    Args:
+        frame: of PyTorch's function that calls the hooks.
+    """
+    if sum(hasattr(vars(each).get("step"), "hooked") for each in type(optimizer).__mro__) < 2:
+        return False
+    outer = frame.f_back
+    while outer is not None:
+        if outer.f_code is frame.f_code and any(each is optimizer for each in outer.f_locals.values()):
+            return True
+        outer = outer.f_back
+    return False
+
+
 def _with_closure(hub: Seams) -> Callable[..., Any]:
     """A hook that puts ours around the closure that a step is given."""
 
-    def hook(optimizer: Any, args: Any, kwargs: Any) -> Any:
+    def hook(optimizer: Any, args: Any, kwargs: Any, inner: bool) -> Any:
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # the optimizer itself is the first
-        if not callable(closure):
+        if inner or not callable(closure):
             return None
 
         @functools.wraps(closure)
@@ -84,8 +104,9 @@ def _with_closure(hub: Seams) -> Callable[..., Any]:
     apart = torch._compile._disable_dynamo(hook)  # which imports the compiler when it is first called
 
     def chosen(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        compiles = is_compiling() or get_eval_frame_callback() is not None
-        return (apart if compiles else hook)(optimizer, args, kwargs)
+        if is_compiling() or get_eval_frame_callback() is not None:
+            return apart(optimizer, args, kwargs, False)
+        return hook(optimizer, args, kwargs, _is_inner(optimizer, sys._getframe(1)))
 
     return chosen
 
