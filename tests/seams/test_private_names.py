@@ -62,6 +62,7 @@ IN_SEAMS = (
     "torch._inductor.compile_fx.compile_fx_inner",
     "torch._inductor.metrics.generated_kernel_count",
     "torch._inductor.runtime.cache_dir_utils.cache_dir",
+    "torch._jit_internal.boolean_dispatched",
     "torch.autograd.Variable._execution_engine.queue_callback",
     "torch.autograd.forward_ad._current_level",
     "torch.jit._builtins._find_builtin",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -120,3 +121,16 @@ def test_classes_that_are_counted_are_heard_of() -> None:
         assert functional.one_hot(labels, 5).shape == functional.one_hot(labels, num_classes=5).shape == (2, 5)
         assert asked.names == ["one_hot", "one_hot"]
     assert functional.one_hot is plain
+
+
+def test_pytorch_warns_of_the_program_s_line() -> None:
+    loss = torch.ones(1, requires_grad=True).sum()
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with Session(observers=[Asked().observe]), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            assert float(loss) == int(loss) == 1
+    finally:
+        torch.set_warn_always(always)
+    assert {each.filename for each in warned} == {__file__}

@@ -7,6 +7,7 @@ asks one of these methods for them.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,10 @@ from torch.nn import functional
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
 from overdrive.seams.slots import derived_from, staying_no_sequences
-from overdrive.seams.torch.internals import scripted_alike
+from overdrive.seams.torch.scripted import scripted_alike
 
 _ALONE = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist")  # take nothing besides
 _METHODS = ("numpy", "__repr__")
@@ -84,7 +86,9 @@ def _asked_alone(point: Around, name: str, plain: Callable[..., Any]) -> Callabl
     def asked(self: Any) -> Any:
         if point.rests or not point.subscribers or torch.compiler.is_compiling():
             return plain(self)
-        return point.run((name, self), functools.partial(plain, self))
+        # Of a number with a gradient PyTorch warns: of the line that asks.
+        call = called_from(sys._getframe(1), plain) if self.requires_grad else plain
+        return point.run((name, self), functools.partial(call, self))
 
     return asked
 

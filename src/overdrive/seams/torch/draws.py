@@ -21,7 +21,8 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
-from overdrive.seams.torch.internals import schema_of, scripted_alike
+from overdrive.seams.torch.internals import schema_of
+from overdrive.seams.torch.scripted import scripted_alike
 
 _DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 DROPOUTS: tuple[str, ...] = (*_DROPPING, *(f"{name}_" for name in _DROPPING))

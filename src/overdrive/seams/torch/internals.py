@@ -10,17 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch.jit import _builtins
 from torch.overrides import TorchFunctionMode
-
-
-def scripted_alike(stand_in: Any, plain: Any) -> Callable[[], None]:
-    """Have TorchScript, which knows operators by their identity, take one for the other. Returns what ends that."""
-    name = _builtins._find_builtin(plain)  # type: ignore[no-untyped-call]
-    if name is None:
-        return lambda: None
-    _builtins._register_builtin(stand_in, name)
-    return lambda: _builtins._get_builtin_table().pop(id(stand_in), None)  # type: ignore[no-untyped-call]
 
 
 def unseen_by_modes() -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +12,22 @@ from torch.nn import functional as F
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
+from overdrive.seams.torch.scripted import scripted_alike
 
 _ENDINGS = ("_loss", "cross_entropy", "_with_logits", "kl_div")
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if hub.loss_computed.wanted:
-        for name in dir(F):
-            if name.endswith(_ENDINGS) and not name.startswith("_"):
-                patches.replace(F, name, _seen(hub.loss_computed, name, getattr(F, name)))
-    return []
+    removers: list[Callable[[], None]] = []
+    for name in dir(F) if hub.loss_computed.wanted else ():
+        if name.endswith(_ENDINGS) and not name.startswith("_"):
+            plain = getattr(F, name)
+            seen = _seen(hub.loss_computed, name, plain)
+            patches.replace(F, name, seen)
+            removers.append(scripted_alike(seen, plain))
+    return removers
 
 
 def _seen(point: Answer, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +36,7 @@ def _seen(point: Answer, name: str, plain: Callable[..., Any]) -> Callable[..., 
         if not point.subscribers or torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         answer = point.ask(name, plain, args, kwargs)
-        return plain(*args, **kwargs) if answer is None else answer
+        # Some warn, of shapes that differ, say: of the line that calls them.
+        return called_from(sys._getframe(1), plain)(*args, **kwargs) if answer is None else answer
 
     return loss

@@ -14,7 +14,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
-from overdrive.seams.torch.internals import scripted_alike
+from overdrive.seams.torch.scripted import scripted_alike
 from overdrive.seams.torch.tracing import of_the_compiler, traced
 
 OPERATORS = {  # by name, functions of `torch`

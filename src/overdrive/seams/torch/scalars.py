@@ -18,7 +18,7 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
 from overdrive.seams.torch.asked import BOTH
-from overdrive.seams.torch.internals import scripted_alike
+from overdrive.seams.torch.scripted import scripted_alike
 
 _VALUES = ("__bool__", "__index__", "tolist", "numpy", "__repr__")
 
