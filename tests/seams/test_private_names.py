@@ -81,6 +81,7 @@ IN_SEAMS = (
     "torch.overrides._pop_mode",
     "torch.overrides._push_mode",
     "torch.serialization._package_registry.remove",
+    "torch.utils._device._device_constructors",
     "torch.utils.checkpoint._StopRecomputationError",
     "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
     "torch.utils.data.DataLoader._get_iterator",

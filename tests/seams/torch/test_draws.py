@@ -38,3 +38,38 @@ def test_a_draw_is_heard_of_while_another_thread_draws() -> None:
         over.set()
         patches.restore()
     assert heard == ["randn", "dropout"]
+
+
+def test_a_draw_is_made_on_the_default_device() -> None:
+    from torch.utils._device import _device_constructors
+
+    seams, patches = Seams(), Patches()
+    seams.random_drawn.subscribe(lambda *_: None)
+    _device_constructors.cache_clear()  # as in a new process, in which nothing was made on another device yet
+    draws.enter(seams, patches)
+    try:
+        with torch.device("meta"):
+            made = [torch.rand(2), torch.randn(2), torch.randint(3, (2,)), torch.randperm(2)]
+    finally:
+        patches.restore()
+        _device_constructors.cache_clear()
+    assert [each.device.type for each in made] == ["meta"] * 4
+
+
+def test_a_mask_of_a_class_of_its_own_is_told_of_attention() -> None:
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+    seams, patches, heard = Seams(), Patches(), []
+    attention = torch.nn.functional.scaled_dot_product_attention
+    query, key, value = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4)
+    expected = [attention(query, key, value, make(3, 5)) for make in (causal_upper_left, causal_lower_right)]
+    seams.random_drawn.subscribe(lambda name, *_: heard.append(name))
+    draws.enter(seams, patches)
+    try:
+        for make, plain in zip((causal_upper_left, causal_lower_right), expected, strict=True):
+            assert torch.equal(torch.nn.functional.scaled_dot_product_attention(query, key, value, make(3, 5)), plain)
+            found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=make(3, 5))
+            assert torch.equal(found, plain)
+    finally:
+        patches.restore()
+    assert set(heard) == {"scaled_dot_product_attention"}
