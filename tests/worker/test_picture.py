@@ -28,3 +28,17 @@ def test_sparse_gradients_and_buffers_are_told_in_bits() -> None:
     assert one == same and one[gradient] != other[gradient]
     assert one["the buffer adjacency"] == other["the buffer adjacency"]
     assert gradient not in subject.values()
+
+
+def test_of_complex_gradients_both_parts_are_told_in_numbers() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+    optimizer, subject = torch.optim.SGD(model.parameters(), lr=0.5), Subject()
+    subject.made(optimizer, None)
+    subject.look()
+    subject.note()
+    torch.view_as_real(model.weight).square().sum().backward()
+    optimizer.step()
+    told = subject.values()
+    assert told["the gradient of weight"].tolist() == [2, 4, 6, -2]
+    assert told["the update of weight"].tolist() == [-1, -2, -3, 1]

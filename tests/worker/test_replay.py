@@ -193,3 +193,30 @@ def test_the_same_elements_are_kept_of_a_sparse_tensor_and_of_a_dense_one(layout
 def test_of_an_empty_sparse_tensor_there_is_nothing() -> None:
     assert kept(torch.zeros(0, 3).to_sparse()).size == 0
     assert (kept(torch.zeros(2, 3).to_sparse()) == 0).all()
+
+
+class Waves(nn.Module):
+    """Complex weights, as neural operators have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.weight = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+        self.register_buffer("phase", torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight + self.phase).abs()
+
+
+def test_imaginary_parts_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of complex weights only the real parts were: a gradient whose imaginary part is off passed."""
+    Trained("reference", tmp_path, Waves(), monkeypatch).run()
+    own = Trained("candidate", tmp_path, Waves(), monkeypatch).run()
+    off = Waves()
+    off.weight.register_hook(lambda gradient: torch.complex(gradient.real, 1.01 * gradient.imag))
+    found = Trained("candidate", tmp_path, off, monkeypatch).run()
+    kinds = {(row["kind"], row["tensor"]) for row in own["rows"]}
+    assert {("initial value", "weight"), ("gradient", "weight"), ("buffer", "phase")} <= kinds
+    assert all(row["error"] <= 1e-6 * max(row["size"], 1e-3) for row in own["rows"] if row["kind"] == "gradient")
+    gradients = [row for row in found["rows"] if row["kind"] == "gradient"]
+    assert all(row["error"] > 1e-3 * row["size"] and row["count"] == 8 for row in gradients), gradients

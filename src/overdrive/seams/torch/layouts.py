@@ -54,6 +54,17 @@ def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     return list(plain.unbind()) if tensor.is_nested else [plain.to_dense()]
 
 
+def in_reals(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain complex tensor with real and imaginary parts side by side in a last dimension; any other as it is."""
+    if not (tensor.is_complex() and is_plain(tensor)):
+        return tensor
+    return torch.view_as_real(tensor.resolve_conj())
+
+
+def is_of_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def kind_of(tensor: torch.Tensor) -> str:
     """Its type, layout and shape as a text: that of nested ones is in their parts."""
     if is_plain(tensor):

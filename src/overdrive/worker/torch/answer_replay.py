@@ -16,7 +16,7 @@ from overdrive.core.rng import States
 from overdrive.model_state.state import State
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.control import compute_carefully
-from overdrive.seams.torch.layouts import bytes_of
+from overdrive.seams.torch.layouts import bytes_of, in_reals
 from overdrive.worker import answer_replay
 from overdrive.worker.answer_replay import few_places
 from overdrive.worker.replay import Replay
@@ -53,7 +53,7 @@ class AnswerSteps(answer_replay.AnswerSteps):
         return sketch(tensor)
 
     def kept(self, tensor: torch.Tensor) -> Any:
-        return self._array(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+        return self._array(in_reals(tensor.detach()))
 
     def _array(self, tensor: torch.Tensor) -> Any:
         return kept(tensor)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.layouts import as_array, as_bytes, is_plain, strided_parts
+from overdrive.seams.torch.layouts import as_array, as_bytes, in_reals, is_of_fractions, is_plain, strided_parts
 from overdrive.seams.torch.optimizers import models_of
 from overdrive.worker.digests import spacing
 from overdrive.worker.torch.disturbing import disturb
@@ -105,9 +105,10 @@ def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
 
 def _elements(tensor: torch.Tensor) -> Values:
     """Some from all over it, in logical order; none of what is no fraction."""
-    if not tensor.is_floating_point() or tensor.layout is not torch.strided:
+    if not is_of_fractions(tensor) or tensor.layout is not torch.strided:
         return np.zeros(0)
-    flat = tensor.detach().reshape(-1)[:: spacing(tensor.numel(), _MOST_ELEMENTS)]
+    whole = in_reals(tensor.detach())
+    flat = whole.reshape(-1)[:: spacing(whole.numel(), _MOST_ELEMENTS)]
     found: Values = as_array(flat.double())
     return found
 

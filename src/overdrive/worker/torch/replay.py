@@ -17,7 +17,7 @@ from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.internals import unseen_by_modes
-from overdrive.seams.torch.layouts import is_plain, is_sparse, strided_parts
+from overdrive.seams.torch.layouts import in_reals, is_of_fractions, is_plain, is_sparse, strided_parts
 from overdrive.worker.digests import spacing
 from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay
 from overdrive.worker.torch.disturbing import disturb
@@ -99,7 +99,7 @@ class TorchSteps:
         if first_step and not self._begun and len(self._optimizers()) == 1:
             self._begun = True
             self.settle()
-            floating = {name: each for name, each in self._subject.tensors.items() if each.is_floating_point()}
+            floating = {name: each for name, each in self._subject.tensors.items() if is_of_fractions(each)}
             self._replay.starts({name: kept(each) for name, each in floating.items()})
             if self._subject.begins_with(module):
                 self._replay.stands(0)
@@ -115,7 +115,7 @@ class TorchSteps:
     def _note_evaluation(self, result: Any) -> None:
         """What the program gets to hear while it evaluates: of the state that the chosen step begins with."""
         for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and self._evaluated < _MOST_EVALUATED:
+            if isinstance(leaf, torch.Tensor) and is_of_fractions(leaf) and self._evaluated < _MOST_EVALUATED:
                 self._evaluated += 1
                 self._noted[f"evaluation result {self._evaluated}"] = kept(leaf)
 
@@ -155,7 +155,7 @@ class TorchSteps:
                 for key, value in subject.kept_of(each):
                     watched[f"state {name} ({key})"] = value
         for name, each in subject.buffers.items():
-            if each.is_floating_point():
+            if is_of_fractions(each):
                 watched[f"buffer {name}"] = each
         return watched
 
@@ -279,12 +279,13 @@ def steps_for(role: str) -> TorchSteps:
 
 
 def kept(tensor: torch.Tensor) -> Any:
-    """A copy of its values in fp64, flat and in logical order; evenly spaced ones where there are very many."""
+    """A copy of its values in fp64, flat and in logical order, imaginary parts among them; evenly spaced ones where
+    there are very many."""
     plain = tensor.detach()
     if is_sparse(plain):
         flat = _spaced(plain, spacing(math.prod(plain.shape), MOST_ELEMENTS))
     else:
-        whole = plain if is_plain(plain) else torch.cat([part.flatten() for part in strided_parts(plain)])
+        whole = in_reals(plain if is_plain(plain) else torch.cat([part.flatten() for part in strided_parts(plain)]))
         flat = whole.reshape(-1)[:: spacing(whole.numel(), MOST_ELEMENTS)]
     return flat.to("cpu", torch.float64, copy=True).numpy()
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.layouts import bytes_of
+from overdrive.seams.torch.layouts import bytes_of, is_of_fractions
 from overdrive.seams.torch.modules import first_parameter, live_modules
 from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.group_values import GroupValues
@@ -82,7 +82,7 @@ class Subject:
         """What optimizers keep of a parameter, element by element: momentum, say. By their names for it."""
         for optimizer in self.optimizers:
             for key, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+                if isinstance(value, torch.Tensor) and is_of_fractions(value) and value.dim():
                     yield key, value
 
     def save(self, path: Path) -> None:
