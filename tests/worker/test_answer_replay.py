@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -88,3 +89,39 @@ def test_masked_scores_are_compared_where_they_are_finite(tmp_path: Path) -> Non
     assert usable(own) is None
     same, other = rounding.judge(own, own), rounding.judge(own, rows("candidate", 0.01))
     assert same.holds and same.record.tensors == 1 and other.holds is False, (same.sentence, other.sentence)
+
+
+class WithItsCache(nn.Module):
+    """A GPT answers with two tensors a layer besides its scores."""
+
+    def __init__(self, off: float) -> None:
+        super().__init__()
+        self.layer, self.off = nn.Linear(6, 4), off
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        scores = self.layer(x)
+        return [*[scores + each for each in range(24)], scores * (1 + self.off)]
+
+
+@pytest.mark.parametrize("reference, role", [("reference", "candidate"), ("answers", "agreement")])
+def test_all_tensors_of_an_answer_are_compared(reference: str, role: str, tmp_path: Path) -> None:
+    """Of twenty-five the first sixteen were."""
+
+    def run(role: str, off: float = 0.0) -> dict[str, Any]:
+        replay = make_replay("torch", role, CALLS, tmp_path, inference=True)
+        torch.manual_seed(0)
+        model = WithItsCache(off)
+        with Session([], [replay], inference=True) as session, torch.no_grad():
+            for _ in CALLS:
+                model(torch.randn(50, 6))
+        assert not session.seams.left_out, session.seams.left_out
+        return replay.report()
+
+    run(reference)
+    own, off = run(role), run(role, 0.5)
+    if role == "agreement":
+        assert judge(own, 0.05).holds and judge(off, 0.05).holds is False
+        return
+    same, other = rounding.judge(rows_of(own), rows_of(own)), rounding.judge(rows_of(own), rows_of(off))
+    assert same.holds and same.record.tensors == 25, same.sentence
+    assert other.holds is False and "tensor 25" in other.sentence, other.sentence

@@ -19,7 +19,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.step_counter import StepCounter
 from overdrive.worker.replay import CALL, Arrays, Replay
 
-_MOST_TENSORS = 16  # of an answer that are compared
+_MOST_TENSORS = 16  # of an answer of which as much is kept as of a single one; of more, less of each
 _MOST_OF_AN_ANSWER = 1 << 20  # elements of a tensor that are kept of one call, where samples are compared one by one
 
 
@@ -64,8 +64,8 @@ class AnswerSteps:
     def sketch(self, tensor: Any) -> list[float]:
         raise NotImplementedError
 
-    def kept(self, tensor: Any) -> Any:
-        """A tensor of an answer, as an array to be compared."""
+    def kept(self, tensor: Any, share: float) -> Any:
+        """A tensor of an answer, as an array to be compared; `share`: of the elements that may be kept of a tensor."""
         raise NotImplementedError
 
     def save(self, path: Path) -> None:
@@ -168,21 +168,23 @@ class AnswerSteps:
             self._replay.goes_on(self._call)
 
     def note(self, module: Any, result: Any) -> None:
-        tensors = [each for each in self.flat(result) if self.is_tensor(each)][:_MOST_TENSORS]
+        tensors = [each for each in self.flat(result) if self.is_tensor(each)]
+        share = min(1.0, _MOST_TENSORS / max(1, len(tensors)))  # a GPT answers with its cache: two tensors a layer
         leads = self._call == 1
         whose, which = (
             ("the model", "") if leads else (f"another model, {type(module).__name__}", f"{CALL}{self._call}")
         )
         for number, each in enumerate(tensors, start=1):
             name = whose if len(tensors) == 1 else f"{whose} (tensor {number})"
-            self._noted[f"output {name}{which}"] = self.kept(each)
+            self._noted[f"output {name}{which}"] = self.kept(each, share)
 
 
-def few_places(answer: Any) -> Any:
+def few_places(answer: Any, share: float) -> Any:
     """Of an array or tensor, samples x places x classes: with fewer of the places of each sample, evenly spaced, and at
     last with fewer samples, where they are many."""
+    most = int(share * _MOST_OF_AN_ANSWER) or 1
     for axis in (1, 0):
-        every = -(-math.prod(answer.shape) // _MOST_OF_AN_ANSWER)
+        every = -(-math.prod(answer.shape) // most)
         if every > 1:
             answer = answer[(slice(None),) * axis + (slice(None, None, min(every, answer.shape[axis])),)]
     return answer

@@ -56,9 +56,9 @@ class AnswerSteps(answer_replay.AnswerSteps):
             return [checksum, float(on_host.checksum([tensor]) % 2**52)]
         return [checksum, *digests.sketch(on_host.array(tensor).reshape(-1))]
 
-    def kept(self, tensor: Any) -> Any:
+    def kept(self, tensor: Any, share: float) -> Any:
         flat = on_host.array(tensor).reshape(-1)
-        return flat[:: spacing(flat.size, MOST_ELEMENTS)].astype(np.float64)
+        return flat[:: spacing(flat.size, int(share * MOST_ELEMENTS) or 1)].astype(np.float64)
 
     def save(self, path: Path) -> None:
         save_arrays(path, {str(number): on_host.array(each) for number, each in enumerate(self.tensors())})
@@ -111,13 +111,13 @@ class CarefulAnswers(AnswerSteps):
 class AnswersBySample(AnswerSteps):
     """As the program makes them, and kept as `worker.agreement` compares them: samples x places x classes."""
 
-    def kept(self, tensor: Any) -> Any:
+    def kept(self, tensor: Any, share: float) -> Any:
         found = on_host.array(tensor)
         samples = found.shape[:1] or (1,)
         if not on_host.is_of_fractions(tensor):
-            return few_places(found.reshape(*samples, -1, 1)).astype(np.int64)
+            return few_places(found.reshape(*samples, -1, 1), share).astype(np.int64)
         classes = found.shape[-1] if found.ndim > 1 else 1
-        return few_places(found.reshape(*samples, -1, classes)).astype(np.float32)
+        return few_places(found.reshape(*samples, -1, classes), share).astype(np.float32)
 
 
 def _widened(thing: Any) -> Any:

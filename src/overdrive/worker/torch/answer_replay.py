@@ -19,7 +19,7 @@ from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.layouts import bytes_of, in_reals
 from overdrive.worker import answer_replay
 from overdrive.worker.answer_replay import few_places
-from overdrive.worker.replay import Replay
+from overdrive.worker.replay import MOST_ELEMENTS, Replay
 from overdrive.worker.torch.disturbing import disturb
 from overdrive.worker.torch.fp64 import computing_in_double, wide_copies
 from overdrive.worker.torch.generators import plain_states, restore
@@ -52,11 +52,11 @@ class AnswerSteps(answer_replay.AnswerSteps):
     def sketch(self, tensor: torch.Tensor) -> list[float]:
         return sketch(tensor)
 
-    def kept(self, tensor: torch.Tensor) -> Any:
-        return self._array(in_reals(tensor.detach()))
+    def kept(self, tensor: torch.Tensor, share: float) -> Any:
+        return self._array(in_reals(tensor.detach()), share)
 
-    def _array(self, tensor: torch.Tensor) -> Any:
-        return kept(tensor)
+    def _array(self, tensor: torch.Tensor, share: float) -> Any:
+        return kept(tensor, int(share * MOST_ELEMENTS) or 1)
 
     def save(self, path: Path) -> None:
         tensors = [each.detach().clone() for each in self.tensors()]
@@ -128,18 +128,19 @@ class CarefulAnswers(AnswerSteps):
 class AnswersBySample(AnswerSteps):
     """As the program makes them, and kept as `worker.agreement` compares them: samples x places x classes."""
 
-    def _array(self, tensor: torch.Tensor) -> Any:
+    def _array(self, tensor: torch.Tensor, share: float) -> Any:
         found = tensor.detach()
         if not found.is_floating_point():
             places = math.prod(found.shape[1:])  # by name: of none, PyTorch does not find out
-            return few_places(found.reshape(*(found.shape[:1] or (1,)), places, 1)).to("cpu", torch.int64).numpy()
+            shaped = found.reshape(*(found.shape[:1] or (1,)), places, 1)
+            return few_places(shaped, share).to("cpu", torch.int64).numpy()
         if found.dim() < 2:
             found = found.reshape(-1, 1, 1)
         elif found.dim() == 2:
             found = found[:, None]
         elif found.dim() > 3:  # pictures: N x C x H x W
             found = found.movedim(1, -1).flatten(1, -2)
-        return few_places(found).to("cpu", torch.float32).numpy()
+        return few_places(found, share).to("cpu", torch.float32).numpy()
 
 
 def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -278,15 +278,15 @@ def steps_for(role: str) -> TorchSteps:
     return kinds.get(role, TorchSteps)()
 
 
-def kept(tensor: torch.Tensor) -> Any:
+def kept(tensor: torch.Tensor, most: int = MOST_ELEMENTS) -> Any:
     """A copy of its values in fp64, flat and in logical order, imaginary parts among them; evenly spaced ones where
-    there are very many."""
+    there are more than `most`."""
     plain = tensor.detach()
     if is_sparse(plain):
-        flat = _spaced(plain, spacing(math.prod(plain.shape), MOST_ELEMENTS))
+        flat = _spaced(plain, spacing(math.prod(plain.shape), most))
     else:
         whole = in_reals(plain if is_plain(plain) else torch.cat([part.flatten() for part in strided_parts(plain)]))
-        flat = whole.reshape(-1)[:: spacing(whole.numel(), MOST_ELEMENTS)]
+        flat = whole.reshape(-1)[:: spacing(whole.numel(), most)]
     return flat.to("cpu", torch.float64, copy=True).numpy()
 
 
