@@ -78,24 +78,35 @@ class AgreementProof:
             return inputs
         if refused := self._other_inputs(trace, old):
             return replace(refused, invariants=inputs)
-        agreed = judge(trace.replay, self._margin)
+        agreed, missing = judge(trace.replay, self._margin), len(self._not_made(trace))
+        sentence = agreed.sentence + (f"; {missing:,} of the calls were not made" if missing else "")
         level = Contract.STATISTICAL if agreed.holds else None
-        return Check(level, agreed.sentence, invariants=inputs, agreement=agreed.record, left_out=trace.left_out)
+        return Check(level, sentence, invariants=inputs, agreement=agreed.record, left_out=trace.left_out)
 
     def _other_inputs(self, trace: Trace, old: TrialSpec) -> Check | None:
-        """Why nothing can be said where calls had other inputs than the original's after the last whose inputs are
-        compared; None where there are none, or the program may have such: it gives its model what that has made."""
+        """Why nothing can be said where calls were not made, or had other inputs than the original's, after the last
+        whose inputs are compared; None where there are none, or the program may have such: it gives its model what that
+        has made."""
         assert self._recorded is not None
         others = [call for call in trace.replay.get("other_inputs", ()) if call > self._runs.steps]
-        if not others:
+        missing = self._not_made(trace)
+        if not others and not missing:
             return None
         gives_back = self._runs.gives_back(self._recorded, old)
         if isinstance(gives_back, ExitReason):
             return broke_off(trace, gives_back)
         if gives_back:
             return None
-        count = f"{len(others):,} {'call was' if len(others) == 1 else 'calls were'}"
-        return Check(None, f"{count} given other inputs than the original's, call {others[0]:,} first: not established")
+        told = [f"given other inputs than the original's, call {others[0]:,} first"] if others else []
+        told += [f"not made, from call {missing[0]:,} on"] if missing else []
+        count = len(others) + len(missing)
+        calls = f"{count:,} {'call was' if count == 1 else 'calls were'}"
+        return Check(None, f"{calls} {' or '.join(told)}: not established")
+
+    def _not_made(self, trace: Trace) -> list[int]:
+        """The recorded calls that the candidate's run did not come to: it was over before."""
+        assert self._recorded is not None
+        return [call for call in self._recorded.replay["states"] if call > trace.steps]
 
     def _record(self, old: TrialSpec) -> str | Check | None:
         """Have the original's calls recorded, once; why that is impossible, or None."""
