@@ -19,7 +19,7 @@ from overdrive.trials.duel import Duel
 SPEC = TrialSpec(
     Program("train.py", ("--epochs", "3")),
     (("autocast", {"dtype": "bfloat16"}), ("threads", {"count": 2})),
-    replay=ReplayRole("candidate", "/states", (1, 5)),
+    replay=ReplayRole("candidate", "/states", (1, 5), rare=(5,)),
     observers=("overdrive.worker.needs",),
     environment={"A": "b"},
 )

@@ -30,6 +30,14 @@ def test_as_many_evenly_spaced_steps_are_kept_as_fit(tmp_path: Path, monkeypatch
     assert len(kept) == 6 and kept < STEPS and {1, 100} <= kept
 
 
+def test_steps_with_a_rare_event_stay_where_few_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the ends of epochs evenly spaced ones met none, so that what is wrong in their last batches alone passed."""
+    with_free(4 * 5 * 4 * 1000, monkeypatch)
+    assert thinned(STEPS, 1000, tmp_path, (20, 40)) == {1, 20, 40, 100}
+    assert thinned(STEPS, 1000, tmp_path, (20, 500)) > {1, 20, 100}
+    assert len(thinned(STEPS, 1000, tmp_path, (20, 500))) == 4 == len(thinned(STEPS, 1000, tmp_path, STEPS))
+
+
 def test_the_limit_is_fixed_where_the_disk_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(10**15, monkeypatch)
     assert len(thinned(STEPS, 10**8, tmp_path)) == 8  # 4 GB
@@ -72,7 +80,9 @@ def test_a_reference_run_saves_fewer_states_where_all_would_fill_the_disk(
 ) -> None:
     with_free(4 * 5 * 6 * 4000, monkeypatch)
     reference = Reference(cast(Any, _Program()), sorted(STEPS), tmp_path)
+    reference.rare = (10,)
     for step in range(101):
         reference.stands(step)
     assert len(list(tmp_path.glob("state-*"))) == 6
+    assert 10 in reference.report()["states"]
     assert reference.report()["thinned"] and len(reference.report()["states"]) == 6

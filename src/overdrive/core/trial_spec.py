@@ -22,6 +22,7 @@ class ReplayRole:
     role: str
     folder: str  # of the saved states and targets
     steps: tuple[int, ...]  # the chosen ones, from 1
+    rare: tuple[int, ...] = ()  # in which something happens that does not in most: of few states, half are of these
 
 
 @dataclass(frozen=True)

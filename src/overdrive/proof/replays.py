@@ -112,7 +112,8 @@ class ReferenceRun:
         return replayed.usable(replayed.rows_of(candidate.replay), careful=role != "reference")
 
     def _run(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
-        return self._untimed.run(replace(self.plain, replay=ReplayRole(role, str(self._folder), chosen)), chosen[-1])
+        replay = ReplayRole(role, str(self._folder), chosen, tuple(self._events))
+        return self._untimed.run(replace(self.plain, replay=replay), chosen[-1])
 
     def _chosen(self, last: int) -> tuple[int, ...]:
         if self._few:

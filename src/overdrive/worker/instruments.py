@@ -52,8 +52,8 @@ class Instruments:
         if spec.digests:
             self.digests = make_digests(self.framework, spec.digests, seams.inference)
         if spec.replay:
-            role, steps, folder = spec.replay.role, spec.replay.steps, Path(spec.replay.folder)
-            self.replay = make_replay(self.framework, role, steps, folder, seams.inference)
+            order, folder = spec.replay, Path(spec.replay.folder)
+            self.replay = make_replay(self.framework, order.role, order.steps, folder, seams.inference, order.rare)
         watching = [self.digests, self.replay]  # from the innermost on
         if spec.replay and spec.replay.role in BY_SAMPLE:
             # All calls are given what was recorded; what the program itself gives them shows outside of that alone.

@@ -6,7 +6,7 @@ Nothing here imports a framework.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -69,14 +69,27 @@ def make_digests(framework: str, kind: str, inference: bool = False) -> DigestLo
     return cast(DigestLog, _room(framework, "digests").DigestLog(kind))
 
 
-def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path, inference: bool = False) -> Replay:
-    """`inference`: as for `make_digests`."""
+def make_replay(
+    framework: str,
+    role: str,
+    steps: Sequence[int],
+    folder: Path,
+    inference: bool = False,
+    rare: Collection[int] = (),
+) -> Replay:
+    """
+    Args:
+        inference: as for `make_digests`.
+        rare: see `ReplayRole`.
+    """
     from overdrive.worker.agreement import Agreement
     from overdrive.worker.replay import ROLES
 
     room = "answer_replay" if inference else "replay"
     roles: dict[str, type[Replay]] = {**ROLES, "agreement": Agreement}
-    return roles[role](_room(framework, room).steps_for(role), steps, folder)
+    made = roles[role](_room(framework, room).steps_for(role), steps, folder)
+    made.rare = rare
+    return made
 
 
 def make_products(framework: str) -> ProductsWatch | None:

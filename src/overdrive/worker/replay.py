@@ -13,7 +13,7 @@ framework's own (`worker.torch.replay`, `worker.keras.replay`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -76,6 +76,7 @@ class Replay:
     def __init__(self, program: Steps, steps: Sequence[int], folder: Path) -> None:
         self.now = 0  # the chosen step in progress, 0 between them
         self.coming = set(steps)
+        self.rare: Collection[int] = ()  # of the chosen ones (see `ReplayRole`)
         self._program = program
         self._folder = folder
         self._done: list[int] = []
@@ -153,7 +154,7 @@ class Reference(Replay):
 
     def _prepare(self, step: int) -> None:
         if not self._done and not self._thinned:
-            coming = thinned({step, *self.coming}, self._program.size(), self._folder) - {step}
+            coming = thinned({step, *self.coming}, self._program.size(), self._folder, self.rare) - {step}
             self._thinned, self.coming = coming < self.coming, coming
         super()._prepare(step)
 
