@@ -601,3 +601,42 @@ def _alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+SHARING = """
+from multiprocessing import shared_memory
+if not step:
+    table = shared_memory.SharedMemory("NAME", create=True, size=1 << 20)
+    if not os.fork():
+        time.sleep(1000)  # a worker that has what its parent had open
+""".strip().replace("\n", "\n    ")
+
+
+def test_memory_that_a_program_shares_by_name_does_not_outlive_its_trial(trial: Make) -> None:
+    """What removes it was killed with the others, and /dev/shm filled up."""
+    name = f"overdrive-test-{os.getpid()}-{time.monotonic_ns()}"
+    shared = Path("/dev/shm") / name
+    one = trial(SHARING.replace("NAME", name))
+    one.first_step()
+    assert shared.exists()
+    try:
+        one.stop()
+        assert not shared.exists()
+    finally:
+        shared.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_process_of_a_session_of_its_own_is_ended_with_its_trial(stopped: bool, trial: Make) -> None:
+    apart = "subprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)"
+    one = trial(f"import subprocess; step or {apart}; 0 if {stopped} or step < 3 else time.sleep(1000)")
+    one.first_step()
+    (child,) = psutil.Process(one.group.pids[0]).children()
+    if not stopped:  # in the midst of a step it reads no order, and is killed
+        one.group.resume()
+        one._send(messages.Run(5))
+    one.stop()
+    limit = time.monotonic() + 30
+    while _alive(child):
+        assert time.monotonic() < limit
+        time.sleep(0.05)

@@ -25,6 +25,7 @@ from overdrive.machine.contention import LoadWatch, Reading
 from overdrive.ranks.membership import IMAGINED
 from overdrive.ranks.trackers import SILENT
 from overdrive.techniques.catalogue import environment_for, ranks_for
+from overdrive.trials.launchers import leftovers
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
@@ -70,6 +71,7 @@ class Trial:
         imagined = {IMAGINED: str(self._folder)} if spec.alone else {}
         self.group = launcher.start({**_environment(pool, spec), **imagined}, self._log)
         self._watch = LoadWatch(self.group.pids)
+        self._leaders = leftovers.known(self.group.pids)
         if not all(pool.reaper.watch(pid) for pid in self.group.pids):
             # Ctrl-C has closed the pool while another thread started this one.
             self.stop()
@@ -145,11 +147,13 @@ class Trial:
 
     def stop(self) -> None:
         """End it and everything it started, whatever state it is in; remove its scratch folder."""
+        elsewhere = leftovers.elsewhere(self._leaders)
         if self.group.exit_code() is None:
             with suppress(OSError):
                 self.group.resume()
                 self._send(messages.Stop())
             self.group.wait(_GRACE_SECONDS / 2)
+        leftovers.end(elsewhere)
         self.group.stop(_GRACE_SECONDS)
         for pid in self.group.pids:
             self.pool.reaper.forget(pid)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Protocol
 
+from overdrive.trials.launchers import leftovers
+
 
 class LocalLauncher:
     """Args: `prefix`: words before the command, such as `nice`; what they name must become the command by exec."""
@@ -101,7 +103,7 @@ class LocalGroup:
             self.resume()
             self.wait(grace)
         self.resume()
-        self._signal(signal.SIGKILL)  # data workers that outlived it, too
+        leftovers.end_group(self._process.pid)  # data workers that outlived it, too
         self._process.wait()
         with suppress(OSError):
             os.close(self._reports)
