@@ -596,6 +596,36 @@ def test_where_namespaces_are_refused_writes_are_redirected(desk: Desk) -> None:
     assert "unshare was refused" in ended.stdout
 
 
+MOVES = """
+import os
+open("new", "w").write("n"); os.replace("new", "runs/old/events")
+assert open("runs/old/events").read() == "n" and not os.path.exists("new")
+os.replace("model.pt", "runs/model.pt"); os.replace("runs/model.pt", "model.pt")
+assert open("model.pt").read() == "weights of a week" and not os.path.exists("runs/model.pt")
+os.makedirs("made/deep"); open("made/deep/file", "w").write("f"); os.symlink("file", "made/deep/link")
+os.rename("made", "runs/made")
+assert open("runs/made/deep/link").read() == "f" and not os.path.exists("made")
+"""
+
+
+def test_files_move_into_other_folders_where_landlock_refuses_that(desk: Desk) -> None:
+    """Landlock before Linux 5.19, as Ubuntu 22.04 has it, refuses it for all, as others do for who does not ask."""
+    if desk.person.uid != os.geteuid():
+        pytest.skip("the same for everyone")
+    before = desk.files()
+    asking_less = "from overdrive.sandbox import landlock\nlandlock.REFER = 0\nview = isolate"
+    first = TRIAL_SCRIPT.replace("view = isolate", asking_less)
+    environment = {
+        "HOME": str(desk.home), "KEEP": str(desk.kept), "PYTHONPATH": str(SOURCES), "OVERDRIVE_ISOLATION": "redirect",
+        "SCRATCH": str(desk.scratch), "SCRIPT": MOVES,
+    }  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", first], env=environment, cwd=desk.project, capture_output=True, text=True
+    )
+    assert "script ended" in ended.stdout, ended.stderr
+    assert desk.files() == before
+
+
 def test_landlock_refuses_paths_that_are_not_listed(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:

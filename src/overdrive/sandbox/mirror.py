@@ -230,27 +230,41 @@ class Mirror:
                 fail(errno.EISDIR, target)
         self._folders.clear()
         destination = self.to_create(target)
-        untouched = self.is_outside(source) and exists(source)
-        if not untouched:
-            posix.rename(actual, destination)
-        elif not source_is_folder:
-            if actual == source:
-                copy_entry(source, destination)
-            else:
-                posix.rename(actual, destination)
+        original = self.is_outside(source) and exists(source)
+        if source_is_folder:
+            if original or not _renamed(actual, destination):
+                posix.mkdir(destination)
+                copy_attributes(actual, destination)
+                for name in self.names(source):
+                    self.move(os.path.join(source, name), os.path.join(target, name))
+                self.remove(source)
+            return
+        if original and actual == source:
+            copy_entry(source, destination)
+        elif not _renamed(actual, destination):
+            copy_entry(actual, destination)
+            posix.unlink(actual)
+        if original:
             self._mark_gone(source)
-        else:
-            posix.mkdir(destination)
-            copy_attributes(actual, destination)
-            for name in self.names(source):
-                self.move(os.path.join(source, name), os.path.join(target, name))
-            self.remove(source)
+
+
+def _renamed(source: str, target: str) -> bool:
+    """False where it has to be copied: Landlock before Linux 5.19 refuses all renames into another folder."""
+    try:
+        posix.rename(source, target)
+    except OSError as refusal:
+        if refusal.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 def copy_entry(source: str, target: str) -> None:
     """Copy one file, link or other thing that is no folder, with its times and permissions."""
     mode = posix.lstat(source).st_mode
     if stat.S_ISLNK(mode):
+        with contextlib.suppress(FileNotFoundError):
+            posix.unlink(target)
         posix.symlink(posix.readlink(source), target)
         return
     if not stat.S_ISREG(mode):
