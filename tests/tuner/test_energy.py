@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -40,15 +41,21 @@ class Simulated:
     """A trial whose steps take 2 ms, and with techniques 1 ms."""
 
     length = 10_000
+    start = 0.0  # seconds
+    starts: ClassVar[list[float]] = []
 
     def __init__(self, pool: object, spec: TrialSpec) -> None:
         self._pace = 0.001 if spec.techniques else 0.002
         self.step, self.call_steps = 0, 1
 
-    def first_step(self) -> None:
+    def first_step(self, until: float) -> None:
+        now[0] += self.start
+        if now[0] > until:
+            raise TrialOver(ExitReason("late", ""))
         self.step = 1
+        self.starts.append(now[0])
 
-    def run(self, steps: int) -> Block:
+    def run(self, steps: int, until: float) -> Block:
         self.step += steps
         if self.step > self.length:
             raise TrialOver(ExitReason("ended", ""))
@@ -64,6 +71,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
     monkeypatch.setattr(energy, "Trial", Simulated)
     monkeypatch.setattr(energy, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Simulated, "length", 10_000)
+    monkeypatch.setattr(Simulated, "start", 0.0)
+    Simulated.starts.clear()
     return Simulated
 
 
@@ -91,6 +100,18 @@ def test_without_a_counter_no_process_is_started() -> None:
 def test_nothing_is_measured_of_steps_that_take_longer_than_a_stretch() -> None:
     """Four processes would warm up, for three steps each, after the budget is used up."""
     assert energy_of(None, OLD, NEW, Watts(), step_seconds=2.5) is None  # type: ignore[arg-type]  # no process is started
+
+
+def test_nothing_is_measured_of_processes_that_take_minutes_to_start(
+    simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is used up by then: four compilations of half a minute came after it."""
+    monkeypatch.setattr(simulated, "start", 5.0)
+    assert energy_of(None, OLD, NEW, Watts()) is not None and len(simulated.starts) == 4  # type: ignore[arg-type]
+    for start, made in ((30.0, 1), (100.0, 0)):
+        simulated.starts.clear()
+        monkeypatch.setattr(simulated, "start", start)
+        assert energy_of(None, OLD, NEW, Watts()) is None and len(simulated.starts) == made  # type: ignore[arg-type]
 
 
 @pytest.mark.long
