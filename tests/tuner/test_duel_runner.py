@@ -12,7 +12,7 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Duel, Rules
 from overdrive.tuner import duel_runner
-from overdrive.tuner.duel_runner import AGAIN, DuelRunner, Progress, confirmation
+from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, DuelRunner, Progress, confirmation
 
 
 class Kept:
@@ -63,3 +63,21 @@ def test_what_selected_a_plan_is_never_taken_for_its_confirmation(monkeypatch: p
     for rules in (selecting, replace(selecting, alpha=0.01), confirmation(3), selecting, confirmation(4)):
         DuelRunner(None, kept, Progress()).run_duel(plain, new, rules, math.inf)  # type: ignore[arg-type]
     assert [(each.selects, each.alpha) for each in made] == [(True, 0.05), (True, 0.01), (False, 0.05)]
+
+
+def test_a_second_chance_is_not_answered_by_the_first_duel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a tune was broken off: both were known by the same name, so that none was given."""
+    plain, new = TrialSpec(Program("script.py")), TrialSpec(Program("script.py"), (("autocast", {}),))
+    made: list[Duel] = []
+
+    def run_duel(pool: Any, old: TrialSpec, new: TrialSpec, rules: Rules, *rest: Any, **more: Any) -> Duel:
+        made.append(Duel(old, new))
+        return made[-1]
+
+    monkeypatch.setattr(duel_runner, "run_duel", run_duel)
+    kept: Any = Kept()
+    DuelRunner(None, kept, Progress()).run_duel(plain, new, CANDIDATE, math.inf)  # type: ignore[arg-type]
+    for _ in range(2):  # gone on with, twice: each has both, in their order
+        resumed = DuelRunner(None, kept, Progress())  # type: ignore[arg-type]
+        found = [resumed.run_duel(plain, new, CANDIDATE, math.inf) for _ in range(2)]
+        assert len(made) == 2 and [id(each) for each in found] == [id(each) for each in made]

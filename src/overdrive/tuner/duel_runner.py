@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 from overdrive.core.interval import Interval
@@ -53,11 +54,15 @@ class DuelRunner:
         self.checkpoint = checkpoint
         self.sequential = False  # the program fits into the memory once, and not twice
         self.latest: Duel | None = None  # that measured something, of those that were run: it may be under way
+        self._asked: Counter[str] = Counter()  # duels so far, by what the ledger knows them by
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
         calls = " of calls" if old.clock == "inference" else ""
         key = f"{_stage(rules, old != new)}{calls}: {old.name()} | {new.name()}"
+        self._asked[key] += 1
+        if self._asked[key] > 1:  # one that lost narrowly has another chance, which is no look at the first
+            key = f"{key}, attempt {self._asked[key]}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")
