@@ -36,6 +36,20 @@ def test_a_run_under_a_plan_goes_on_under_it(tmp_path: Path) -> None:
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 
+def test_a_layout_that_the_model_cannot_have_is_no_reason_to_begin_from_the_start(tmp_path: Path) -> None:
+    """A call that is made again without it is no error of the run's."""
+    text = PICTURES.replace(".flatten(1)", ".view(x.size(0), -1)")
+    plan = ("--plan", str(plan_of(tmp_path, "channels_last", "fast_max_pool")))
+    whole = survive(tmp_path, "whole", text, *plan)
+    assert "left out channels_last: the program calls .view()" in whole.stderr, whole.stderr
+    assert "left out fast_max_pool" not in whole.stderr, whole.stderr
+    first = survive(tmp_path, "killed", text, *plan, dies=17)
+    second = survive(tmp_path, "killed", text, *plan)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
 # What a technique needs to have something to do.
 SETTINGS = {"activation_checkpointing": "budget = 0.25", "batch_size": "times = 2"}
 DIES = {"batch_size": 8}  # at which step, of half as many

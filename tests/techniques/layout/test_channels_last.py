@@ -234,3 +234,42 @@ def test_a_model_that_reshapes_is_compiled_and_scripted_beside_it() -> None:
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
     return torch.ravel(torch.reshape(torch.flatten(x, 1), [-1])).contiguous()
+
+
+class Flattening(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Linear(144, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = F.relu(self.conv(x))
+        return self.last(z.view(z.size(0), -1))
+
+
+def test_a_view_within_the_model_costs_no_other_technique() -> None:
+    with Session([("channels_last", {}), ("autocast", {"dtype": "bfloat16"})]) as session:
+        model = Flattening()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randn(2, 3, 8, 8)).sum().backward()
+        assert model.conv.weight.is_contiguous()
+    assert list(session.seams.left_out) == ["channels_last"]
+
+
+def test_view_as_is_a_view() -> None:
+    def losses(technique: bool) -> list[float]:
+        torch.manual_seed(0)
+        with Session([("channels_last", {})] if technique else []) as session:
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            found = []
+            for step in range(3):
+                result = model(torch.randn(4, 3, 8, 8))
+                loss = (result if step < 1 else result.view_as(torch.empty(4, 80))).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+            assert bool(session.seams.left_out) is technique
+        return found
+
+    assert losses(True) == pytest.approx(losses(False), rel=1e-4)

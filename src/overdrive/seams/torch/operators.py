@@ -23,7 +23,7 @@ OPERATORS = {  # by name, functions of `torch`
     "batch_norm": ("batch_norm",),
 }
 METHODS = {  # likewise, methods of tensors
-    "view": ("view",),
+    "view": ("view", "view_as"),
     "as_strided": ("as_strided",),
     "reshape": ("reshape", "flatten", "ravel", "contiguous"),  # views where they can be, else copies
 }

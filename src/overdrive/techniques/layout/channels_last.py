@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _ALONE = 2  # owners of a tensor's memory: it, and the handle to ask with
 _VIEWS = ("view", "as_strided", "reshape")  # the last for all that makes a copy where it can make no view
+_BY_STRIDES = ("view", "view_as")  # which can be made of some strides alone
 
 
 class ChannelsLast(Technique):
@@ -127,16 +129,14 @@ class _Layout:
         if name == "as_strided":
             if tensor.dim() != 4:
                 return None
-        elif name == "view":
-            try:
+        elif name in _BY_STRIDES:
+            with suppress(RuntimeError):
                 return call(*args, **kwargs)  # some can be made all the same
-            except RuntimeError:
-                if self._calling:
-                    return None  # it fails once more, in the model's call, which is then made again without us
         elif not self._is_lost(name, tensor, call, args, kwargs):
             return None
+        found = call(self._in_usual_format(tensor), *args[1:], **kwargs)  # or it fails by itself
         self.refused = f"the program calls .{name}() on a tensor that it needs in the usual format"
-        return call(self._in_usual_format(tensor), *args[1:], **kwargs)
+        return found
 
     def _is_lost(self, name: str, tensor: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Whether what the program writes to the result would be written to a weight, or to what belongs to one, in the
