@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from typing import Any
 
@@ -143,6 +144,25 @@ def test_a_checkpoint_loaded_on_a_gpu_is_gone_on_with(kind: Any) -> None:
         assert [float(each) for each in counts] == [3, 3] and not any(map(gpu.has, counts))
         for ours, theirs in zip(found, plain, strict=True):
             assert torch.allclose(ours, theirs, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adagrad])
+def test_a_checkpoint_from_a_gpu_has_its_counts_where_the_program_has_them(kind: Any) -> None:
+    """On the stand-in for one: a plain run that went on from it would read each count from the GPU in each step."""
+    with fake_cuda() as gpu, Session([("fused_optimizer", {})]) as session:
+        model = nn.Linear(4, 2).cuda()
+        optimizer = kind(model.parameters(), lr=0.01)
+        for _ in range(2):
+            _step(model, optimizer, torch.ones(3, 4).cuda())
+        there = [each["step"] for each in optimizer.state.values()]
+        assert all(map(gpu.has, there))
+        for saved in (optimizer.state_dict()["state"], copy.deepcopy(optimizer).state):
+            counts = [each["step"] for each in saved.values()]
+            assert [float(each) for each in counts] == [2, 2] and not any(map(gpu.has, counts))
+        _step(model, optimizer, torch.ones(3, 4).cuda())
+        assert all(one is other["step"] for one, other in zip(there, optimizer.state.values(), strict=True))
+        assert [float(each.cpu()) for each in there] == [3, 3]
+    assert not session.seams.left_out
 
 
 def test_counts_of_64_bits_are_32_where_fused_kernels_read_them() -> None:

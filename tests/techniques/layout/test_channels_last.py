@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from overdrive.worker.session import Session
 
@@ -273,3 +276,115 @@ def test_view_as_is_a_view() -> None:
         return found
 
     assert losses(True) == pytest.approx(losses(False), rel=1e-4)
+
+
+class Two(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.act, self.last = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3)
+
+
+def trained(model: Any, steps: int = 2) -> Any:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(steps):
+        step(model, optimizer)
+    return optimizer
+
+
+def step(model: Any, optimizer: Any) -> None:
+    model(torch.randn(4, 3, 8, 8)).square().mean().backward()
+    optimizer.step()
+
+
+def is_usual(held: Any) -> bool:
+    return all(each.is_contiguous() for each in tree_leaves(held) if isinstance(each, torch.Tensor))
+
+
+def test_what_is_saved_or_copied_is_in_the_usual_format() -> None:
+    """safetensors refuses tensors in another one, when a run of hours comes to save its model."""
+    with Session([("channels_last", {})]) as session:
+        model: Any = Two()
+        optimizer = trained(model)
+        assert not model.conv.weight.is_contiguous() and not model.conv.weight.grad.is_contiguous()
+        address = model.conv.weight.data_ptr()
+        for save in (
+            lambda: model.state_dict(),
+            lambda: dict(optimizer.state_dict()["state"]),
+            lambda: [*copy.deepcopy(model).parameters()],
+            lambda: dict(copy.deepcopy(optimizer).state),
+            lambda: [*pickle.loads(pickle.dumps(model)).parameters()],
+        ):
+            assert is_usual(save())
+            step(model, optimizer)
+            assert not model.conv.weight.is_contiguous() and model.conv.weight.data_ptr() == address
+            assert model.conv.weight.grad.stride() == model.conv.weight.stride()
+    assert not session.seams.left_out and model.conv.weight.is_contiguous()
+
+
+def test_what_a_program_holds_of_a_state_dict_goes_on_to_be_the_weights() -> None:
+    with Session([("channels_last", {})]) as session:
+        model: Any = Two()
+        optimizer = trained(model)
+        held = model.state_dict()
+        step(model, optimizer)
+        assert torch.equal(held["conv.weight"], model.conv.weight.detach()) and is_usual(held)
+        held["conv.weight"].zero_()
+        assert not model.conv.weight.detach().any()
+        del held
+        model.state_dict()
+        step(model, optimizer)
+        assert not model.conv.weight.is_contiguous()
+    assert not session.seams.left_out
+
+
+def test_a_run_that_saves_trains_as_one_that_does_not() -> None:
+    def losses(*techniques: Any, saves: bool = True) -> list[float]:
+        torch.manual_seed(0)
+        found, held = [], {}
+        with Session(techniques):
+            model = Net()
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            for _ in range(6):
+                loss = model(torch.randn(4, 3, 8, 8)).square().mean()
+                if saves:
+                    held = {"between": model.state_dict()}
+                loss.backward()
+                if saves:
+                    held["state"] = optimizer.state_dict()
+                optimizer.step()
+                optimizer.zero_grad()
+                found.append(loss.item())
+        return found
+
+    both = [("channels_last", {}), ("fused_optimizer", {})]
+    assert losses(*both) == pytest.approx(losses(saves=False), rel=1e-4)
+
+
+@pytest.mark.parametrize("kernels", [1, 6])
+def test_a_weight_that_was_cut_or_enlarged_lies_as_usual_afterwards(kernels: int) -> None:
+    with Session([("channels_last", {})]) as session:
+        model: Any = Two()
+        optimizer = trained(model)
+        model.conv.weight.data = torch.randn(4, kernels, 3, 3)
+        model.conv.weight.grad = None
+        optimizer.state.clear()
+        model(torch.randn(4, kernels, 8, 8))
+        session.handles["channels_last"].off()
+        assert model.conv.weight.is_contiguous() and model.last.weight.is_contiguous()
+    assert not session.seams.left_out
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_what_a_model_writes_to_its_input_is_the_programs(graph: bool) -> None:
+    class Masking(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            x[:, 0] = self.conv.bias[0] if graph else 0
+            return super().forward(x)
+
+    with Session([("channels_last", {})]) as session:
+        model = Masking()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.randn(2, 3, 8, 8)
+        model(x)
+        assert (x[:, 0] == (model.conv.bias[0] if graph else 0)).all() and x[:, 1].any()
+        assert x.requires_grad is graph and bool(session.seams.left_out) is graph

@@ -28,6 +28,7 @@ from overdrive.seams.torch import (
     scalars,
     scaling,
     seeds,
+    state_dicts,
     whole_calls,
     zeroing,
 )
@@ -58,6 +59,7 @@ def enter(hub: Seams) -> Callable[[], None]:
         *rooms,
         operators,
         optimizer_state,
+        state_dicts,
         scalars,
         functions,
         whole_calls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,28 @@ def _order(tensor: torch.Tensor) -> list[int]:
 def fills_its_memory(tensor: torch.Tensor) -> bool:
     """Whether its elements lie in one piece, each once, in whatever order of its dimensions."""
     return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
+
+
+def strides_of(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]:
+    return torch.empty(tuple(shape), device="meta", memory_format=form).stride()
+
+
+def has_channels_last(tensor: torch.Tensor) -> bool:
+    """One image of a batch, or one filter of a weight, too."""
+    if tensor.dim() == 4:
+        return tensor.is_contiguous(memory_format=torch.channels_last)
+    if tensor.dim() != 3:
+        return False
+    channels, _, width = tensor.shape
+    strides = 1, width * channels, channels
+    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True))
+
+
+def in_channels_last(thing: Any) -> Any:
+    """A batch of images; anything else as it is."""
+    if isinstance(thing, torch.Tensor) and thing.dim() == 4:
+        return thing.contiguous(memory_format=torch.channels_last)
+    return thing
 
 
 def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:

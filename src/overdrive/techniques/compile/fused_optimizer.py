@@ -87,10 +87,11 @@ class FusedOptimizer(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         switch = _Switch(str(settings["implementation"]))
         seams.optimizer_made.subscribe(switch.made)
+        seams.state_shown.subscribe(switch.shown)
         seams.step_begins.subscribe(switch.on)
         seams.backward_done.subscribe(switch.look_again)
         seams.step_ends.subscribe(switch.off)
-        seams.on_undo(switch.remove)
+        seams.on_undo(switch.put_back)
         return seams.handle(lambda: switch.counts(True), switch.put_back)
 
 
@@ -100,19 +101,31 @@ class _Switch:
     def __init__(self, key: str) -> None:
         self._key = key
         self._optimizers: list[weakref.ref[Any]] = []
-        self._handles: list[Any] = []
+        self._shown: list[tuple[Any, Any]] = []  # states whose counts are on the CPU now, and where these were
         self._stepping: Any = None
         self._before: list[tuple[dict[str, Any], Any]] = []  # groups, and what they said
 
     def made(self, optimizer: Any, _: Any) -> None:
         self._optimizers.append(weakref.ref(optimizer))
-        self._handles.append(optimizer.register_state_dict_pre_hook(self.off))  # its last step may have been broken off
+
+    def shown(self, thing: Any) -> None:
+        """A checkpoint is one of the program's own: its last step may have been broken off, and a plain run that went
+        on from it would read each count from the GPU, twice a step."""
+        if all(each() is not thing for each in self._optimizers):
+            return
+        self.off()
+        if self._key == "fused" and _is_known(self._key, thing):
+            self._shown += _move_counts(thing, False)
 
     def on(self, optimizer: Any) -> None:
         self.off()  # of a step that was broken off
         if not _can_be(self._key, optimizer):
             return
         if self._key == "fused":
+            while self._shown:
+                state, count = self._shown.pop()
+                if hasattr(state.get("step"), "device"):
+                    state["step"] = count.copy_(state["step"])  # recorded graphs know it by its address
             _move_counts(optimizer, True)  # a checkpoint that was loaded has brought them to the CPU
         self._stepping = optimizer
         for group in optimizer.param_groups:
@@ -132,6 +145,7 @@ class _Switch:
 
     def counts(self, on: bool) -> None:
         """Fused, a GPU's optimizer counts its steps on the GPU; as the program made it, on the CPU."""
+        self._shown.clear()
         for optimizer in filter(None, (each() for each in self._optimizers)):
             if self._key == "fused" and _is_known(self._key, optimizer):
                 _move_counts(optimizer, on)
@@ -140,23 +154,25 @@ class _Switch:
         self.off()
         self.counts(False)
 
-    def remove(self) -> None:
-        self.put_back()
-        while self._handles:
-            self._handles.pop().remove()
 
+def _move_counts(optimizer: Any, to_gpu: bool) -> list[tuple[Any, Any]]:
+    """In the type that they have there: the fused kernels read 32 bits, whatever the tensor's own type.
 
-def _move_counts(optimizer: Any, to_gpu: bool) -> None:
-    """In the type that they have there: the fused kernels read 32 bits, whatever the tensor's own type."""
+    Returns: the states that they are in, and the tensors that they were.
+    """
     import torch
 
     wide = not to_gpu and torch.get_default_dtype() == torch.float64
     dtype = torch.float64 if wide else torch.float32
+    moved = []
     for group in optimizer.param_groups:
         for parameter in group["params"] if not group.get("capturable") and not group.get("fused") else ():
-            count = optimizer.state.get(parameter, {}).get("step")
+            state = optimizer.state.get(parameter, {})
+            count = state.get("step")
             if parameter.is_cuda and hasattr(count, "device"):
-                optimizer.state[parameter]["step"] = count.to(parameter.device if to_gpu else "cpu", dtype)
+                state["step"] = count.to(parameter.device if to_gpu else "cpu", dtype)
+                moved.append((state, count))
+    return moved
 
 
 def _is_known(key: str, optimizer: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -39,6 +40,9 @@ class ChannelsLast(Technique):
     put back, the view is made as the program meant it, and the technique is left out; where that is in the model's
     call, it is undone and made again. Weights whose memory somebody else refers to stay as they are.
 
+    A `state_dict`, a copy and a pickle of a model or an optimizer are made in the usual format: libraries that refuse
+    another one, or programs without it, read the files. What a program then still holds stays so.
+
     What it watches: each call of the model; these functions, wherever the program calls them on a tensor in the other
     format; state and gradients before each step: state that was loaded is laid out as its weight is. What would escape:
     code in C++, or behind a pointer, that reads a weight's memory in order; what is written to
@@ -72,6 +76,8 @@ class ChannelsLast(Technique):
                 raise CannotInstall(layout.refused)
 
         seams.optimizer_made.subscribe(layout.made)
+        seams.state_shown.subscribe(layout.show)
+        seams.model_begins.subscribe(layout.hide)
         seams.model_called.subscribe(layout.called)
         seams.step_begins.subscribe(layout.stepping)
         for name in _VIEWS:
@@ -88,9 +94,11 @@ class _Layout:
         self.refused = ""  # why the program cannot use it, once that was found
         self._active = True
         self._calling = False
+        self._shown = False  # since the last call of a model
         self._optimizers: list[weakref.ref[Any]] = []
         self._models: list[weakref.ref[Any]] = []
-        self._before: dict[int, tuple[weakref.ref[Any], tuple[int, ...]]] = {}  # a weight's strides, by its id
+        self._before: dict[int, _Before] = {}  # of weights, by their ids
+        self._aside: dict[int, Any] = {}  # the memory of what is shown in the usual format now, by the tensor's id
         self._kernels: set[Any] = set()  # shapes of one output channel's weights
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
@@ -102,29 +110,31 @@ class _Layout:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._before:
             return call(*args, **kwargs)
-        import torch
+        from overdrive.seams.torch.internals import writes_to
+        from overdrive.seams.torch.layouts import in_channels_last
 
+        given = [in_channels_last(each) for each in args]
+        copies = [(own, each, writes_to(each)) for own, each in zip(args, given, strict=True) if each is not own]
         self._calling = True
         try:
-            result = call(
-                *(
-                    value.contiguous(memory_format=torch.channels_last)
-                    if isinstance(value, torch.Tensor) and value.dim() == 4
-                    else value
-                    for value in args
-                ),
-                **kwargs,
-            )
+            result = call(*given, **kwargs)
         finally:
             self._calling = False
         if self.refused:  # within this call, which is made again: what it wrote may be lost
             raise CannotInstall(self.refused)
+        for own, copy, count in copies:
+            if writes_to(copy) != count:
+                _write_back(own, copy)
         return result
 
     def viewed(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A view that the program asks for, of what may lie otherwise than it thinks."""
         tensor, name = args[0], call.__name__
-        if tensor.is_contiguous() or not (self._before or self.refused) or not _has_channels_last(tensor):
+        if tensor.is_contiguous() or not (self._before or self.refused):
+            return None
+        from overdrive.seams.torch.layouts import has_channels_last
+
+        if not has_channels_last(tensor):
             return None
         if name == "as_strided":
             if tensor.dim() != 4:
@@ -163,9 +173,7 @@ class _Layout:
         if isinstance(optimizer, AnsweringModel):
             return
         states, fused = state_of(optimizer), any(group.get("fused") for group in optimizer.param_groups)
-        for reference, usual in tuple(self._before.values()):
-            if (tensor := reference()) is None:
-                continue
+        for tensor, usual in self._weights():
             held = [each for each in states.get(tensor, {}).values() if getattr(each, "shape", None) == tensor.shape]
             held += [tensor.grad] if fused and tensor.grad is not None else []
             for strides in (tensor.stride(), usual):  # the usual, where the program holds what would be laid out
@@ -195,13 +203,14 @@ class _Layout:
 
     def _laid_out(self) -> list[Any]:
         found = []
-        for reference, _ in self._before.values():
-            if (tensor := reference()) is not None:
-                found += [each for each in self._with_it(tensor) if each is not None]
+        for tensor, _ in self._weights():
+            found += [each for each in self._with_it(tensor) if each is not None]
         return found
 
     def on(self) -> None:
         import torch
+
+        from overdrive.seams.torch.layouts import strides_of
 
         if self.refused:
             return
@@ -209,22 +218,51 @@ class _Layout:
         for model in filter(None, (each() for each in self._models)):
             for tensor in (*model.parameters(), *model.buffers()):
                 known = self._before.get(id(tensor))
-                if tensor.dim() == 4 and (known is None or known[0]() is not tensor):
-                    self._before[id(tensor)] = weakref.ref(tensor), tensor.stride()
+                if tensor.dim() == 4 and (known is None or known.tensor() is not tensor):
+                    self._before[id(tensor)] = _Before(weakref.ref(tensor), tensor.shape, tensor.stride())
                     self._kernels.add(tensor.shape[1:])
-                    as_wanted = torch.empty(tensor.shape, device="meta", memory_format=torch.channels_last)
-                    self._lay_out(tensor, as_wanted.stride())
+                    self._lay_out(tensor, strides_of(tensor.shape, torch.channels_last))
 
     def off(self, asked: Any = None) -> None:
         """`asked`: a tensor of which a view is asked. It, and what it is a part of, may own the memory, too."""
         self._active = False
-        for reference, strides in self._before.values():
-            if (tensor := reference()) is not None:
-                self._lay_out(tensor, strides, asked)
+        for tensor, usual in self._weights():
+            self._lay_out(tensor, usual, asked)
         self._before.clear()
+        self._aside.clear()
 
-    def _lay_out(self, tensor: Any, strides: tuple[int, ...], asked: Any = None) -> None:
-        """All that belongs to a weight together, unless somebody refers to its memory: who would be left with that."""
+    def show(self, thing: Any) -> None:
+        """In the usual format until the next call of a model: `thing` is about to be saved, or copied."""
+        if self._calling:
+            return
+        self._shown = True
+        for tensor, usual in self._weights():
+            self._aside |= {id(each): memory for each, memory in self._lay_out(tensor, usual)}
+
+    def hide(self, model: Any) -> None:
+        """Where nobody holds it any more."""
+        if not self._shown:
+            return
+        self._shown = False
+        import torch
+
+        from overdrive.seams.torch.layouts import strides_of
+
+        for tensor, _ in self._weights():
+            if tensor.dim() == 4:
+                self._lay_out(tensor, strides_of(tensor.shape, torch.channels_last))
+        self._aside.clear()
+
+    def _weights(self) -> list[tuple[Any, tuple[int, ...]]]:
+        """Those that were laid out, each with its usual strides."""
+        known = [(each.tensor(), each) for each in self._before.values()]
+        return [(tensor, each.usual(tensor)) for tensor, each in known if tensor is not None]
+
+    def _lay_out(self, tensor: Any, strides: tuple[int, ...], asked: Any = None) -> list[tuple[Any, Any]]:
+        """All that belongs to a weight together, unless somebody refers to its memory: who would be left with that.
+
+        Returns: what lies otherwise now, each with the memory that it had.
+        """
         from overdrive.seams.torch.internals import base_of, storage_id, storage_owners
 
         due = [each for each in self._with_it(tensor) if each is not None and each.stride() != strides]
@@ -232,9 +270,14 @@ class _Layout:
         for each in due:
             others = [one for one in passing if one is not each and storage_id(one) == storage_id(each)]
             if storage_owners(each.untyped_storage()) not in (None, *range(_ALONE, _ALONE + len(others) + 1)):
-                return
-        for each in due:
-            each.data = each.data.new_empty_strided(each.shape, strides).copy_(each.data)
+                return []
+        moved = [(each, each.data) for each in due]
+        for each, data in moved:
+            memory = self._aside.get(id(each))  # its own: recorded graphs know it by its address
+            if memory is None or not _alike(memory, data) or memory.stride() != strides:
+                memory = data.new_empty_strided(data.shape, strides)
+            each.data = memory.copy_(data)
+        return moved
 
     def _with_it(self, tensor: Any) -> list[Any]:
         """A weight, its gradient, and what optimizers keep of its shape."""
@@ -243,14 +286,32 @@ class _Layout:
         return [tensor, tensor.grad, *values]
 
 
-def _has_channels_last(tensor: Any) -> bool:
-    """One image of a batch, or one filter of a weight, too."""
+@dataclass(frozen=True)
+class _Before:
+    """A weight as it lay."""
+
+    tensor: weakref.ref[Any]
+    shape: Any
+    strides: tuple[int, ...]
+
+    def usual(self, tensor: Any) -> tuple[int, ...]:
+        """A program may have cut it down since, or enlarged it."""
+        import torch
+
+        from overdrive.seams.torch.layouts import strides_of
+
+        return self.strides if tensor.shape == self.shape else strides_of(tensor.shape, torch.contiguous_format)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return bool(one.shape == other.shape and one.dtype == other.dtype and one.device == other.device)
+
+
+def _write_back(own: Any, copy: Any) -> None:
+    """What the model has written to an input of the program's, of which it was given a copy."""
     import torch
 
-    if tensor.dim() == 4:
-        return bool(tensor.is_contiguous(memory_format=torch.channels_last))
-    if tensor.dim() != 3:
-        return False
-    channels, _, width = tensor.shape
-    strides = 1, width * channels, channels
-    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True))
+    if own.requires_grad or copy.requires_grad:
+        raise CannotInstall("the model writes to an input that has a gradient")
+    with torch.no_grad():
+        own.copy_(copy)
