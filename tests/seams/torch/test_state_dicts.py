@@ -33,3 +33,15 @@ def test_what_is_saved_or_copied_is_heard_of_once_and_no_trace_is_left() -> None
         assert [type(each) for each in seen[2:]] == [nn.Linear, nn.Linear, torch.optim.SGD]
     now = vars(nn.Module)["state_dict"], vars(nn.Module)["__getstate__"], vars(torch.optim.Optimizer)["state_dict"]
     assert all(one is other for one, other in zip(plain, now, strict=True))
+
+
+def test_types_that_a_program_asks_for_are_heard_of() -> None:
+    seen: list[Any] = []
+    plain = nn.Module.to
+    with Session(observers=[lambda seams: seams.module_cast.subscribe(lambda *told: seen.append(told[1]))]):
+        model = nn.Linear(2, 2)
+        model.float().double().to("cpu").to(torch.float16).to(torch.ones(1)).to("cpu", dtype=torch.bfloat16)
+        model.type(torch.float64).cpu().eval()
+        assert model.weight.dtype is torch.float64
+    assert seen == [torch.float32, torch.float64, torch.float16, torch.float32, torch.bfloat16, torch.float64]
+    assert nn.Module.to is plain

@@ -147,3 +147,105 @@ def test_says_where_it_cannot_help() -> None:
     assert "hardware" in str(reason(Facts(**{**facts, "bf16_fast": False})))
     assert "of its own" in str(reason(Facts(**facts, own_autocast=True)))
     assert "not 32-bit" in str(reason(Facts(**{**facts, "parameter_dtypes": ("torch.float64",)})))
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("steps", torch.tensor(300.0))
+        self.register_buffer("mean", torch.zeros(2, 4))
+        self.register_buffer("fixed", torch.full((4,), 1 / 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        self.mean.mul_(0.999).add_(x.mean(0).detach(), alpha=0.001)
+        return self.fc(x) * self.fixed
+
+
+def test_counts_and_averages_that_a_model_keeps_are_not_rounded_again_and_again() -> None:
+    with Session([("bf16_weights", {})]) as session:
+        model: Any = Counting()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(200):
+            result = model(torch.ones(3, 4))
+        assert not session.seams.left_out and result.dtype is torch.float32
+    assert model.steps.item() in (499, 500)  # bf16 has nothing between 300 and 302
+    assert torch.allclose(model.mean, torch.full((2, 4), 1 - 0.999**200), rtol=0.02)
+    assert torch.equal(model.fixed, torch.full((4,), 1 / 3))
+
+
+class Masking(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x[:, 0] = 0
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("model", [Masking(4, 4), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4))])
+def test_what_a_model_writes_to_its_input_is_the_programs(model: Any) -> None:
+    with Session([("bf16_weights", {})]) as session:
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.full((2, 4), -0.3)
+        model(x)
+        assert not x[:, 0].any() and x.dtype is torch.float32
+        assert "writes to what it is given" in session.seams.left_out["bf16_weights"]
+
+
+def test_what_a_model_writes_to_its_weights_in_its_first_call_is_not_lost() -> None:
+    with Session([("bf16_weights", {})]):
+        model = Clamped(4, 8)
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.arange(4))
+        assert model.weight.detach().abs().max() == torch.tensor(0.1)
+
+
+class Keeping(nn.Module):
+    """Attention to be looked at, and a hidden state that the next call goes on with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.LSTM(4, 4)
+        self.seen: Any = None
+        self.state: Any = None
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = [self.one(x)]
+        made, state = self.two(self.seen[0], self.state)
+        self.state = tuple(each.detach() for each in state)
+        self.last = made[-1].detach()
+        return made
+
+
+@pytest.mark.parametrize(
+    ("technique", "dtype"),
+    [
+        (("bf16_weights", {}), torch.float32),
+        (("autocast", {"dtype": "bfloat16"}), torch.float32),
+        (("fp32_from_fp64", {"weights": "copied"}), torch.float64),
+    ],
+)
+def test_what_a_model_keeps_of_a_call_is_in_the_programs_type(technique: Any, dtype: torch.dtype) -> None:
+    def run(*techniques: Any) -> tuple[list[float], Any]:
+        torch.manual_seed(0)
+        with Session(techniques) as session:
+            model, found = Keeping().to(dtype), []
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(6):
+                x = torch.randn(3, 4, dtype=dtype)
+                if step % 2:
+                    with torch.no_grad():
+                        found.append(float(model.eval()(x).square().mean()))
+                    continue
+                loss = model.train()(x).square().mean() + model.seen[0].mean()
+                kept = [model.seen[0], *model.state, model.last]
+                assert {each.dtype for each in kept} == {dtype} and model.seen[0].detach().numpy().size
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+        return found, session.seams.left_out
+
+    plain, _ = run()
+    found, left_out = run(technique)
+    assert not left_out and found == pytest.approx(plain, rel=0.05, abs=0.01) and found != plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import textwrap
 import weakref
 from typing import Any
@@ -194,3 +195,67 @@ def test_a_tensor_with_the_id_of_one_that_is_gone_is_not_ours() -> None:
     del gone
     assert narrowed.call(new, new, torch.zeros(1, 2, dtype=torch.float32)).dtype == torch.float32
     assert not narrowed._is_ours(new)
+
+
+def trained(model: Any) -> Any:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(2):
+        model(torch.ones(3, 4, dtype=torch.float64)).square().mean().backward()
+        optimizer.step()
+    return optimizer
+
+
+def net() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [lambda each: each.float(), lambda each: each.to(torch.float32), lambda each: each.to("cpu", dtype=torch.float32)],
+)
+def test_a_model_that_the_program_itself_gives_32_bits_is_its_own(narrow: Any) -> None:
+    with Session([("fp32_from_fp64", {"weights": "narrowed"})]) as session:
+        model = net()
+        trained(model)
+        copied = copy.deepcopy(model)
+        for each in (model, copied):
+            narrow(each)
+            assert each(torch.ones(3, 4)).dtype is torch.float32
+        session.handles["fp32_from_fp64"].off()
+        assert {each.dtype for each in (*model.parameters(), *copied.parameters())} == {torch.float32}
+        session.handles["fp32_from_fp64"].on()
+        model.double()
+        assert model(torch.ones(3, 4, dtype=torch.float64)).dtype is torch.float64
+        assert model[0].weight.dtype is torch.float32 and not session.seams.left_out
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_copy_of_a_narrowed_model_is_called_as_that_is(averaged: bool) -> None:
+    """The best so far, or an average of weights, which many programs call at their end."""
+    with Session([("fp32_from_fp64", {"weights": "narrowed"})]) as session:
+        model = net()
+        trained(model)
+        best: Any = torch.optim.swa_utils.AveragedModel(model) if averaged else copy.deepcopy(model)
+        x = torch.ones(3, 4, dtype=torch.float64)
+        assert torch.equal(best(x), model(x)) and best(x).dtype is torch.float64
+        other = torch.nn.Linear(4, 1)
+        assert other(torch.ones(3, 4)).dtype is torch.float32
+        assert not session.seams.left_out
+    assert {each.dtype for each in best.parameters()} == {torch.float64}
+    assert other.weight.dtype is torch.float32
+
+
+@pytest.mark.parametrize("weights", ["narrowed", "copied"])
+def test_what_a_model_writes_to_its_input_is_the_programs(weights: str) -> None:
+    class Masking(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x[:, 0] = 0
+            return super().forward(x)
+
+    with Session([("fp32_from_fp64", {"weights": weights})]) as session:
+        model = Masking(4, 4).double()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.ones(2, 4, dtype=torch.float64)
+        assert model(x).dtype is torch.float64
+        assert not x[:, 0].any() and "writes to what it is given" in session.seams.left_out["fp32_from_fp64"]
+    assert model.weight.dtype is torch.float64

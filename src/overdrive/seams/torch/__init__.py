@@ -12,6 +12,7 @@ from overdrive.seams.torch import (
     attributes,
     autocasts,
     backward,
+    casts,
     checkpoints,
     draws,
     functions,
@@ -66,6 +67,7 @@ def enter(hub: Seams) -> Callable[[], None]:
         asked,
         losses,
         attributes,
+        casts,
         checkpoints,
     ):
         removers += seam.enter(hub, patches)

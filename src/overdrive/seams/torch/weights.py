@@ -20,6 +20,10 @@ import torch
 from torch.utils._pytree import tree_map
 
 from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
+from overdrive.seams.torch.internals import writes_to
+from overdrive.seams.torch.kept_by_calls import KeptByCalls
+
+Buffers = weakref.WeakKeyDictionary[Any, set[str]]  # names of buffers, by module
 
 
 def cast(thing: Any, old: torch.dtype, new: torch.dtype) -> Any:
@@ -61,26 +65,50 @@ def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return made
 
 
+class InAnotherType:
+    """What a call is given, with its tensors of type `old` as `new`: copies, to which the model must not write."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], old: torch.dtype, new: torch.dtype) -> None:
+        made: dict[int, Any] = {}
+        into = partial(tree_map, partial(_cast, made, old, new))
+        self.args, self.kwargs = into(args), into(kwargs)
+        self._copies = [(each, writes_to(each)) for each in made.values()]
+
+    def fault(self) -> str:
+        """Why the call must be made on what it was given, in words; empty where it need not."""
+        written = any(writes_to(each) != count for each, count in self._copies)
+        return "the model writes to what it is given" if written else ""
+
+
 class Copies:
-    """`keep`: modules whose own parameters and buffers stay as they are."""
+    """`keep`: modules whose own parameters and buffers stay as they are.
+
+    In 16 bits so do buffers once the model has written to them: what is added to a count or a mean would be lost there.
+
+    Attributes:
+        written: why no more calls must be made so, nor this one stand: a model has written into what is only a copy.
+    """
 
     def __init__(self, old: torch.dtype, new: torch.dtype, keep: Callable[[Any], bool] = lambda module: False) -> None:
-        self.written = ""  # why no more calls must be made so: a model has written into what is only a copy
+        self.written = ""
         self._old = old
         self._new = new
         self._keep = keep
         self._compared: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._written_buffers: Buffers = weakref.WeakKeyDictionary()
+        self._kept = KeptByCalls(old, new, back_in=True)
         self._here = threading.local()  # what is exchanged now, in this thread
 
     def call(self, model: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's result in the program's own type."""
-        exchange = _Exchange(model, self._old, self._new, self._keep)
-        with self._in_place(exchange):
-            result = call(*cast(args, self._old, self._new), **cast(kwargs, self._old, self._new))
+        exchange = _Exchange(model, self._old, self._new, self._keep, self._written_buffers)
+        given = InAnotherType(args, kwargs, self._old, self._new)
         compare = model not in self._compared  # once: a write into `weight.data` leaves no other trace
         self._compared.add(model)
-        if exchange.written_to(compare):
-            self.written = "the model changes its weights while it is called"
+        self._kept.apart = exchange.ids
+        with self._kept.given_back(model), self._in_place(exchange, compare):
+            result = call(*given.args, **given.kwargs)
+        self.written = exchange.fault(compare) or given.fault()
         return cast(result, self._new, self._old)
 
     def again(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,11 +126,11 @@ class Copies:
         return with_copies
 
     @contextmanager
-    def _in_place(self, exchange: _Exchange) -> Iterator[None]:
+    def _in_place(self, exchange: _Exchange, compare: bool = False) -> Iterator[None]:
         before = getattr(self._here, "exchange", None)
         self._here.exchange = exchange
         try:
-            with exchange.in_place():
+            with exchange.in_place(compare):
                 yield
         finally:
             self._here.exchange = before
@@ -111,9 +139,13 @@ class Copies:
 class _Exchange:
     """The copies of one call's parameters; buffers are copied whenever it is put in place."""
 
-    def __init__(self, model: Any, old: torch.dtype, new: torch.dtype, keep: Callable[[Any], bool]) -> None:
+    def __init__(
+        self, model: Any, old: torch.dtype, new: torch.dtype, keep: Callable[[Any], bool], exact: Buffers
+    ) -> None:
+        """`exact`: names of buffers that stay as they are, by module; in 16 bits, those written to are added."""
         self._old = old
         self._new = new
+        self._exact = exact
         self._holders = [module for module in model.modules() if not keep(module)]
         kept = {id(each) for module in model.modules() if keep(module) for each in module._parameters.values()}
         parameters = self._distinct(each for module in self._holders for each in module._parameters.values())
@@ -121,10 +153,14 @@ class _Exchange:
         copies = self._copied(self._parameters)
         self._copies = {id(each): copy for each, copy in zip(self._parameters, copies, strict=True)}
         self._versions = {id(each): self._copies[id(each)]._version for each in self._parameters}
+        self.ids = {id(each) for each in copies}
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        buffers = self._distinct(each for module in self._holders for each in module._buffers.values())
+    def in_place(self, compare: bool = False) -> Iterator[None]:
+        """`compare`: look at what those hold, too, that may be written to without a count."""
+        exact = {id(each) for module in self._holders for each in self._exact_ones(module)} if self._exact else set()
+        found = (each for module in self._holders for each in module._buffers.values() if id(each) not in exact)
+        buffers = self._distinct(found)
         values = {id(each): each.to(self._new) for each in buffers}
         counts = {id(each): values[id(each)]._version for each in buffers}
         uncounted = {
@@ -152,19 +188,35 @@ class _Exchange:
                     table[name] = cast(table[name], self._new, self._old)
             with torch.no_grad():
                 for each in buffers:
-                    made = values[id(each)]
-                    if made._version != counts[id(each)]:
-                        each.copy_(made)
-                    elif id(each) in uncounted:  # nothing is read back: what is as it was keeps all of its digits
-                        each.data.copy_(torch.where(made == each.to(self._new), each, made.to(self._old)))
+                    self._write_back(each, values[id(each)], counts[id(each)], id(each) in uncounted, compare)
 
-    def written_to(self, compare: bool) -> bool:
-        """Whether the model has written to a copy. `compare`: also by its values."""
+    def _write_back(self, buffer: Any, made: Any, count: int, uncounted: bool, compare: bool) -> None:
+        counted, narrow = made._version != count, self._new.itemsize == 2
+        if counted and not narrow:
+            buffer.copy_(made)
+        elif counted or uncounted:
+            before = buffer.to(self._new)
+            if counted or (compare and narrow and not torch.equal(made, before)):
+                self._keep_exact(buffer)
+            # Nothing is read back: what is as it was keeps all of its digits.
+            (buffer if counted else buffer.data).copy_(torch.where(made == before, buffer, made.to(self._old)))
+
+    def _exact_ones(self, module: Any) -> list[Any]:
+        return [module._buffers.get(name) for name in self._exact.get(module, ())]
+
+    def _keep_exact(self, buffer: Any) -> None:
+        for module in self._holders:
+            for name, each in module._buffers.items():
+                if each is buffer:
+                    self._exact.setdefault(module, set()).add(name)
+
+    def fault(self, compare: bool) -> str:
+        """Why the call must be made on the weights themselves. `compare`: also by what they hold."""
         for each in self._parameters:
             copy = self._copies[id(each)]
             if copy._version != self._versions[id(each)] or (compare and not torch.equal(copy, each.to(self._new))):
-                return True
-        return False
+                return "the model changes its weights while it is called"
+        return ""
 
     def _distinct(self, tensors: Iterable[Any]) -> list[torch.Tensor]:
         return list({id(each): each for each in tensors if each is not None and each.dtype == self._old}.values())

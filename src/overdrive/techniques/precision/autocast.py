@@ -23,9 +23,9 @@ class Autocast(Technique):
     """Does matrix products and convolutions of the forward pass in 16 bits.
 
     What it does: runs the outermost model call under `torch.autocast` while gradients are recorded (in a
-    program that trains nothing: each of them), and hands its results back in 32 bits. Weights, loss,
-    optimizer and evaluation stay as they were. With
-    fp16, gradients are scaled against underflow and steps with infinities are skipped, as
+    program that trains nothing: each of them), and hands its results back in 32 bits, and what the model keeps
+    on its modules (attention that is looked at, a hidden state). Weights, loss, optimizer and evaluation stay as
+    they were. With fp16, gradients are scaled against underflow and steps with infinities are skipped, as
     `torch.amp.GradScaler` does.
 
     When it helps: hardware with 16-bit matrix units: GPUs since 2017, CPUs with avx512_bf16 or AMX
@@ -37,10 +37,11 @@ class Autocast(Technique):
     or the HF Trainer. It is left out on a GPU that has no arithmetic for the type.
 
     What it watches: at each call, the type of the parameters and whether the program has an autocast of its own,
-    wherever it enters one. What would escape: code in the model that looks at the type of its activations; with fp16,
-    gradients of anything but parameters (of an input, say), which come out multiplied by the scale, and overflows that
-    a program drops by hand, without `zero_grad` and without a step, which leave the scale as it is; results within an
-    object that is no dict, tuple, list or data class (a distribution, a cache), which stay in 16 bits.
+    wherever it enters one; in the first call of each mode, and in each 256th, what the model keeps. What would escape:
+    code in the model that looks at the type of its activations; with fp16, gradients of anything but parameters (of an
+    input, say), which come out multiplied by the scale, and overflows that a program drops by hand, without `zero_grad`
+    and without a step, which leave the scale as it is; results within an object that is no dict, tuple, list or data
+    class (a distribution, a cache), and activations that are added to a list or kept by a hook, which stay in 16 bits.
 
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
@@ -69,11 +70,13 @@ class Autocast(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         own: list[Any] = []  # autocasts that the program entered
         scaling = _LossScaling()
+        kept: list[Any] = []  # what calls keep, once PyTorch is there
 
         def call_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
 
             from overdrive.seams.torch.autocasts import quiet
+            from overdrive.seams.torch.kept_by_calls import KeptByCalls
             from overdrive.seams.torch.modules import first_parameter
             from overdrive.seams.torch.weights import cast
 
@@ -91,7 +94,9 @@ class Autocast(Technique):
                 raise CannotInstall("this GPU has no bf16 arithmetic")
             if dtype == torch.float16:
                 scaling.called(model)
-            with quiet(kind, dtype):
+            if not kept:
+                kept.append(KeptByCalls(torch.float32, dtype))
+            with kept[0].given_back(model), quiet(kind, dtype):
                 result = call(*args, **kwargs)
             # The program was written for 32-bit results: numpy, for one, has no bfloat16.
             return cast(result, dtype, torch.float32)

@@ -19,7 +19,8 @@ class Bf16Weights(Technique):
 
     What it does: while gradients are recorded, the outermost model call sees bf16 copies of its weights,
     buffers and inputs, so that every operation of it, not only products, moves and computes half the bytes.
-    Its result is handed back in 32 bits. Batch normalisation keeps 32-bit weights and statistics. The program
+    Its result, and what it keeps on its modules, is handed back in 32 bits. Batch normalisation keeps 32-bit weights
+    and statistics, and buffers stay in 32 bits once the model has written to them: a count, an average. The program
     itself sees 32-bit parameters, gradients and checkpoints, and the optimizer steps the 32-bit weights: a
     small update is not lost in rounding. Evaluation is computed as before. What `torch.utils.checkpoint` computes
     again within the model finds the same copies; where the program has the whole model computed again, that fails.
@@ -30,11 +31,12 @@ class Bf16Weights(Technique):
 
     When it hurts: small models, since all weights are copied at each call; chips without bf16. A loss that is
     computed inside the model is in bf16 too. Left out where the program has an autocast of its own, and where
-    a model changes its weights while it is called.
+    a model changes its weights or its inputs while it is called.
 
-    What it watches: at each call, the type of the parameters, an autocast of the program's own, writes to the copies.
-    What would escape: a model that begins, after its first call, to write to its weights through `.data` while it is
-    called: it writes to copies.
+    What it watches: at each call, the type of the parameters, an autocast of the program's own, writes to the copies;
+    in the first call of each mode, and in each 256th, what the model keeps. What would escape: a model that begins,
+    after its first call, to write to its weights through `.data` while it is called: it writes to copies; and
+    activations that it adds to a list, or that a hook keeps, which stay in bf16.
 
     Contract: statistical. All intermediate values are rounded to 8 significant bits, sums of large
     reductions and updates of weights are not.
@@ -73,14 +75,17 @@ class Bf16Weights(Technique):
             if not copies:
                 # Batch norm's kernels take 16-bit inputs with 32-bit weights, and its running means need the bits.
                 copies.append(Copies(torch.float32, torch.bfloat16, has_running_means))
-            if reason := copies[0].written or (own and "the program has an autocast of its own"):
-                raise CannotInstall(reason)
+            if own:
+                raise CannotInstall("the program has an autocast of its own")
             first = first_parameter(model)
             if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
                 return call(*args, **kwargs)
             if torch.is_autocast_enabled(first.device.type):
                 return call(*args, **kwargs)
-            return copies[0].call(model, call, args, kwargs)
+            result = copies[0].call(model, call, args, kwargs)
+            if copies[0].written:  # to a copy: it is undone, and made again without us
+                raise CannotInstall(copies[0].written)
+            return result
 
         seams.autocast_entered.subscribe(own.append, always=True)
         seams.call_checkpointed.subscribe(lambda function: copies[0].again(function) if copies else function)
