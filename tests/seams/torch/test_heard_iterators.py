@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from overdrive.seams.torch.heard_iterators import hear_no_more, is_heard, open_heard  # noqa: E402
 
@@ -26,3 +26,36 @@ def test_who_is_told_no_more_leaves_what_another_technique_made_of_the_iterator(
     assert type(iterator) is above and not is_heard(iterator)
     batches += [batch.tolist() for (batch,) in iterator]
     assert heard == batches[:3] and [each for batch in batches for each in batch] == list(range(40))
+
+
+class Failing(Dataset):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        if index == 9:
+            raise ValueError("a file server was away for a moment")
+        return index
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_after_an_error_that_the_program_passes_over_no_batch_is_told_of_with_others_indices(persistent: bool) -> None:
+    """Samples would be kept in the place of others."""
+    loader = DataLoader(Failing(), 4, num_workers=2, persistent_workers=persistent)
+    heard: list[Any] = []
+    for _ in range(2):
+        iterator = open_heard(
+            loader, lambda: iter(loader), lambda indices, batch: heard.append((indices, batch.tolist()))
+        )
+        came = 0
+        while True:
+            try:
+                next(iterator)
+                came += 1
+            except ValueError:
+                continue
+            except StopIteration:
+                break
+        assert came == 9
+    assert all(indices == batch for indices, batch in heard)
+    assert [indices[0] for indices, _ in heard] == [0, 4] * 2  # before the error, in each epoch

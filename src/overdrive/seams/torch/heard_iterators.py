@@ -63,6 +63,11 @@ def _heard_class(kind: Any) -> Any:
     class Heard(kind):  # type: ignore[misc]
         overdrive_heard: Heard
         overdrive_drawn: deque[Any]
+        overdrive_astray = False  # it is not known any more which indices a batch was made from
+
+        def _reset(self, loader: Any, first_iter: bool = False) -> None:
+            self.overdrive_astray = False
+            super()._reset(loader, first_iter)
 
         def _next_index(self) -> Any:
             index = super()._next_index()
@@ -79,9 +84,11 @@ def _heard_class(kind: Any) -> Any:
             except StopIteration:
                 raise
             except BaseException:
-                self.overdrive_drawn.clear()  # from here on, batches and indices may not match
+                self.overdrive_drawn.clear()
+                # Workers make batches whose indices were just cleared, and more will be drawn meanwhile.
+                self.overdrive_astray = kind is not _SingleProcessDataLoaderIter
                 raise
-            if self.overdrive_drawn:
+            if self.overdrive_drawn and not self.overdrive_astray:
                 self.overdrive_heard(self.overdrive_drawn.popleft(), batch)
             return batch
 
