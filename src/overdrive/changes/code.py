@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from functools import cache
-from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, ModuleType
 from typing import Any
@@ -60,27 +59,6 @@ def _is_part_of_c(name: str, module: ModuleType) -> bool:
 def is_of_cython(name: str) -> bool:
     """Whether a module is one that Cython makes for the types of its functions, which all that it compiled share."""
     return name.startswith("_cython_")
-
-
-def version_of(name: str) -> str:
-    """A library module as text: its package and version."""
-    top = name.split(".")[0]
-    return f"{name} {_version(top)}"
-
-
-@cache
-def _version(top: str) -> str:
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-        return sys.version
-    version = getattr(sys.modules.get(top), "__version__", None)
-    if isinstance(version, str):
-        return version
-    try:
-        return metadata.version(top)
-    except metadata.PackageNotFoundError:
-        file = getattr(sys.modules.get(top), "__file__", None)
-        status = os.stat(file) if file else None
-        return f"{status.st_size} {status.st_mtime_ns}" if status else "none"
 
 
 def source_of(name: str) -> str | None:

@@ -18,6 +18,7 @@ from overdrive.changes import code
 from overdrive.changes.bindings import STANDS_FOR, is_ours
 from overdrive.changes.called import MADE_ON_THE_HEAP
 from overdrive.changes.files import Files, looks_for_files, open_files
+from overdrive.changes.library_versions import version_of
 from overdrive.changes.spoken import may_speak
 from overdrive.changes.state import remembered_by
 from overdrive.changes.walk.asked import gives_state, not_to_be_watched, settings_asked, shared_generators, tables_asked
@@ -67,7 +68,7 @@ class CodeWalk(Walk):
 
     def _module(self, name: str) -> None:
         if code.is_library_module(name):
-            self.emit("library", code.version_of(name))
+            self.emit("library", version_of(name))
             return
         source = code.source_of(name)
         if source is None:
@@ -100,7 +101,7 @@ class CodeWalk(Walk):
     def visit_function(self, function: types.FunctionType) -> None:
         self.emit("function", f"{function.__module__}.{function.__qualname__}")
         if code.is_library_code(function.__code__):
-            self.emit("library", code.version_of(function.__module__ or ""))
+            self.emit("library", version_of(function.__module__ or ""))
             if gives_state(function.__name__, function):
                 self._shared = True
                 self.names.add(function.__name__)

@@ -51,8 +51,8 @@ class SampleCache(Technique):
     every bit under other random states, leave it and all random generators as they were, and be just
     stacked into batches, or be things made for each fetch that can be written down: numbers, texts, arrays,
     tensors and pictures in lists, tuples and dicts. Random augmentation is found out by that and refused. The
-    stored samples are known by a hash of the data set's attributes, code, files and library versions. All draws of
-    samplers and loaders happen as before.
+    stored samples are known by a hash of the data set's attributes, code and files, and of the versions and the
+    installed files of the libraries that it uses. All draws of samplers and loaders happen as before.
 
     What it watches: before each batch, every object that can be reached from the data set and the collate function,
     their containers, arrays, hooks and generators; memory beside views, where code may read it; the globals, closures,
@@ -75,7 +75,7 @@ class SampleCache(Technique):
     `pathlib` asks for); with workers that begin anew in each epoch, a file that changes after an attribute has, in the
     same epoch; what a C library keeps to itself, and a clock that one reads; a write past Python to a descriptor
     (`os.write`); what another library than Python's keeps in tables of its own, and what it comes to for none of the
-    tried samples.
+    tried samples; an edit of a library's files where they are installed.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.
