@@ -52,7 +52,8 @@ class Leaf:
         return tuple(self.sizes[dimension - 1] for dimension in self.order[1:])
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        return _is_plain(tensor) and str(tensor.dtype)[6:] == self.dtype and tuple(tensor.shape[1:]) == self.sizes
+        alike = _is_plain(tensor) and str(tensor.dtype)[6:] == self.dtype and tuple(tensor.shape[1:]) == self.sizes
+        return alike and tensor.stride() == _strides(tensor.shape, self.order)
 
 
 @dataclass(frozen=True)
