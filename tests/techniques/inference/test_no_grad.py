@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -322,3 +323,22 @@ def test_a_program_that_is_about_to_train_is_left_alone_from_its_first_step_on()
         model(x).sum().backward()
         optimizer.step()
     assert "no_grad" in session.seams.left_out
+
+
+@dataclass
+class Told:
+    scores: torch.Tensor
+    name: str
+
+
+def test_results_in_an_object_of_the_programs_require_gradients_as_they_do() -> None:
+    class Telling(nn.Linear):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Told(super().forward(x), "told")
+
+    model, x = Telling(3, 2), torch.randn(4, 3)
+    with Session(PLAN, inference=True) as session:
+        made = [model(x) for _ in range(4)]
+        assert all(each.scores.requires_grad for each in made)
+        made[-1].scores.sum().backward()
+    assert not session.seams.left_out and model.weight.grad is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.by_identity import ByIdentity
@@ -28,7 +29,8 @@ class NoGrad(Technique):
     activation is kept for a backward pass that never comes, which saves memory, and on small models time.
 
     When it hurts: a program that asks for gradients now and then makes those calls twice. Calls whose inputs require
-    gradients, and those of a model that the program has put hooks on, are made as they are.
+    gradients, those of a model that the program has put hooks on, and those that return objects of a class of the
+    program's with tensors in them, are made as they are.
 
     What it watches: at each call, whether gradients are recorded, inputs require some, and modules have hooks; an
     optimizer that is made leaves it out. For a call that is made again random states, modes and a training model's
@@ -74,7 +76,7 @@ class NoGrad(Technique):
 
         def call_without(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
-            from torch.utils._pytree import tree_flatten
+            from torch.utils._pytree import tree_flatten, tree_leaves
 
             from overdrive.model_state.later_backward import Parts, Requiring, without_graph
             from overdrive.seams.torch.hooks import own_hooks
@@ -91,7 +93,8 @@ class NoGrad(Technique):
             kind = spec, model.training, tuple(map(_kind, leaves))
             if (requiring := seen.of(parts, kind)) is None:
                 result = call(*args, **kwargs)
-                seen.note(parts, result, kind)
+                if not _holds_gradients(tree_leaves(result)):
+                    seen.note(parts, result, kind)
                 return result
 
             def again() -> Any:
@@ -116,3 +119,12 @@ def _kind(argument: Any) -> Any:
     if isinstance(argument, (bool, int, float, str, type(None))):
         return type(argument), argument
     return (type(argument), argument.shape[:1]) if isinstance(argument, torch.Tensor) else type(argument)
+
+
+def _holds_gradients(results: Sequence[Any]) -> bool:
+    """Whether one is an object of the program's with tensors that require gradients: nobody could hand out others."""
+    import torch
+
+    objects = [each for each in results if not isinstance(each, torch.Tensor)]
+    held = chain.from_iterable(getattr(each, "__dict__", {}).values() for each in objects)
+    return any(isinstance(each, torch.Tensor) and each.requires_grad for each in held)
