@@ -104,6 +104,16 @@ def test_the_last_batch_is_the_models_until_its_size_is_proved(x: torch.Tensor) 
         assert served.answered(x) and not served.answered(x[:3]) and served.answered(x)
 
 
+def test_a_buffer_that_the_program_fills_for_each_call_can_grow(x: torch.Tensor) -> None:
+    """`buffer.resize_(batch.shape).copy_(batch)`: PyTorch refuses that for a tensor once `numpy()` was asked of it."""
+    buffer = torch.empty(0)
+    with Served(Net().eval()) as served, torch.no_grad():
+        for size in (2, 2, 2, 2, 3, 3, 3, 4):
+            buffer.resize_(size, 3, 8, 8).copy_(x[:size])
+            assert torch.allclose(served.model(buffer), served.own(x[:size]), rtol=1e-4, atol=1e-6)
+        assert served.answers.answered
+
+
 def test_where_other_threads_are_allowed_an_engine_with_as_many_answers(x: torch.Tensor) -> None:
     """A tune switches `threads` on and off around engines: built under one, they answered with one for good."""
     before = torch.get_num_threads()

@@ -25,7 +25,7 @@ from overdrive.engines.building import Builder, Call
 from overdrive.engines.gathering import Gathering
 from overdrive.engines.identity import settings
 from overdrive.engines.kept import KeptEngines
-from overdrive.engines.proved import Proved, array_of
+from overdrive.engines.proved import Proved
 from overdrive.engines.ranges import finite
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature, same_things
@@ -36,6 +36,7 @@ from overdrive.model_state.later_backward import Parts, without_graph
 from overdrive.model_state.state import State
 from overdrive.seams.torch.hooks import all_modules_have_hooks, hooks_of
 from overdrive.seams.torch.internals import writes_to
+from overdrive.seams.torch.layouts import as_array
 from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
@@ -197,7 +198,7 @@ class AnsweredTorchModel:
         result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
         if self._refused or (seen < _BUILT_AT and not first and not wide):
             return Answer(result, self._refused or NEW, settles=True)
-        if not self._gathered.enough(given.key, [array_of(each) for each in given.tensors]):
+        if not self._gathered.enough(given.key, [as_array(each) for each in given.tensors]):
             return Answer(result, GATHERED, settles=True)
         made = Call(model, given, args, kwargs, result)
         proved = self._builder.reused(wide, made) if wide else self._built(made, sizes)
@@ -231,7 +232,7 @@ class AnsweredTorchModel:
     def _built(self, made: Call, sizes: Sizes) -> Proved:
         """For this call's sizes, and for all that may come where many have come."""
         assert self._state is not None
-        examples = self._gathered.taken(made.given.key, [array_of(each) for each in made.given.tensors])
+        examples = self._gathered.taken(made.given.key, [as_array(each) for each in made.given.tensors])
         places = () if self._runtime.calibrating else sizes.varying(made.given)
         for wanted in (places, ()) if places else ((),):
             self._copies += 1

@@ -14,6 +14,7 @@ from overdrive.engines.runtime import Engine
 from overdrive.engines.signature import Signature
 from overdrive.engines.tally import Compared, Tally
 from overdrive.model_state.later_backward import Requiring
+from overdrive.seams.torch.layouts import as_array
 
 
 class Proved(Compared):
@@ -81,7 +82,7 @@ class Proved(Compared):
 
     def _results(self, given: Signature) -> list[torch.Tensor]:
         assert self._engine is not None
-        made = self._engine([array_of(each) for each in given.tensors])
+        made = self._engine([as_array(each) for each in given.tensors])
         return [_like(form, array) for form, array in zip(self._forms, made, strict=True)]
 
 
@@ -91,10 +92,6 @@ _TENSOR = object()
 def plain_of(leaves: list[Any]) -> list[Any]:
     """All that is no tensor; in the place of each tensor a mark."""
     return [_TENSOR if isinstance(each, torch.Tensor) else each for each in leaves]
-
-
-def array_of(tensor: torch.Tensor) -> Any:
-    return tensor.detach().contiguous().numpy()
 
 
 def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
@@ -108,4 +105,4 @@ def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
 
 def close(one: torch.Tensor, other: torch.Tensor, narrow: bool = False) -> bool:
     """Whether they differ by rounding (see `closeness`); `one` is the model's."""
-    return closeness.close(array_of(one), array_of(other), narrow)
+    return closeness.close(as_array(one), as_array(other), narrow)

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from overdrive.engines.runtime import PLAIN, Array, plain_key
+from overdrive.seams.torch.layouts import as_it_lies
 
 # What NumPy can hand to an engine and back.
 NUMERIC = (
@@ -30,7 +31,7 @@ class Signature:
 
     def arrays(self) -> list[Array]:
         """The tensors, in their own memory."""
-        return [each.detach().numpy() for each in self.tensors]
+        return list(map(as_it_lies, self.tensors))
 
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None:

@@ -102,8 +102,17 @@ def as_array(tensor: torch.Tensor) -> Any:
     the tensor takes the memory away.
     """
     plain = tensor.detach().contiguous()
-    array = np.from_dlpack(plain)
+    array = as_it_lies(plain)
     return array if array.flags.writeable else plain.numpy()  # NumPy before 2.1 gives it to be read only
+
+
+def as_it_lies(tensor: torch.Tensor) -> Any:
+    """The same, of its memory whatever its strides; perhaps to be read only."""
+    plain = tensor.detach()
+    try:
+        return np.from_dlpack(plain)
+    except (BufferError, RuntimeError, TypeError):  # NumPy before 1.25 takes no truth values in this way
+        return plain.numpy()
 
 
 def as_bytes(tensor: torch.Tensor) -> Any:
