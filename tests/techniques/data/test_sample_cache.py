@@ -420,6 +420,19 @@ def test_one_refused_loader_leaves_the_others_kept() -> None:
         list(test)
         assert run.manager.useful
     assert not run.left_out and "draws random numbers" in run.manager.reasons[0]
+def test_a_sample_whose_batches_lie_in_memory_in_another_way_is_not_kept_as_the_others() -> None:
+    """Kernels go another way by that, and round otherwise."""
+
+    def turned(samples: list[Any]) -> Any:
+        images, labels = torch.stack([image for image, _ in samples]), [label for _, label in samples]
+        rare = torch.contiguous_format if 17 in labels else torch.channels_last
+        return images.contiguous(memory_format=rare), torch.tensor(labels)
+
+    plain, kept, run = both(lambda: DataLoader(Images(), 8, shuffle=True, collate_fn=turned))
+    assert plain == kept
+    assert run.left_out and "differ in shape or kind" in run.reason
+
+
 
 
 # Changes
