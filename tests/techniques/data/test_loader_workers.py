@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing.process
 import os
 import re
@@ -352,6 +353,74 @@ def test_a_worker_that_is_killed_ends_nothing_of_the_program() -> None:
     assert not running.seams.left_out
 
 
+@pytest.mark.parametrize("many", [0, 1])
+def test_where_the_system_starts_no_more_processes_the_program_fetches_for_itself(
+    many: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A program without workers ended with "Resource temporarily unavailable", or "Cannot allocate memory"."""
+    begun: list[Any] = []
+    begin = multiprocessing.process.BaseProcess.start
+
+    def start(process: Any) -> None:
+        if len(begun) == many:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        begun.append(process)
+        begin(process)
+
+    seed()
+    expected = epochs(loader())
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", start)
+    seed()
+    with session() as running:
+        assert epochs(loader()) == expected
+    assert "workers cannot be started (BlockingIOError" in running.seams.left_out["loader_workers"]
+    assert len(begun) == many and not any(each.is_alive() for each in begun)
+    gc.collect()
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+def test_a_process_that_may_have_none_of_its_own_fetches_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a pool's: multiprocessing makes them daemons."""
+    monkeypatch.setitem(multiprocessing.process.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    seed()
+    expected = epochs(loader())
+    seed()
+    with session() as running:
+        assert epochs(loader()) == expected
+    assert "daemonic processes" in running.seams.left_out["loader_workers"]
+
+
+def test_where_more_workers_than_the_programs_do_not_start_its_own_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = multiprocessing.process.BaseProcess.start
+
+    def start(process: Any) -> None:
+        if len(multiprocessing.active_children()) == 1:
+            raise OSError(12, "Cannot allocate memory")
+        begin(process)
+
+    seed()
+    expected = epochs(loader(num_workers=1))
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", start)
+    seed()
+    with session() as running:
+        assert epochs(loader(num_workers=1)) == expected
+    assert "Cannot allocate memory" in running.seams.left_out["loader_workers"]
+
+
+def test_a_worker_that_dies_between_two_epochs_ends_nothing_of_the_program() -> None:
+    seed()
+    expected = epochs(loader())
+    seed()
+    with session() as running:
+        loaded = loader()
+        seen = epochs(loaded, 1)
+        worker = loaded._iterator._workers[0]
+        worker.kill()
+        worker.join()
+        seen += epochs(loaded, 1)
+    assert seen == expected and "exited unexpectedly" in running.seams.left_out["loader_workers"]
+
+
 def test_an_error_of_the_data_set_comes_at_the_same_batch() -> None:
     expected, before = failure(None, Faulty())
     with session() as running:
@@ -385,7 +454,6 @@ def test_workers_that_live_on_for_the_program_are_left_to_end_as_it_has_them_end
 
 
 def test_loaders_that_the_program_is_done_with_are_let_go() -> None:
-    import gc
     import weakref
 
     with session():
@@ -400,7 +468,6 @@ def test_loaders_that_the_program_is_done_with_are_let_go() -> None:
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_iterator_that_is_dropped_in_the_middle_is_gone_with_the_last_name_for_it(persistent: bool) -> None:
     """In a cycle it would wait for the garbage collector, which ends its queues before its workers are told."""
-    import gc
     import weakref
 
     with session(persistent=persistent):

@@ -15,11 +15,13 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from overdrive.core.rng import States
 from overdrive.core.variables import variables_set
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch.drawn_indices import begin
+from overdrive.seams.torch.idle_workers import generator_of
 
 
 class NoWorkers(Exception):
-    """Workers do not start in this way here; the message is the reason."""
+    """Workers do not start, or not in this way; the message is the reason."""
 
 
 def start_methods() -> list[str]:
@@ -77,6 +79,41 @@ def _look_for_the_script(loader: Any) -> None:
         raise NoWorkers("workers that are not forked would have to run the script again, where the data set is defined")
 
 
+def started(loader: Any, call: Callable[[], Any]) -> Any:
+    """An iterator with workers, for a program that can do without these. Of its generators none has been drawn from
+    where they do not start.
+
+    Raises:
+        NoWorkers: the system has no room for another process, say, or this process may have none.
+    """
+    generator = generator_of(loader)
+    state = generator.get_state()
+    try:
+        return call()
+    except Exception as error:
+        _end_half_opened(error)
+        generator.set_state(state)
+        raise NoWorkers(f"workers cannot be started ({reason_of(error)})") from None
+
+
+def _end_half_opened(error: Exception) -> None:
+    """End what there is of the iterator that this error came from. It would wait for the garbage collector, and
+    complain to standard error of what it does not have yet."""
+    trace = error.__traceback__
+    while trace is not None:
+        iterator = trace.tb_frame.f_locals.get("self")
+        if isinstance(iterator, _MultiProcessingDataLoaderIter):
+            if "_workers_status" in vars(iterator):  # it is whole
+                iterator._shutdown_workers()
+            else:
+                iterator._shutdown = True
+                for worker in vars(iterator).get("_workers", ()):
+                    worker.kill()
+                    worker.join()
+            return
+        trace = trace.tb_next
+
+
 def tried(loader: Any, call: Callable[[], Any]) -> Any:
     """An iterator whose first batch is here: what does not come up in a new interpreter shows only then.
     All random states are put back where it does not come.
@@ -99,6 +136,8 @@ def tried(loader: Any, call: Callable[[], Any]) -> Any:
     except Exception as error:
         if iterator is not None:
             iterator._shutdown_workers()
+        else:
+            _end_half_opened(error)
         states.restore()
         if own is not None:
             loader.generator.set_state(own)

@@ -122,26 +122,29 @@ class Manager:
     def open(self, loader: Any, call: Callable[[], Any]) -> Any:
         """
         Raises:
-            NoWorkers: workers that are started in another way than the program's do not come to work.
+            NoWorkers: workers do not come to work, of which the program has none, or others.
         """
         from overdrive.datacache.source import start_method
+        from overdrive.seams.torch.iterators import kept_open
         from overdrive.seams.torch.lasting_workers import open_while
-        from overdrive.seams.torch.workers import script_not_run_again, threads_of_children, tried
+        from overdrive.seams.torch.workers import script_not_run_again, started, threads_of_children, tried
 
+        before = self.before[loader]
         # New interpreters, where the program itself has only forks, or no workers at all.
-        own = self._settings["start"] == "program" and self.before[loader]["num_workers"] > 0
+        own = self._settings["start"] == "program" and before["num_workers"] > 0
         anew = loader.num_workers > 0 and not own and start_method(loader) != "fork"
+        # Where none begin, or the program's own would have failed as well, an error is the program's.
+        as_it_is = not loader.num_workers or (before["persistent_workers"] and kept_open(loader) is not None)
 
         def start() -> Any:
             with threads_of_children(int(self._settings["threads"])):
                 if not anew:
-                    return call()
+                    return call() if as_it_is else started(loader, call)
                 with script_not_run_again():
-                    iterator = call() if loader in self._proven else tried(loader, call)
+                    iterator = (started if loader in self._proven else tried)(loader, call)
                 self._proven[loader] = True
                 return iterator
 
-        before = self.before[loader]
         if before["num_workers"] and loader in self._fallen:
             self.give_back(loader)
             return call()

@@ -38,7 +38,7 @@ class LoaderWorkers(Technique):
     for, with so many batches ready that a worker may be held up for a moment. Where their batches would not fit
     into /dev/shm, there are fewer workers, which may use several threads each, or none. They live on, and are
     started as the program has it, unless they are to use several threads; from 4 cores on, it is also tried to
-    keep each on one core.
+    keep each on one core. Where none can be started, or idle ones have died, the program fetches for itself.
 
     When it helps: where the loop waits for data and cores (or a GPU's idle host) are free to make it.
 
