@@ -45,6 +45,7 @@ def distributed(shuffle: bool, replicas: int = 4) -> Any:
 SHARES: dict[str, Any] = {
     "a rank's": lambda: DataLoader(DATA, 4, sampler=distributed(False)),
     "a part": lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler([40, 3, 7])),
+    "a part, from an array": lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler(np.array([40, 3, 7]))),
     "a part, with a generator": lambda: DataLoader(
         DATA, 4, sampler=SubsetRandomSampler([9, 1], torch.Generator().manual_seed(1))
     ),

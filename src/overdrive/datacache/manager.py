@@ -20,7 +20,7 @@ from overdrive.datacache.dry_run import prove, same_here
 from overdrive.datacache.early import EarlyCheck
 from overdrive.datacache.key import key_of
 from overdrive.datacache.loader import release, serve
-from overdrive.datacache.share import Shares
+from overdrive.datacache.share import Shares, kind_of
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable
@@ -200,7 +200,8 @@ class CacheManager:
 
     def _look(self, loader: Any, before: CachedDataset | None) -> CachedDataset | str:
         try:
-            source = replace(Source.of(loader), share=self._shares.of(loader))
+            sampler = getattr(loader.batch_sampler, "sampler", None)
+            source = replace(Source.of(loader), share=self._shares.of(loader), kind=kind_of(sampler))
             if before is not None and before.source.same(source):
                 before.changed()
                 return before

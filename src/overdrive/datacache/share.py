@@ -28,9 +28,9 @@ class SampleShare:
     def __init__(self, numbers: Rows) -> None:
         self.numbers = numbers
 
-    def rows(self, indices: Any) -> Rows | None:
-        """The rows that a batch's indices mean; None where one of them has none."""
-        wanted = whole_numbers(indices)
+    def rows(self, indices: Any, kind: type = int) -> Rows | None:
+        """The rows that a batch's indices mean; None where one of them has none, or is not of this kind."""
+        wanted = whole_numbers(indices, kind)
         if wanted is None:
             return None
         rows = np.searchsorted(self.numbers, wanted).clip(max=len(self.numbers) - 1)
@@ -61,6 +61,15 @@ class Shares:
         return self._known[sampler]
 
 
+def kind_of(sampler: Any) -> type:
+    """Of the numbers that a sampler gives: NumPy's where it has them from an array, a fold of scikit-learn's, say."""
+    from torch.utils.data import SubsetRandomSampler
+
+    indices = getattr(sampler, "indices", None)
+    arrayed = type(sampler) is SubsetRandomSampler and type(indices) is np.ndarray and indices.dtype == np.int64
+    return np.int64 if arrayed else int
+
+
 def _share_of(sampler: Any, count: int) -> SampleShare | None:
     try:
         if len(sampler) > _LARGEST * count:
@@ -85,7 +94,7 @@ def _drawn(sampler: Any, count: int) -> list[int] | None:
         reseed(epoch)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
-        indices = whole_numbers(list(islice(sampler, count)))
+        indices = whole_numbers(list(islice(sampler, count)), kind_of(sampler))
         if indices is None or indices.max() >= count:
             return None
         epochs.append(np.unique(indices))

@@ -43,7 +43,7 @@ class SingleSource(Source):
         """
         answer = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, source.count))
         how = (source.dataset, source.collate, source.workers, source.prepare_worker, source.batch_size)
-        return cls(*how, share=source.share, form=Ragged(*answer))
+        return cls(*how, share=source.share, kind=source.kind, form=Ragged(*answer))
 
     @property
     def roots(self) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ class SingleSource(Source):
     @property
     def plain(self) -> Source:
         how = (self.dataset, self.collate, self.workers, self.prepare_worker, self.batch_size)
-        return Source(*how, share=self.share)
+        return Source(*how, share=self.share, kind=self.kind)
 
     def sample(self, row: int) -> Any:
         """The real one."""

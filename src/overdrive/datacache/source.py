@@ -26,6 +26,7 @@ class Source:
     prepare_worker: Any  # the loader's worker_init_fn; None without workers
     batch_size: int
     share: SampleShare | None = field(default=None, kw_only=True)  # of the data set, that is ever asked for; None: all
+    kind: type = field(default=int, kw_only=True)  # of the numbers that samples are asked for by
 
     @classmethod
     def of(cls, loader: Any) -> Source:
@@ -60,11 +61,12 @@ class Source:
     def roots(self) -> tuple[Any, ...]:
         """All that the samples depend on. Workers collate into memory of another layout, so they count."""
         share = () if self.share is None else (self.share.numbers.tobytes(),)
-        return self.dataset, self.collate, self.prepare_worker, self.workers > 0, *share
+        kind = () if self.kind is int else (self.kind.__name__.encode(),)
+        return self.dataset, self.collate, self.prepare_worker, self.workers > 0, *share, *kind
 
     def same(self, other: Source) -> bool:
         """Whether its samples serve the other one too: it is the same, or a share of the same."""
-        alike = self.dataset is other.dataset and self.collate is other.collate
+        alike = self.dataset is other.dataset and self.collate is other.collate and self.kind is other.kind
         in_workers = self.prepare_worker is other.prepare_worker and (self.workers > 0) == (other.workers > 0)
         return alike and in_workers and (self.share is None or self.share.same(other.share))
 
@@ -75,12 +77,12 @@ class Source:
 
     def rows(self, table: Table, indices: Any) -> Rows | None:
         """The rows that a batch's indices mean; None where they are no plain numbers, or one has no row."""
-        return table.rows(indices) if self.share is None else self.share.rows(indices)
+        return (table if self.share is None else self.share).rows(indices, self.kind)
 
     def indices(self, rows: list[int]) -> list[int]:
         """The indices of these rows."""
         numbers: list[int] = rows if self.share is None else self.share.numbers[rows].tolist()
-        return numbers
+        return numbers if self.kind is int else list(map(self.kind, numbers))
 
     def fetch(self, rows: list[int]) -> Any:
         """A real batch, as torch fetches it."""

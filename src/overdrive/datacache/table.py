@@ -46,9 +46,9 @@ class Table:
     def complete(self) -> bool:
         return self.missing == 0
 
-    def rows(self, indices: Any) -> Rows | None:
-        """The rows that a batch's indices mean, or None where they are not plain whole numbers in range."""
-        rows = whole_numbers(indices)
+    def rows(self, indices: Any, kind: type = int) -> Rows | None:
+        """The rows that a batch's indices mean, or None where they are not whole numbers of this kind in range."""
+        rows = whole_numbers(indices, kind)
         return rows if rows is not None and rows.max() < self.count else None
 
     def absent(self, rows: Rows) -> Rows:
@@ -144,9 +144,9 @@ class Table:
         np.take(self.leaves[number], rows, axis=0, out=into, mode="clip")
 
 
-def whole_numbers(indices: Any) -> Rows | None:
-    """A batch's indices; None where they are anything else than a list of numbers from 0 on."""
-    if type(indices) is not list or set(map(type, indices)) != {int}:
+def whole_numbers(indices: Any, kind: type = int) -> Rows | None:
+    """A batch's indices; None where they are anything else than a list of numbers of this kind from 0 on."""
+    if type(indices) is not list or set(map(type, indices)) != {kind}:
         return None
     numbers = np.array(indices, dtype=np.intp)
     return numbers if numbers.min() >= 0 else None

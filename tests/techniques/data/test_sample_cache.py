@@ -22,6 +22,7 @@ from torch.utils.data import (  # noqa: E402
     IterableDataset,
     RandomSampler,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
     get_worker_info,
@@ -103,6 +104,12 @@ MAKERS: dict[str, Callable[[int], Any]] = {
     "float labels": lambda workers: DataLoader(Images(float), 8, shuffle=True, num_workers=workers),
     "getitems": lambda workers: DataLoader(Getting(), 8, shuffle=True, num_workers=workers),
     "subset": lambda workers: DataLoader(Subset(Images(), range(3, 40)), 8, shuffle=True, num_workers=workers),
+    "a fold's training": lambda workers: DataLoader(
+        Images(), 8, sampler=SubsetRandomSampler(np.arange(9, COUNT)), num_workers=workers
+    ),
+    "a fold's test": lambda workers: DataLoader(
+        Images(), 8, sampler=SubsetRandomSampler(np.arange(9)), num_workers=workers
+    ),
 }
 
 

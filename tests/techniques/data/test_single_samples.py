@@ -14,7 +14,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, default_collate  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    Subset,
+    SubsetRandomSampler,
+    default_collate,
+)
 
 from overdrive.datacache import filler as filler_module  # noqa: E402
 from overdrive.datacache.single import SingleSource  # noqa: E402
@@ -103,6 +110,10 @@ def boxes(data: Any, index: int) -> Any:
     return torch.full((3, 2 + index % 5, 4), float(index)).to(torch.uint8).permute(0, 2, 1), found, None
 
 
+def kind_of_number(data: Any, index: int) -> Any:
+    return data.tokens(index), index, type(index).__name__
+
+
 def text(data: Any, index: int) -> str:
     return "é" * (index * 20)
 
@@ -119,6 +130,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "texts": lambda: DataLoader(Sentences(text), 8, shuffle=True, collate_fn=letters),
     "subset": lambda: DataLoader(Subset(Sentences(), range(40, 2, -1)), 8, shuffle=True, collate_fn=padded),
     "twice in a batch": lambda: DataLoader(Sentences(), batch_sampler=[[3, 5, 3], [46, 46, 1]] * 9, collate_fn=padded),
+    "a fold": lambda: DataLoader(
+        Sentences(kind_of_number), 8, sampler=SubsetRandomSampler(np.arange(5, COUNT)), collate_fn=lambda each: each
+    ),
     "a rank's share": lambda: DataLoader(
         Sentences(), 8, sampler=DistributedSampler(range(COUNT), 2, 1, shuffle=False), collate_fn=padded
     ),
