@@ -24,6 +24,7 @@ from overdrive.datacache.table import Table, bytes_of, same_bits
 from overdrive.forks.effects import only_reading
 from overdrive.forks.forked import Tick, in_child
 from overdrive.forks.layout import Layout, Unfit, layout_of, tensors_of
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch.fetchers import become_worker
 
 _SAMPLES = 12
@@ -32,6 +33,10 @@ _LARGEST_BATCH = 64
 _EVERY = 4  # of the tried samples, that are fetched here too
 _NAMED = 64
 _LOOKED_AT = 16  # samples of a stored table, when it is opened
+
+
+class Unstacked(Unfit):
+    """Its batches are other things than samples stacked: each sample by itself may be kept all the same."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,12 @@ def prove(source: Source, before: Fingerprint) -> DryRunResult:
         before: of the data set as it is.
 
     Raises:
+        Unstacked: there are no batches of these samples, or they hold other things than tensors; with the reason.
         Unfit: the samples change, or are more than stacked; with the reason.
     """
-    answer = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
+    answer = in_child(lambda tick: _examined(source, before, tick), lambda _: progress(0, source.count))
+    if "unstacked" in answer:
+        raise Unstacked(answer["unstacked"])
     checks = {int(index): crc for index, crc in answer["checks"].items()}
     layout = Layout.from_json(answer["layout"])
     coded = coded_from_json(layout, answer["coded"])
@@ -179,6 +187,13 @@ def still_true(source: Source, table: Table) -> Called | None:
         return compare(lambda count: None)["called"]
 
 
+def _examined(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
+    try:
+        return _examine(source, before, tick)
+    except Unstacked as error:
+        return {"unstacked": str(error)}
+
+
 @only_reading()
 def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     """The whole examination; runs in the forked process.
@@ -212,14 +227,16 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     states = States.now(with_cuda=False)
     with opened, Calls() as calls:
         again = list(reversed(_each(source, indices[::-1], tick)))
-        picks = _picks(len(indices), source.batch_size)
-        batches = [(each, source.fetch([indices[k] for k in each])) for each in picks]
+        batches = _batches(source, indices)
     if not states.same(States.now(with_cuda=False)):
         raise Unfit("fetching a sample draws random numbers")
     if of_objects(*source.roots) != settled.of_objects or settled.watch.replaced() or stats_of(named) != stats:
         raise Unfit("fetching a sample changes the data set")
 
-    layout = layout_of(batches[0][1])
+    try:
+        layout = layout_of(batches[0][1])
+    except Unfit as error:
+        raise Unstacked(str(error)) from None
     table = _compare(layout, indices, singles, again, batches)
     return {
         "layout": layout.to_json(),
@@ -240,12 +257,16 @@ def _each(source: Source, indices: list[int], tick: Tick) -> list[Any]:
     return fetched
 
 
-def _picks(count: int, batch_size: int) -> list[list[int]]:
-    """Batches to try: all in a row, the loader's size with repetitions, a few backwards, one."""
-    mixed = random.Random(0)
-    size = max(1, min(batch_size, _LARGEST_BATCH))
-    batches = [list(range(count)), [mixed.randrange(count) for _ in range(size)]]
-    return [*batches, list(range(count))[::-1][:5], [count // 2]]
+def _batches(source: Source, indices: list[int]) -> list[tuple[list[int], Any]]:
+    """Batches to try, and their places: all in a row, the loader's size with repetitions, a few backwards, one."""
+    mixed, count = random.Random(0), len(indices)
+    size = max(1, min(source.batch_size, _LARGEST_BATCH))
+    picks = [list(range(count)), [mixed.randrange(count) for _ in range(size)]]
+    picks += [list(range(count))[::-1][:5], [count // 2]]
+    try:
+        return [(each, source.fetch([indices[k] for k in each])) for each in picks]
+    except Exception as error:  # of different shapes, perhaps, where the program makes a batch of each
+        raise Unstacked(f"its samples cannot be fetched together ({reason_of(error)})") from None
 
 
 def _compare(

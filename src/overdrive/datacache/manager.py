@@ -16,7 +16,7 @@ from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.audit import Audits, audits_of
 from overdrive.datacache.cached_dataset import CachedDataset
-from overdrive.datacache.dry_run import prove, same_here
+from overdrive.datacache.dry_run import Unstacked, prove, same_here
 from overdrive.datacache.early import EarlyCheck
 from overdrive.datacache.key import key_of
 from overdrive.datacache.loader import release, serve
@@ -212,15 +212,16 @@ class CacheManager:
             return self._refuse(f"it could not be examined ({type(error).__name__}: {error})")
 
     def _keep_somehow(self, source: Source) -> CachedDataset:
-        """Stacked; or one by one, where a collate function of the program's own does more than to stack.
+        """Stacked; or one by one, where they cannot be, or a collate function of the program's own does more.
 
         Raises:
             Unfit: as `keep`.
         """
         try:
             return self.keep(source)
-        except Unfit:
-            if type(source) is not Source or not makes_batches_itself(source):
+        except Unfit as error:
+            unstacked = isinstance(error, Unstacked) and not source.workers
+            if type(source) is not Source or not (unstacked or makes_batches_itself(source)):
                 raise
         return self.keep(SingleSource.tried(source))
 

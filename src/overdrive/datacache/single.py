@@ -1,4 +1,5 @@
-"""Caches samples one by one, as bytes, for programs with a collate function of their own.
+"""Caches samples one by one, as bytes, for programs whose batches are not just samples stacked: they hold texts, or a
+collate function of the program's own makes them.
 
 Such a function may pad, sort, mix or draw: it is called as without us, at the same moments, with samples that are equal
 in every bit to those that the data set would make. So it is only these that must always come out the same.
@@ -51,7 +52,8 @@ class SingleSource(Source):
         return (*replace(self.plain, collate=None).roots, "one by one")
 
     def same(self, other: Source) -> bool:
-        return makes_batches_itself(other) and super().same(replace(other, collate=self.collate))
+        alike = other.collate is self.collate or makes_batches_itself(other)
+        return alike and super().same(replace(other, collate=self.collate))
 
     @property
     def plain(self) -> Source:

@@ -246,8 +246,6 @@ class Stateful(Pictures):
 
 REFUSED: dict[str, tuple[Any, int, str]] = {
     "a stream without end": (lambda root: DataLoader(Infinite(), 4), 9, "stream"),
-    "texts and numbers": (lambda root: DataLoader(Mixed(root), 4), 99, "other things than tensors"),
-    "two shapes": (lambda root: DataLoader(Shapes(root), 4), 99, "shape|RuntimeError"),
     "a state": (lambda root: DataLoader(Stateful(root), 4), 99, "changes the data set"),
 }
 
@@ -258,6 +256,12 @@ def test_what_no_technique_can_serve_is_left_out_with_the_reason(name: str, pict
     reasons = compared(lambda: make(pictures), most=most)
     assert sorted(reasons) == sorted(DATA)
     assert re.search(reason, reasons["sample_cache"]), reasons
+
+
+@pytest.mark.parametrize("kind", [Mixed, Shapes])
+def test_texts_and_shapes_come_as_they_are(kind: Any, pictures: Path) -> None:
+    reasons = compared(lambda: DataLoader(kind(pictures), 4), most=99)
+    assert list(reasons) == ["prefix_cache"]
 
 
 def test_a_counter_in_a_file_is_left_to_the_program(pictures: Path) -> None:

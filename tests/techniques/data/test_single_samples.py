@@ -1,4 +1,5 @@
-"""`sample_cache` where a collate function of the program's own pads, sorts, mixes or draws: samples kept one by one."""
+"""`sample_cache` where a collate function of the program's own pads, sorts, mixes or draws, or samples hold texts: they
+are kept one by one."""
 
 from __future__ import annotations
 
@@ -110,6 +111,11 @@ def boxes(data: Any, index: int) -> Any:
     return torch.full((3, 2 + index % 5, 4), float(index)).to(torch.uint8).permute(0, 2, 1), found, None
 
 
+def named(data: Any, index: int) -> Any:
+    """Names beside numbers, which PyTorch's own collate function hands on as they are."""
+    return {"tokens": torch.from_numpy(data.numbers[index] * 2), "file": f"{index}.txt", "label": index % 3}
+
+
 def kind_of_number(data: Any, index: int) -> Any:
     return data.tokens(index), index, type(index).__name__
 
@@ -130,6 +136,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "texts": lambda: DataLoader(Sentences(text), 8, shuffle=True, collate_fn=letters),
     "subset": lambda: DataLoader(Subset(Sentences(), range(40, 2, -1)), 8, shuffle=True, collate_fn=padded),
     "twice in a batch": lambda: DataLoader(Sentences(), batch_sampler=[[3, 5, 3], [46, 46, 1]] * 9, collate_fn=padded),
+    "named": lambda: DataLoader(Sentences(named), 8, shuffle=True),
+    "one of each size": lambda: DataLoader(Sentences(), 1, shuffle=True),
     "a fold": lambda: DataLoader(
         Sentences(kind_of_number), 8, sampler=SubsetRandomSampler(np.arange(5, COUNT)), collate_fn=lambda each: each
     ),
@@ -141,7 +149,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 
 WAYS = ("by and by", "at once")  # to fill; each kind of change, of error and of odd sample is seen under one of them
 # Of kinds of samples and of collate functions one each.
-BOTH_WAYS = ("padded", "sorted dicts", "masked at random", "detection", "twice in a batch")
+BOTH_WAYS = ("padded", "named", "sorted dicts", "masked at random", "detection", "twice in a batch")
 
 
 def both(make: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Any], Run]:

@@ -30,9 +30,9 @@ class SampleCache(Technique):
     (`DistributedSampler` otherwise), each machine needs all of it. With `folder`, samples come from where
     `overdrive pack` wrote them.
 
-    Where the program has a collate function of its own that does more than to stack (it pads texts, sorts, mixes or
-    masks), and no workers, each sample is kept by itself, whatever its shape, and that function is called with
-    samples made anew from what is kept.
+    Where batches are more than samples stacked (they hold names, a collate function of the program's own pads texts,
+    sorts, mixes or masks, each sample is a batch of its own shape), and there are no workers, each sample is kept by
+    itself, and the collate function is called with samples made anew from what is kept.
 
     Switched off, a loader without workers fetches for itself from the next batch on, one with workers from its next
     epoch on. One whose workers live on stays as it was first opened: they wait, in case they are needed.
