@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from overdrive.machine import limits as limits_module
+from overdrive.machine.cpu import computing_cores, granted_cores
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
+
+OF_THIS = {"version": limits_module._VERSION, "seconds": 1.0, "when": 0.0}
 
 
 def told(**besides: float) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def told(**besides: float) -> dict[str, Any]:
 
 
 def limits_of(data: dict[str, Any]) -> Limits:
-    return Limits.from_dict({**data, "version": 1, "fingerprint": "f", "seconds": 1.0, "when": 0.0, "quick": False})
+    return Limits.from_dict({**data, **OF_THIS, "fingerprint": "f", "quick": False})
 
 
 def test_the_roofline_is_of_the_device_that_training_would_run_on() -> None:
@@ -53,7 +56,7 @@ def test_they_are_kept_and_measured_again_only_when_asked(tmp_path: Path, monkey
 
     def measure(mine: str, quick: bool) -> Limits:
         asked.append(quick)
-        data = {**told(), "version": 1, "fingerprint": mine, "seconds": 1.0, "when": 0.0, "quick": quick}
+        data = {**told(), **OF_THIS, "fingerprint": mine, "quick": quick}
         return Limits.from_dict(data)
 
     monkeypatch.setattr(limits_module, "_measure", measure)
@@ -153,3 +156,21 @@ def test_two_ranks_reduce_and_their_errors_are_reasons(monkeypatch: pytest.Monke
 def test_what_is_kept_is_plain_json() -> None:
     found = limits_of(told())
     assert Limits.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_of_two_hardware_threads_of_a_core_one_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thread for each of 16, the peak of the 8 that PyTorch takes was told as 8 in 16 of it, and half of it was
+    "above the roof"; and a step was said to take half as long with 16."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    for core in range(16):
+        place = tmp_path / f"sys/devices/system/cpu/cpu{core}/topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(f"{core % 8},{core % 8 + 8}\n")
+    assert (granted_cores(tmp_path), computing_cores(tmp_path)) == (16, 8)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("400000 100000\n")
+    assert computing_cores(tmp_path) == 4, "a container's quota is of time, whatever the cores"
+    assert computing_cores(tmp_path / "nothing is told") == 16
+    assert limits_of(told()).roofline("cpu", 8).peak_flops["fp32"] == 4e9, "beyond all that compute there is no more"

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from overdrive.machine import cgroup, reading
+from overdrive.machine.numa import allowed_cores, one_a_core
 
 # Instructions that decide which number formats and kernels are fast; /proc/cpuinfo's names, x86 and Arm.
 _FEATURES = (
@@ -71,6 +72,13 @@ def granted_cores(root: Path = reading.ROOT) -> int:
         allowed = _count(logical=True) or 1
     quota = cgroup.cores(root)
     return max(1, allowed if quota is None else min(allowed, int(quota)))
+
+
+def computing_cores(root: Path = reading.ROOT) -> int:
+    """As many of the granted cores as compute beside each other at full speed: two hardware threads of a core share its
+    arithmetic. PyTorch built with MKL takes as many threads by itself."""
+    granted = granted_cores(root)
+    return min(granted, len(one_a_core(allowed_cores(), root)) or granted)
 
 
 def fewer_cores() -> int:

@@ -3,7 +3,7 @@
     limits = measured_limits()                   # reads what is kept, or measures for less than a minute
     limits.peak_flops["bf16"]                    # FLOP/s of the device that training would run on
     limits.memory_bytes_per_second
-    limits.roofline("cpu", threads=1)            # of one thread, beside that of all granted cores
+    limits.roofline("cpu", threads=1)            # of one thread, beside that of one for each granted core
     limits.measures["files.small_read"].value    # see `Measure`; what is not there is in `limits.missing`
 
 Nothing here imports a framework: `overdrive.machine.microbenchmarks` measures, and answers in JSON.
@@ -28,7 +28,7 @@ from overdrive.core.ledger import default_path
 from overdrive.core.scratch import passing
 from overdrive.machine.inventory import fingerprint
 
-_VERSION = 1  # of what is kept; another one is measured again
+_VERSION = 2  # of what is kept; another one is measured again: the first had a thread for each hardware thread
 _MOST_SECONDS = 120.0  # the child is to answer within one minute, and is given up after two
 
 
@@ -63,7 +63,7 @@ class Limits:
     measures: Mapping[str, Measure] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)  # what could not be measured, by name, and why
     fingerprint: str = ""  # of the machine, see `machine.inventory`
-    threads: int = 0  # of the CPU, where a name says nothing else
+    threads: int = 0  # of the CPU, where a name says nothing else: one for each granted core (`cpu.computing_cores`)
     gpu: str = ""  # the GPU's name; "" without one
     seconds: float = 0.0  # that measuring took
     when: float = 0.0  # seconds since 1970
@@ -88,9 +88,9 @@ class Limits:
         return self.roofline().memory_bytes_per_second
 
     def roofline(self, device: str = "", threads: int = 0) -> Roofline:
-        """The roofline of `device` ("": that of training); `threads`: of a CPU; 0 for all granted cores.
+        """The roofline of `device` ("": that of training); `threads`: of a CPU; 0 for one on each granted core.
 
-        Only one thread and all were measured; what lies between is taken to grow evenly.
+        Only one thread and all were measured; what lies between is taken to grow evenly, and beyond that nothing does.
         """
         device = device or self.device
         if device != "cpu":

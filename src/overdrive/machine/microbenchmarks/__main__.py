@@ -14,7 +14,7 @@ def main() -> None:
         import torch
     except ImportError:
         sys.exit("PyTorch is not installed in this environment")
-    from overdrive.machine.cpu import busy_share, granted_cores
+    from overdrive.machine.cpu import busy_share, computing_cores
     from overdrive.machine.microbenchmarks.best import Measurements
     from overdrive.machine.microbenchmarks.launches import measure_launches, measure_operation
     from overdrive.machine.microbenchmarks.links import measure_all_reduce
@@ -25,7 +25,7 @@ def main() -> None:
     quick = "quick" in sys.argv[2:]
     answer = Measurements(quick, seconds=12.0 if quick else 48.0)
     busy = busy_share(0.3)
-    threads = granted_cores()
+    threads = computing_cores()
     torch.set_num_threads(threads)
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     if gpu:
