@@ -37,6 +37,15 @@ def test_packages_are_counted_and_their_parts_are_not_counted_twice(tmp_path: Pa
     assert meter.parts == (PACKAGES,) and meter.between(before, meter.read()) == pytest.approx(5.5)
 
 
+def test_a_package_that_is_told_of_twice_is_counted_once(tmp_path: Path) -> None:
+    counters = [zone(tmp_path, f"{kind}:0", "package-0", 5_000_000) for kind in ("intel-rapl-mmio", "intel-rapl")]
+    meter = EnergyMeter(tmp_path)
+    before = meter.read()
+    for each in counters:
+        each.write_text("9000000")
+    assert list(before) == [f"{PACKAGES} intel-rapl:0"] and meter.between(before, meter.read()) == pytest.approx(4.0)
+
+
 def test_a_counter_that_began_again(tmp_path: Path) -> None:
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 262143328850 - 2_000_000)
     meter = EnergyMeter(tmp_path)

@@ -33,7 +33,10 @@ class EnergyMeter:
     """Reads all counters at once. GPUs are asked in a process that stays, since a broken driver may never answer."""
 
     def __init__(self, root: Path = ROOT, with_gpus: bool = True) -> None:
-        self._zones = [zone for zone in folders(root / _ZONES) if text(zone / "name").startswith("package-")]
+        # A laptop tells of one package twice, as intel-rapl-mmio:0 and as intel-rapl:0, which comes later: powerstat
+        # had counted both (github.com/ColinIanKing/powerstat/issues/4).
+        named = {text(zone / "name"): zone for zone in folders(root / _ZONES)}
+        self._zones = [zone for name, zone in named.items() if name.startswith("package-")]
         self._child = _started() if with_gpus and gpus() else None
         first = self.read()
         self.parts = tuple(part for part in (PACKAGES, GPUS) if any(name.startswith(part) for name in first))
