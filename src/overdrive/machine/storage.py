@@ -30,7 +30,9 @@ def storage(root: Path = ROOT, environment: Mapping[str, str] | None = None) -> 
     places = {
         "working folder": os.getcwd() if root == ROOT else "/",
         "temporary files": environment.get("TMPDIR") or "/tmp",
-        "Overdrive's cache": environment.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else ""),
+        "Overdrive's cache": environment.get("OVERDRIVE_CACHE")  # as `core.places` has it
+        or environment.get("XDG_CACHE_HOME")
+        or (os.path.join(home, ".cache") if home else ""),
     }
     found = []
     for use, place in places.items():

@@ -49,6 +49,9 @@ def test_a_small_slice(tmp_path: Path) -> None:
     assert rules(levels["wrong"]) == ["shared_memory"]
     assert {"mig_slice", "granted_less", "memory_limit", "container_layer"} <= set(rules(levels["note"]))
     assert "slice of 10 GiB" in next(each.what for each in levels["note"] if each.rule == "mig_slice")
+    granted = next(each for each in levels["note"] if each.rule == "granted_less")
+    assert "by a quota of 8 cores" in granted.what and "write 8 where the program counts cores" in granted.fix
+    assert "sched_getaffinity" not in granted.fix, "which tells of all 256"
 
 
 def test_a_node_without_a_gpu(tmp_path: Path) -> None:
@@ -58,6 +61,30 @@ def test_a_node_without_a_gpu(tmp_path: Path) -> None:
     advice = {"clock_capped", "transparent_hugepages", "reserved_hugepages", "shared_files"}
     assert set(rules(levels["advice"])) == advice
     assert levels["wrong"][0].command == "srun --cpus-per-task=16 ..."
+
+
+def test_memory_nodes_are_those_that_the_process_may_use(tmp_path: Path) -> None:
+    found = look("h100x8", tmp_path)
+    told = [each.command for each in processors.memory_nodes(found) if each.rule == "memory_nodes"]
+    assert told == ["numactl --cpunodebind=0 --membind=0 python ..."]
+    found["cpu"]["allowed_list"] = "60-70"
+    assert not list(processors.memory_nodes(found)), "it is bound to the second"
+    found["cpu"]["memory_nodes"] += [{"node": 2, "cores": "224-279"}]
+    found["cpu"]["allowed_list"] = "60-70,230"
+    assert "--cpunodebind=1" in next(processors.memory_nodes(found)).command
+
+
+def test_a_cache_on_a_file_server_is_moved_by_its_own_variable(tmp_path: Path) -> None:
+    root = unpack("cpu_two_sockets", tmp_path)
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    with (root / "proc/self/mountinfo").open("a") as mounts:
+        mounts.write("90 1 0:90 / /home rw - nfs4 server:/home rw\n91 1 0:91 / /scratch rw - ext4 /dev/sda1 rw\n")
+    for cache, commands in (("", ["export OVERDRIVE_CACHE=/local/$USER/cache"]), ("/scratch/cache", [])):
+        environment = {"HOME": "/home/me", "OVERDRIVE_CACHE": cache}
+        told = survey(root, environment, load=False, ask_nvml=dict)
+        found = [each for each in apply_rules(told)[0] if each.rule == "shared_cache"]
+        assert [each.command for each in found] == commands
+        assert all(each.what == "Overdrive's cache: on a network file system (nfs4)." for each in found)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,10 @@ def test_each_variable_hurts_as_one_says_and_not_otherwise(variable: Any, machin
 def test_a_variable_for_what_is_not_there_is_only_noted(machines: dict[str, dict[str, Any]]) -> None:
     here = findings(machines["workstation_x4"], (environment.table,), environment={"NCCL_IB_DISABLE": "1"})
     assert [each.severity for each in here] == [Severity.NOTE]
+    variables = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    for machine, severity in (("cpu_two_sockets", Severity.NOTE), ("mi300x8", Severity.WRONG)):
+        here = findings(machines[machine], (environment.table,), environment=variables)
+        assert [each.severity for each in here] == 3 * [severity], machine
 
 
 @pytest.mark.parametrize(
@@ -97,6 +101,7 @@ def test_a_variable_for_what_is_not_there_is_only_noted(machines: dict[str, dict
         ("cpu_two_sockets", {"CUDA_VISIBLE_DEVICES": ""}, None, None),
         ("h100x8", {"OMP_PROC_BIND": "close"}, "bound_threads", Severity.NOTE),
         ("h100x8", {"OMP_PROC_BIND": "false"}, None, None),
+        ("h100x8", {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8"}, None, None),  # as cuBLAS has it by itself
     ],
 )
 def test_variables_that_depend_on_the_machine(
@@ -104,6 +109,12 @@ def test_variables_that_depend_on_the_machine(
 ) -> None:
     told = findings(machines[machine], environment.RULES, environment=variables)
     assert [(each.rule, each.severity) for each in told] == ([(rule, severity)] if rule else [])
+
+
+def test_only_of_its_own_variable_it_is_said_that_torchrun_sets_it(machines: dict[str, dict[str, Any]]) -> None:
+    for name, said in (("OMP_NUM_THREADS", True), ("OPENBLAS_NUM_THREADS", False)):
+        (told,) = findings(machines["h100x8"], (environment.threads,), environment={name: "1"})
+        assert ("torchrun" in told.cost) is said and told.cost[0].isupper()
 
 
 @pytest.mark.parametrize(

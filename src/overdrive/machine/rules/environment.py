@@ -18,7 +18,7 @@ def table(survey: Survey) -> Iterator[Finding]:
     gpus = len(gpus_of(survey))
     there = {
         "": True,
-        "gpu": gpus > 0,
+        "gpu": gpus > 0 or any(device["use"] == "gpu" for device in survey["pci"]),
         "gpus": gpus > 1,
         "amd": bool(amd_of(survey)),
         "bytecode": bool(survey["software"].get("without_bytecode")),
@@ -67,8 +67,8 @@ def threads(survey: Survey) -> Iterator[Finding]:
                 "few_threads",
                 Severity.WRONG if alone else Severity.ADVICE,
                 f"{name}={value}, and this process may use {granted} cores.",
-                "torchrun sets 1 where nobody chose. What is computed on the CPU leaves the other cores idle, "
-                "unless other processes use them.",
+                f"{'torchrun sets 1 where nobody chose. ' if name == 'OMP_NUM_THREADS' else ''}What is computed on the "
+                "CPU leaves the other cores idle, unless other processes use them.",
                 Basis.UNKNOWN,
                 "Set the cores divided by the processes; `overdrive tune` tries technique threads.",
                 Sure.LIKELY if alone else Sure.POSSIBLE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from overdrive.core.units import several
+from overdrive.machine.reading import numbers_in
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 
 
@@ -13,14 +14,17 @@ def granted_less(survey: Survey) -> Iterator[Finding]:
     granted, logical = cpu.get("granted_cores"), cpu.get("logical_cores")
     if granted and logical and granted < logical:
         quota = cpu.get("quota_cores")
-        by = f"a quota of {quota:g} cores" if quota and quota < cpu["allowed_cores"] else "the cores that it may run on"
+        by, unseen = "the cores that it may run on", "count with os.sched_getaffinity"
+        if quota and quota < cpu["allowed_cores"]:
+            by = f"a quota of {quota:g} cores"
+            unseen = f"write {granted} where the program counts cores, since nothing in Python tells of a quota"
         yield Finding(
             "granted_less",
             Severity.NOTE,
             f"This process may use {granted} of the machine's {several(logical, 'logical core')}, by {by}.",
             "Programs that count the machine's cores start too many threads and data workers.",
             Basis.UNKNOWN,
-            f"Ask the scheduler for more, or count with os.sched_getaffinity; {granted} is what Overdrive uses.",
+            f"Ask the scheduler for more, or {unseen}; {granted} is what Overdrive uses.",
             Sure.CERTAIN,
         )
 
@@ -74,17 +78,20 @@ def governor(survey: Survey) -> Iterator[Finding]:
 
 def memory_nodes(survey: Survey) -> Iterator[Finding]:
     cpu = survey["cpu"]
-    nodes = [node for node in cpu.get("memory_nodes", []) if node.get("cores")]
+    allowed = numbers_in(cpu.get("allowed_list", ""))
+    with_cores = [node for node in cpu.get("memory_nodes", []) if node.get("cores")]
+    nodes = [node for node in with_cores if not allowed or numbers_in(node["cores"]) & allowed]
     if len(nodes) > 1:
+        first = nodes[0]["node"]
         yield Finding(
             "memory_nodes",
             Severity.NOTE,
-            f"There are {len(nodes)} memory nodes: a thread reads the memory of another node more slowly.",
+            f"This process may use {len(nodes)} memory nodes: a thread reads the memory of another node more slowly.",
             "Depends on the program.",
             Basis.UNKNOWN,
             "`overdrive tune` tries technique affinity; by hand, bind a process to the node of its GPU or data.",
             Sure.POSSIBLE,
-            "numactl --cpunodebind=0 --membind=0 python ...",
+            f"numactl --cpunodebind={first} --membind={first} python ...",
             "https://docs.kernel.org/admin-guide/mm/numaperf.html",
         )
         if cpu.get("numa_balancing"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
@@ -26,15 +27,18 @@ def shared_files(survey: Survey) -> Iterator[Finding]:
                 "docs/data.md",
             )
         else:
+            samples = place["use"] == "Overdrive's cache"
+            variable, folder = ("OVERDRIVE_CACHE", "cache") if samples else ("TMPDIR", "tmp")
+            what = "Cached samples" if samples else "Kernels that torch.compile keeps, and what trials write,"
             yield Finding(
                 "shared_cache",
                 Severity.ADVICE,
-                f"{place['use'].capitalize()}: on a {place['kind']} ({place['type']}).",
-                "Caches of samples and of compiled kernels are read over the network.",
+                f"{place['use'][:1].upper()}{place['use'][1:]}: on a {place['kind']} ({place['type']}).",
+                f"{what} go over the network.",
                 Basis.UNKNOWN,
-                "Set TMPDIR or XDG_CACHE_HOME to a folder on a local disk.",
+                f"Set {variable} to a folder on a local disk.",
                 Sure.LIKELY,
-                "export XDG_CACHE_HOME=/local/$USER/cache TMPDIR=/local/$USER/tmp",
+                f"export {variable}=/local/$USER/{folder}",
             )
 
 
@@ -80,7 +84,7 @@ def full(survey: Survey) -> Iterator[Finding]:
                 Basis.MEASURED,
                 "Make room.",
                 Sure.CERTAIN,
-                f"du -xh --max-depth=2 {place['mount']} | sort -h | tail",
+                f"du -xh --max-depth=2 {shlex.quote(place['mount'])} | sort -h | tail",
             )
 
 
