@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overdrive.core.objective import TIME, Objective, ObjectiveError
+from overdrive.core.objective import TIME, Objective, ObjectiveError, size
 
 
 @pytest.mark.parametrize("text", ["memory", "time", "time-under-memory=64000000", "latency", "p99=20ms"])
@@ -22,3 +22,17 @@ def test_what_is_meant() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ObjectiveError, match="is none of time"):
         Objective.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (999_700_000, "1 GB"),
+        (999_400_000, "999 MB"),
+        (1_500_000_000_000, "1.5 TB"),
+        (1_000, "1 kB"),
+        (999, "999 bytes"),
+    ],
+)
+def test_sizes_have_three_figures_and_no_exponent(count: int, told: str) -> None:
+    assert size(count) == told

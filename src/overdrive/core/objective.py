@@ -90,7 +90,7 @@ def saves(before: int, after: int, spread: int = 0) -> bool:
 
 def size(count: int) -> str:
     """Bytes for people: `7.9 GB`."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= 0.9995 * factor:  # which is 1 in three figures
             return f"{count / factor:.3g} {unit}"
     return f"{count} bytes"

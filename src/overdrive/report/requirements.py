@@ -186,8 +186,8 @@ def _error(result: Requirements) -> str:
 def size(value: float) -> str:
     """ "1.23 GB": bytes with three figures."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= unit:
-            return f"{value / unit:.3g} {name}" if value < 1000 * unit else f"{value / unit:,.0f} {name}"
+        if value >= 0.9995 * unit:
+            return f"{value / unit:.3g} {name}" if value < 999.5 * unit else f"{value / unit:,.0f} {name}"
     return f"{value:.0f} B"
 
 

@@ -20,7 +20,7 @@ from overdrive.insight.profile.operators import ModuleRow, OperatorRow, Roof, by
 from overdrive.insight.profile.record import Overhead, Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
 from overdrive.insight.profile.terminal import shortened, table
-from overdrive.insight.profile.wording import module_head, module_rows, notes
+from overdrive.insight.profile.wording import module_head, module_rows, notes, rate, size
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -389,3 +389,10 @@ def test_modules_that_are_called_to_evaluate_have_their_time_told() -> None:
 def test_recorded_steps_are_not_called_slower_where_they_were_not() -> None:
     told = [notes(Profile(overhead=Overhead(recorded={"operators": 0.3, "lines": each})))[1] for each in (0.2, -0.7)]
     assert "were slower" in told[0] and "slower" not in told[1] and "-70%" in told[1]
+
+
+def test_no_number_is_told_with_an_exponent() -> None:
+    """Memory of 1,010 MiB was "1.01e+03 MiB", and the peak of a B200 "2.25e+03 TFLOP/s"."""
+    sizes = [size(amount * 2**20) for amount in (1, 999, 1010, 1023.9, 1024, 1536)]
+    assert sizes == ["1 MiB", "999 MiB", "1,010 MiB", "1,024 MiB", "1 GiB", "1.5 GiB"]
+    assert [rate(each) for each in (2.25e15, 9.999e11, None)] == ["2.25 PFLOP/s", "1 TFLOP/s", "–"]

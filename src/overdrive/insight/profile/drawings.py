@@ -9,6 +9,7 @@ from html import escape
 from overdrive.core.units import milliseconds, rate
 from overdrive.insight.profile.operators import OperatorRow, Roof
 from overdrive.insight.profile.record import FlameNode, MemoryProfile
+from overdrive.insight.profile.wording import size
 from overdrive.report import svg
 
 _ROW = 19  # pixels of one level of the flame graph
@@ -158,7 +159,7 @@ def memory(data: MemoryProfile, width: int) -> str:
                 f"<title>{escape(category)}</title></polygon>"
             )
         below = above
-    said = f"at most {most / unit:.3g} {name}"
+    said = f"at most {size(most)}"
     return svg.drawing(width, height, "Memory over time, by what is in it", said, drawn)
 
 

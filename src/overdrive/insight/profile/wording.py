@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from overdrive.core.units import milliseconds, several
+from overdrive.core.units import rate as rate_in
 from overdrive.insight.profile.operators import ProfileRow
 from overdrive.insight.profile.record import Profile
 
@@ -128,12 +129,7 @@ def _of_roof(row: ProfileRow) -> str:
 
 
 def rate(found: float | None) -> str:
-    if not found:
-        return "–"
-    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if found >= size:
-            return f"{found / size:.3g} {name}FLOP/s"
-    return f"{found:.3g} FLOP/s"
+    return rate_in(found, "FLOP/s") if found else "–"
 
 
 def read_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
@@ -210,5 +206,6 @@ def memory_head(profile: Profile) -> str:
 def size(amount: float) -> str:
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if amount >= unit:
-            return f"{amount / unit:.3g} {name}"
+            number = f"{amount / unit:.3g}" if amount < 999.5 * unit else f"{amount / unit:,.0f}"  # up to 1,023
+            return f"{number} {name}"
     return f"{amount:.0f} B"
