@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from dataclasses import replace
@@ -115,6 +116,24 @@ def test_a_tune_that_is_stopped_leaves_the_plan_that_is_proved_by_then(
 
 def test_a_tune_that_is_stopped_with_nothing_established_leaves_nothing(tuned: Any) -> None:
     assert tuned(1.5, stopped="control") == {}
+
+
+class Unread(io.StringIO):
+    """Standard output whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_tune_that_is_stopped_leaves_its_plan_though_nobody_reads_what_it_says(
+    tuned: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C ends `tee`, too: of `overdrive tune train.py | tee log` it took the plan along."""
+    monkeypatch.setattr("sys.stdout", Unread())
+    files = tuned(1.5, stopped="confirmation")
+    plan = Plan.loads(files["plan.toml"], catalogue())
+    assert [each.name for each in plan.techniques] == ["fast"] and plan.unconfirmed and "plan.html" in files
+    assert "standard output is lost (Broken pipe)" in capsys.readouterr().err
 
 
 def test_a_plan_that_was_confirmed_stays_where_a_tune_is_stopped_before_that(

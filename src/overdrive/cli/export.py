@@ -42,7 +42,7 @@ def write_export(program: Program, order: Order, place: Path, json_path: Path | 
     Raises:
         CannotExport: with the reason.
     """
-    console = console_beside(json_path, soft_wrap=True)
+    console = console_beside(json_path, lasts=True, soft_wrap=True)
     console.print(f"Running {program.command()}, and recording what its model is given.", markup=False)
     result: Exported | Designed
     with TrialPool(first_patience=PATIENCE) as pool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from overdrive.cli.lasting_stream import LastingStream
 from overdrive.core.atomic_file import is_stream, write_atomically
 from overdrive.core.json_data import finite
 
@@ -52,17 +54,25 @@ json_option = click.option(
 )
 
 
-def console_beside(json_path: Path | None, **options: Any) -> Console:
-    """For what people read: on standard error where standard output is for the JSON.
+def console_beside(json_path: Path | None, lasts: bool = False, **options: Any) -> Console:
+    """For what people read: on standard error where standard output is for the JSON. What a stream has no character for
+    is a question mark there, such as a file's name that is no text.
 
     Where colour is asked for without a terminal (FORCE_COLOR, which notebooks and CI set), it has colour, and no line
     is written over: a notebook showed each of the hundreds of pictures of a tune, one below the other.
+
+    Args:
+        lasts: of a command that writes files: it outlives the stream.
     """
     from rich.console import Console  # 0.05 s, which `overdrive run` has no use for
 
     stream = sys.stderr if json_path == STDOUT else sys.stdout
-    if os.environ.get("FORCE_COLOR") and not stream.isatty():
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    if os.environ.get("FORCE_COLOR") and stream and not stream.isatty():
         options = {"force_terminal": False, "color_system": "standard", **options}
+    if lasts and stream:
+        options = {"file": cast(IO[str], LastingStream(stream)), **options}
     return Console(stderr=json_path == STDOUT, highlight=False, **options)
 
 

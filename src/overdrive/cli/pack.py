@@ -60,7 +60,7 @@ def write_pack(program: Program, folder: Path, json_path: Path | None = None) ->
     Raises:
         CannotPack: with the reason.
     """
-    console = console_beside(json_path, soft_wrap=True)
+    console = console_beside(json_path, lasts=True, soft_wrap=True)
     folder = Path(os.path.abspath(folder))
     _check_folder(folder)
     began = time.monotonic()

@@ -46,7 +46,7 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
         CannotWrite: there is no place to write to.
     """
     check_places(program, {"-o": output, "--trace": trace, "--json": json_path})
-    console = console_beside(json_path)
+    console = console_beside(json_path, lasts=True)
     with TrialPool() as pool:
         try:
             with console.status("") as status:

@@ -71,7 +71,7 @@ def show_curve(request: SearchRequest, json_path: Path | None) -> int:
 
 def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> int:
     """Returns the exit code: 0 where the search came to its end, whatever it found. Raises as `conduct`."""
-    console = console_beside(json_path)
+    console = console_beside(json_path, lasts=True)
     console.print(
         f"Searching {request.program.command()} for {request.aim()}, for at most {duration(request.budget)}.",
         markup=False,

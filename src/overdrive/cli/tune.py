@@ -115,7 +115,7 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
 
 def _tune(request: TuneRequest, outputs: Outputs, ledger: Ledger, checkpoint: TuneCheckpoint) -> int:
     program, most = request.program, request.most_seconds()
-    console = console_beside(outputs.json)
+    console = console_beside(outputs.json, lasts=True)
     if ledger.notice:
         console.print(ledger.notice, markup=False)
     if checkpoint.resumes:
