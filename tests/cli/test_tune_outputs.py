@@ -118,6 +118,13 @@ def test_a_tune_that_is_stopped_with_nothing_established_leaves_nothing(tuned: A
     assert tuned(1.5, stopped="control") == {}
 
 
+def test_into_a_pipe_goes_the_plan_alone() -> None:
+    reader, writer = os.pipe()
+    assert Outputs(Path(f"/proc/self/fd/{writer}")).report == Outputs(Path("/dev/null")).report == Path("/dev/null")
+    os.close(reader)
+    os.close(writer)
+
+
 class Unread(io.StringIO):
     """Standard output whose reader is gone."""
 

@@ -87,7 +87,8 @@ class Outputs:
 
     @property
     def report(self) -> Path:
-        return self.plan if is_stream(self.plan) else self.plan.with_suffix(".html")  # no file /dev/null.html
+        # Behind a plan that goes into a pipe, `-o >(...)`, it would make one text of both.
+        return Path(os.devnull) if is_stream(self.plan) else self.plan.with_suffix(".html")
 
 
 def tune(request: TuneRequest, outputs: Outputs) -> int:
