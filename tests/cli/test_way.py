@@ -167,6 +167,10 @@ def test_the_wrong_environment_is_named_with_what_to_type(tmp_path: Path, monkey
     assert str(tmp_path / "bare") in told and f"{other / 'python'} has it" in told and "pip install" in told
     told = causes.wrong_environment("no_such_module_anywhere")
     assert str(tmp_path / "bare") in told and "has it" not in told and "pip install" not in told
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "helpers.py").touch()
+    monkeypatch.chdir(tmp_path / "mine")
+    assert "has it" not in causes.wrong_environment("helpers"), "it lies in this folder, and in no environment"
     monkeypatch.setenv("PATH", "/nowhere")
     assert causes.wrong_environment("torch").endswith(f"`{sys.executable} -m pip install torch` installs it.")
 
@@ -201,6 +205,12 @@ def test_a_script_that_reads_standard_input_is_told_of_the_option_for_it(script:
     (path.parent / "in.txt").write_text("a line\n")
     done = overdrive("tune", "--stdin", "in.txt", "train.py", cwd=path.parent)
     assert "made no training step" in done.stderr and "EOFError" not in done.stderr  # it was read to its end
+
+
+def test_only_who_asks_for_a_line_is_told_of_standard_input() -> None:
+    asked, cut = "EOFError: EOF when reading a line", "EOFError: Ran out of input"  # of pickle
+    assert "--stdin FILE" in causes.cause(asked) and causes.cause(cut) == ""
+    assert causes.cause(asked, stdin="in.txt") == "It asks for more lines than in.txt has."
 
 
 def test_standard_input_that_trials_do_not_get_is_told(script: Write) -> None:

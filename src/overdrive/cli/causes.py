@@ -12,20 +12,24 @@ from overdrive.cli.misplaced import Misplaced
 from overdrive.core.installing import CLONE, pip_install
 
 _MISSING = re.compile(r"No module named '([\w.]+)'")
+_NO_INPUT = "EOF when reading a line"  # of input(); a file that was cut off is an EOFError, too
 _FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras", "jax", "lightning", "transformers")  # named as installed
 _LONGEST = 20.0  # seconds that another Python may take to say whether it has a module
 
 
-def cause(failure: str, found: Misplaced | None = None) -> str:
+def cause(failure: str, found: Misplaced | None = None, stdin: str | None = None) -> str:
     """A sentence or two, or "".
 
     Args:
         failure: what is known of it, as text.
         found: options of ours that the script was given.
+        stdin: the file that trials have as their standard input.
     """
     if missing := _MISSING.search(failure):
         return wrong_environment(missing[1].partition(".")[0])
-    if "EOFError" in failure:
+    if _NO_INPUT in failure:
+        if stdin:
+            return f"It asks for more lines than {stdin} has."
         return "Trials have no standard input: give them a file as theirs with --stdin FILE."
     if found and ("exit code 2" in failure or _named(found, failure)):
         return found.sentence()
@@ -65,7 +69,9 @@ def _python_on_path() -> str | None:
 
 
 def _has(python: str, module: str) -> bool:
-    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    # Not from the folder that this command happens to be in: a module of the program's own is in no environment.
+    code = "import sys; sys.path[:] = [each for each in sys.path if each]; import importlib.util; "
+    code += f"sys.exit(importlib.util.find_spec({module!r}) is None)"
     try:
         done = subprocess.run([python, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LONGEST)
     except (OSError, subprocess.SubprocessError):

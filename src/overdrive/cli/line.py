@@ -258,4 +258,5 @@ def why_it_fails(sentence: str) -> str:
 
     context = click.get_current_context(silent=True)
     found: Misplaced | None = context.meta.get(_MISPLACED) if context else None
-    return " ".join(filter(None, (sentence, cause(sentence, found))))
+    stdin = context.params.get("stdin") if context else None
+    return " ".join(filter(None, (sentence, cause(sentence, found, stdin))))
