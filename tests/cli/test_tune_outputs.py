@@ -143,6 +143,18 @@ def test_a_tune_that_is_stopped_leaves_its_plan_though_nobody_reads_what_it_says
     assert "standard output is lost (Broken pipe)" in capsys.readouterr().err
 
 
+def test_a_disk_that_fills_up_meanwhile_is_told_at_the_end(
+    tuned: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Ledger, *_: Any) -> None:
+        self._stop_writing(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(Ledger, "remember", full)
+    assert "plan.toml" in tuned(1.5)
+    told = capsys.readouterr().out
+    assert "The ledger cannot be written (No space left on device), so what follows is not kept." in told
+
+
 def test_a_plan_that_was_confirmed_stays_where_a_tune_is_stopped_before_that(
     tuned: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

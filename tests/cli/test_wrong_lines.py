@@ -16,8 +16,9 @@ from click import Context
 from click.testing import CliRunner
 
 from overdrive.cli.group import COMMANDS, cli
-from overdrive.cli.line import faults_as_sentences
+from overdrive.cli.line import faults_as_sentences, kept_in
 from overdrive.cli.no_script import no_script
+from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
 from tests.conftest import Run
 
@@ -179,6 +180,30 @@ def test_a_command_in_the_background_passes_over_ctrl_c() -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
         signal.signal(signal.SIGINT, old)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_stops_a_command_is_told_where_nothing_could_be_kept(
+    number: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a home that cannot be written to: "what was established is kept" was said of that too."""
+    (tmp_path / "file").touch()
+    before = signal.getsignal(signal.SIGTERM)
+    said = []
+    try:
+        for folder in ("file", "home"):
+            with pytest.raises(SystemExit) as ended, faults_as_sentences():
+                with Ledger.open(tmp_path / folder / "ledger.sqlite") as ledger, kept_in(ledger):
+                    signal.raise_signal(number)
+            assert ended.value.code == code
+            said.append(capsys.readouterr().err)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert said[0].startswith(f"overdrive: stopped. Not all that was established is kept: the ledger {tmp_path}/file")
+    assert said[0].endswith("so nothing is kept of this run.\n")
+    assert said[1] == "overdrive: stopped. What was established is kept: the same command goes on from there.\n"
 
 
 def test_what_could_not_be_copied_is_named(capsys: pytest.CaptureFixture[str]) -> None:

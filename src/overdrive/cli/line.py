@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,10 +20,15 @@ from click.shell_completion import CompletionItem
 from overdrive.cli.misplaced import Misplaced, misplaced, options_of, takes_a_word, tell
 from overdrive.core.program import Program, ProgramError
 
+if TYPE_CHECKING:
+    from overdrive.core.ledger import Ledger
+
 _MISPLACED = "overdrive.misplaced"
 _TYPED = "overdrive.typed"
 _GOES_ON = "stopped. What was established is kept: the same command goes on from there."
 _STOPPED = "stopped, and nothing was written: the same command begins anew."
+_NOT_KEPT = "stopped. Not all that was established is kept: "
+_LOST = "lost"  # of what has stopped a command: why not all is kept
 _SAME = 10.0  # seconds within which another Ctrl-C is the same wish
 
 
@@ -182,10 +187,9 @@ def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
     try:
         with _interrupted_once():
             yield
-    except KeyboardInterrupt:
-        fail(stopped, 130)
-    except _Terminated:
-        fail(stopped, 143)
+    except (KeyboardInterrupt, _Terminated) as stop:
+        lost, code = str(vars(stop).get(_LOST, "")), 143 if isinstance(stop, _Terminated) else 130
+        fail(f"{_NOT_KEPT}{lost[:1].lower()}{lost[1:]}" if lost else stopped, code)
     except OSError as error:
         fail(f"{_fault(error)} Your script was not touched.", 1)
     except Exception as error:
@@ -196,6 +200,17 @@ def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
             "OVERDRIVE_DEBUG=1 shows where.",
             70,
         )
+
+
+@contextlib.contextmanager
+def kept_in(ledger: Ledger) -> Iterator[None]:
+    """Meanwhile what is established goes there: who stops the command is told where it could not be kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, _Terminated) as stop:
+        if not ledger.keeps:
+            vars(stop)[_LOST] = ledger.notice
+        raise
 
 
 def parse_program(words: Sequence[str]) -> Program:

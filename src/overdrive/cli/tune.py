@@ -15,6 +15,7 @@ from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
+    kept_in,
     parse_trial_program,
     program_argument,
     program_command,
@@ -109,7 +110,8 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
         others = [held.enter_context(one_at_a_time(default_path().parent, each)) for each in (*plan, checkpoint.key)]
         other = next(filter(None, others), "")
         if not other:
-            return _tune(request, outputs, ledger, checkpoint)
+            with kept_in(ledger):
+                return _tune(request, outputs, ledger, checkpoint)
     print(f"overdrive: this program is being tuned already, by {other}: {_TWO_AT_ONCE}", file=sys.stderr)
     return 1
 
@@ -117,8 +119,8 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
 def _tune(request: TuneRequest, outputs: Outputs, ledger: Ledger, checkpoint: TuneCheckpoint) -> int:
     program, most = request.program, request.most_seconds()
     console = console_beside(outputs.json, lasts=True)
-    if ledger.notice:
-        console.print(ledger.notice, markup=False)
+    if told := ledger.notice:
+        console.print(told, markup=False)
     if checkpoint.resumes:
         console.print("Going on from a tune of this program that was broken off.")
     console.print(
@@ -142,6 +144,8 @@ def _tune(request: TuneRequest, outputs: Outputs, ledger: Ledger, checkpoint: Tu
     if found.stopped:
         raise KeyboardInterrupt
     checkpoint.finished(result.date, to_json(result))
+    if ledger.notice != told:  # a disk was full, say: `overdrive report` has no more than the plan then
+        console.print(ledger.notice, markup=False)
     ledger.close()
     return 0
 

@@ -16,6 +16,7 @@ from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
+    kept_in,
     parse_plan_and_program,
     parse_program,
     plan_and_program_command,
@@ -76,7 +77,7 @@ def verify(
     first = "calls" if plan.inference else "steps"
     what = "the whole program" if full or (metric and not metric.is_loss) else f"its first {first}"
     console.print(f"Verifying {plan_path} at the level {level}, over {what} of {program.command()}.", markup=False)
-    with Ledger.open(default_path()) as ledger, TrialPool() as pool:
+    with Ledger.open(default_path()) as ledger, kept_in(ledger), TrialPool() as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"verify {_identity(techniques)}")
         for notice in filter(None, (ledger.notice,)):
             console.print(notice, markup=False)

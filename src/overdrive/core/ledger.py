@@ -78,6 +78,11 @@ class Ledger:
             ledger._say(f"The ledger {path} cannot be used ({_reason(error)}), so nothing is kept of this run.")
         return ledger
 
+    @property
+    def keeps(self) -> bool:
+        """Whether what is remembered now outlives this process; where not, `notice` says why."""
+        return self._writable
+
     def remember(self, key: str, kind: str, name: str, value: Mapping[str, Any]) -> None:
         """Keep a value, in place of an older one of the same key, kind and name. On disk when it returns."""
         text = json.dumps(value, default=_plain)
