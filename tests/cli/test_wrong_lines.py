@@ -192,9 +192,9 @@ def test_who_stops_a_command_is_told_where_nothing_could_be_kept(
     said = []
     try:
         for folder in ("file", "home"):
-            with pytest.raises(SystemExit) as ended, faults_as_sentences():
-                with Ledger.open(tmp_path / folder / "ledger.sqlite") as ledger, kept_in(ledger):
-                    signal.raise_signal(number)
+            ledger = Ledger.open(tmp_path / folder / "ledger.sqlite")
+            with pytest.raises(SystemExit) as ended, faults_as_sentences(), ledger, kept_in(ledger):
+                signal.raise_signal(number)
             assert ended.value.code == code
             said.append(capsys.readouterr().err)
             signal.signal(signal.SIGINT, signal.default_int_handler)
