@@ -114,7 +114,7 @@ def test_variables_that_depend_on_the_machine(
 def test_only_of_its_own_variable_it_is_said_that_torchrun_sets_it(machines: dict[str, dict[str, Any]]) -> None:
     for name, said in (("OMP_NUM_THREADS", True), ("OPENBLAS_NUM_THREADS", False)):
         (told,) = findings(machines["h100x8"], (environment.threads,), environment={name: "1"})
-        assert ("torchrun" in told.cost) is said and told.cost[0].isupper()
+        assert ("torchrun" in told.cost) is said
 
 
 @pytest.mark.parametrize(
