@@ -632,11 +632,15 @@ def test_a_process_of_a_session_of_its_own_is_ended_with_its_trial(stopped: bool
     one = trial(f"import subprocess; step or {apart}; 0 if {stopped} or step < 3 else time.sleep(1000)")
     one.first_step()
     (child,) = psutil.Process(one.group.pids[0]).children()
-    if not stopped:  # in the midst of a step it reads no order, and is killed
-        one.group.resume()
-        one._send(messages.Run(5))
-    one.stop()
-    limit = time.monotonic() + 30
-    while _alive(child):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    try:
+        if not stopped:  # in the midst of a step it reads no order, and is killed
+            one.group.resume()
+            one._send(messages.Run(5))
+        one.stop()
+        limit = time.monotonic() + 30
+        while _alive(child):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+    finally:
+        if _alive(child):  # else it would take a core for good
+            child.kill()
