@@ -53,7 +53,8 @@ test-quick: $(VENV)/.test
 # With `make test-engines` before it OpenVINO answers, too.
 KERAS := worker/keras seams/keras techniques/test_keras.py techniques/inference/test_direct_predict.py engines/test_keras.py \
 	techniques/inference/test_graph_call.py techniques/inference/test_keras_engines.py insight/profile/test_keras.py \
-	test_keras_programs.py ranks/test_keras.py search/test_listing_keras.py survive/test_keras_that_survives.py
+	test_keras_programs.py ranks/test_keras.py search/test_listing_keras.py survive/test_keras_that_survives.py \
+	trials/test_keras_writes.py
 test-keras: $(VENV)/.keras
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(KERAS:%=tests/%)
 

@@ -9,8 +9,10 @@ import pytest
 
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.seams.hub import Seams
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial, _environment
+from overdrive.worker import main
 from tests.simulated import target
 
 ONE_STEP = """
@@ -101,6 +103,19 @@ def test_what_a_trial_saves_by_safetensors_is_read_back_and_thrown_away(
         trial.first_step()
         trial.stop()
     assert (tmp_path / "model.safetensors").read_text() == "of a week" and not (tmp_path / "out").exists()
+
+
+def test_what_pytorch_writes_is_redirected_when_pytorch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a Keras program it never is: an error of ours, and nothing of the program was followed."""
+    told: list[str] = []
+    monkeypatch.setattr(main, "redirect_torch", lambda: told.append(seams.frameworks[-1]))
+    monkeypatch.setattr(main, "FOLLOWERS", {})
+    seams = Seams()
+    main._redirected(seams)
+    for name in ("keras", "torch"):
+        seams.frameworks.append(name)
+        seams.framework_arrived.publish()
+    assert told == ["torch"] and not seams.left_out
 
 
 def test_python_keeps_its_own_bytecode_where_it_has_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

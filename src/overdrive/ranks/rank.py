@@ -28,7 +28,7 @@ from overdrive.ranks.monitor import TOLD, note_told
 from overdrive.ranks.output import RankOutput
 from overdrive.ranks.own_groups import watch_for_own_groups
 from overdrive.ranks.trackers import keep_here
-from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
+from overdrive.sandbox.isolation import FOLLOWERS, isolate, redirect_torch
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.keras import control
 
@@ -146,7 +146,8 @@ class Rank:
 
         self._membership.on_own.append(own)
         if self._view is not None:
-            Arrival("safetensors", redirect_safetensors).watch()
+            for library, follow in FOLLOWERS.items():
+                Arrival(library, follow).watch()
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
         seams.keras_used.subscribe(self._keras_used)
         self.lockstep.observe(seams)

@@ -16,9 +16,9 @@ from pathlib import Path
 from overdrive.sandbox.lifting import Doorman
 from overdrive.sandbox.mounts import OverlayUnavailable
 from overdrive.sandbox.overlay import enter_overlay
-from overdrive.sandbox.redirect import enter_redirect, redirect_safetensors, redirect_torch
+from overdrive.sandbox.redirect import FOLLOWERS, enter_redirect, redirect_torch
 
-__all__ = ["Isolation", "isolate", "redirect_safetensors", "redirect_torch"]
+__all__ = ["FOLLOWERS", "Isolation", "isolate", "redirect_torch"]
 
 FORCE = "OVERDRIVE_ISOLATION"
 

@@ -64,6 +64,27 @@ def redirect_safetensors() -> None:
         have_follow("safetensors", _active.path_to_write, _active.path_to_read)
 
 
+def redirect_hdf5() -> None:
+    """The same of h5py, which opens files in C."""
+    if _active is not None:
+        have_hdf5_follow(_active.path_in_mode)
+
+
+def redirect_event_files() -> None:
+    """The same of the folders that TensorFlow writes for TensorBoard, in C++; call it once TensorFlow is imported."""
+    operations = sys.modules.get("tensorflow.python.ops.gen_summary_ops")
+    if _active is not None and operations is not None:
+        _have_events_follow(operations, _active.folder_to_write)
+
+
+# By the library whose import is to be waited for; PyTorch's is a framework's arrival.
+FOLLOWERS: dict[str, Callable[[], None]] = {
+    "safetensors": redirect_safetensors,
+    "h5py": redirect_hdf5,
+    "tensorflow": redirect_event_files,
+}
+
+
 # Functions of libraries that open a path past Python's own: which writes and which reads, where their path stands
 # among the arguments, and its name.
 _PAST_PYTHON = {
@@ -79,18 +100,36 @@ def have_follow(library: str, path_to_write: Callable[[str], str], path_to_read:
         setattr(module, name, _on_path(getattr(module, name), position, keyword, convert))
 
 
-def have_hdf5_follow(path_to_write: Callable[[str], str], path_to_read: Callable[[str], str]) -> None:
-    """The same of h5py, which opens files in C, among them Keras's of weights."""
+def have_hdf5_follow(path_in_mode: Callable[[str, str], str]) -> None:
+    """The same of h5py, which opens files in C, among them Keras's of weights.
+
+    Args:
+        path_in_mode: is told of a path, and of the mode that the file is opened in.
+    """
     kind = sys.modules["h5py"].File
     make = kind.__init__
 
     @functools.wraps(make)
     def __init__(self: Any, name: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> None:
         if isinstance(name, (str, os.PathLike)):
-            name = (path_to_read if mode == "r" else path_to_write)(os.fspath(name))
+            name = path_in_mode(os.fspath(name), mode)
         make(self, name, mode, *args, **kwargs)
 
     kind.__init__ = __init__
+
+
+def _have_events_follow(operations: Any, folder_to_write: Callable[[str], str]) -> None:
+    """All of TensorFlow's writers come through this operation, whichever name a program has of them."""
+    make = operations.create_summary_file_writer
+
+    @functools.wraps(make)
+    def create_summary_file_writer(writer: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:
+        told = logdir.numpy() if hasattr(logdir, "numpy") else logdir
+        if isinstance(told, (str, bytes)):  # else it is a part of a graph
+            logdir = folder_to_write(os.fsdecode(told))
+        return make(writer, logdir, *args, **kwargs)
+
+    operations.create_summary_file_writer = create_summary_file_writer
 
 
 def _on_path(

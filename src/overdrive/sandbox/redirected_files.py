@@ -77,6 +77,24 @@ class Redirection:
         self.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, close=True)
         return self.path_to_read(path)
 
+    def path_in_mode(self, path: str, mode: str) -> str:
+        """A real path for what HDF5 opens at `path` in this mode: `r`, `r+`, `w`, `a`, `x` or `w-`."""
+        if mode == "a":
+            mode = "r+" if os.path.exists(path) else "x"
+        if mode in ("r+", "w"):
+            self.open(path, os.O_RDWR | (os.O_CREAT | os.O_TRUNC) * (mode == "w") | os.O_CLOEXEC, close=True)
+        elif mode in ("x", "w-"):
+            self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, close=True)
+            real = self.path_to_read(path)
+            posix.unlink(real)  # it makes the file itself
+            return real
+        return self.path_to_read(path)
+
+    def folder_to_write(self, path: str) -> str:
+        """A real folder in which to write what the script will find in the one at `path`; made where there is none."""
+        os.makedirs(path, exist_ok=True)
+        return self.mirror.to_change(self._place(path))
+
     def _place(self, path: Any, dir_fd: int | None = None, follow: bool = True) -> str:
         name = os.fsdecode(path)
         if dir_fd is not None and not name.startswith("/"):

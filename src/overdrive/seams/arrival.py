@@ -54,9 +54,13 @@ class Arrival(MetaPathFinder):
 def _call_after_execution(loader: Loader, arrival: Arrival) -> None:
     """Wrap this one loader instance's exec_module; the instance serves only this import."""
     execute = loader.exec_module
+    wrapped = vars(loader).get("exec_module")  # by another one that waits for the same module
 
     def exec_module(module: ModuleType) -> None:
-        del loader.exec_module  # the class's own method shows again
+        if wrapped is None:
+            del loader.exec_module  # the class's own method shows again
+        else:
+            loader.exec_module = wrapped  # type: ignore[method-assign]
         execute(module)
         arrival.finished()
 

@@ -25,7 +25,7 @@ class LibraryFiles:
         have_follow("torch", self._path_to_write, self._path_to_read)
 
     def keras_arrived(self) -> None:
-        Arrival("h5py", lambda: have_hdf5_follow(self._path_to_write, self._path_to_read)).watch()
+        Arrival("h5py", lambda: have_hdf5_follow(self._path_in_mode)).watch()
 
     def _path_to_write(self, path: str) -> str:
         rehearsed = self._rehearsed()
@@ -34,3 +34,6 @@ class LibraryFiles:
     def _path_to_read(self, path: str) -> str:
         rehearsed = self._rehearsed()
         return path if rehearsed is None else rehearsed.path_to_read(path)
+
+    def _path_in_mode(self, path: str, mode: str) -> str:
+        return (self._path_to_read if mode == "r" else self._path_to_write)(path)

@@ -22,7 +22,7 @@ from overdrive.core.streams import flush
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.rank import Rank
-from overdrive.sandbox.isolation import isolate, redirect_safetensors, redirect_torch
+from overdrive.sandbox.isolation import FOLLOWERS, isolate, redirect_torch
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Seams
 from overdrive.techniques.catalogue import also_in, catalogue
@@ -33,9 +33,10 @@ from overdrive.worker.worker import Worker
 
 
 def _redirected(seams: Seams) -> None:
-    """An observer: what PyTorch and safetensors write goes where all else does."""
-    seams.framework_arrived.subscribe(redirect_torch)
-    Arrival("safetensors", redirect_safetensors).watch()
+    """An observer: what frameworks and libraries write past Python goes where all else does."""
+    seams.framework_arrived.subscribe(lambda: redirect_torch() if seams.frameworks[-1] == "torch" else None)
+    for library, follow in FOLLOWERS.items():
+        Arrival(library, follow).watch()
 
 
 def _standard_input(path: str) -> None:
