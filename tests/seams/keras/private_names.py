@@ -10,7 +10,7 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "symbolic tensor": ("_keras_history",),
     "masked tensor": ("_keras_mask",),
     "adapter of arrays": ("_inputs", "_batch_size", "_shuffle", "_num_samples"),
-    "policy": ("_variable_dtype",),
+    "policy": ("_variable_dtype", "_parse_name"),
     "JAX's trainer": ("_get_jax_state",),
     "JAX's tracer": ("_trace",),
     "TensorFlow's context": ("_initialized", "_rng"),

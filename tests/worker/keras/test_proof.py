@@ -209,6 +209,25 @@ def test_a_step_from_a_saved_state_against_fp64(program: str, tmp_path: Path) ->
     assert not rounding.judge(own, off).holds
 
 
+_MIXED = (
+    PLAIN.replace("model = ", 'keras.config.set_dtype_policy("mixed_bfloat16")\nmodel = ', 1).replace(
+        "keras.layers.Dense(2)]", 'keras.layers.Dense(2, dtype="float32")]'
+    )
+    + '\nkeras.config.set_dtype_policy("float32")\n'
+)
+
+
+def test_a_reference_is_in_fp64_whatever_policy_the_program_sets(tmp_path: Path) -> None:
+    """It was in bf16 as well: the original was at no distance from it, and all rounding of a candidate was too much."""
+    steps = (2, 3, 4)
+    for role in ("reference", "targets"):
+        assert replay_of(_MIXED, role, steps, tmp_path)["states"] == [2, 3, 4]
+    own = replayed.rows_of(replay_of(_MIXED, "candidate", steps, tmp_path))
+    assert replayed.usable(own) is None
+    error = replayed.relative_error(own)
+    assert error is not None and 5e-4 < error < 0.05  # dropout drew the same, in bf16
+
+
 def _slightly_off(seams: Seams) -> None:
     """Gradients that are wrong in the fourth digit."""
 

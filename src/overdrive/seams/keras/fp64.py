@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ def compute_in_double(seams: Seams) -> None:
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     patches = Patches()
+    policy: Any = keras.DTypePolicy
+    patches.replace(policy, "_parse_name", _in_double(policy._parse_name))
     restore_width, restore_types = _widen_jax(patches), _keep_double()
     draws = importlib.import_module(f"keras.src.backend.{backend()}.random")
     for name in ("normal", "uniform", "truncated_normal"):
@@ -92,6 +95,26 @@ def _keep_double() -> Callable[[], None]:
     return lambda: BIT64_TO_BIT32_DTYPE.update(before)
 
 
+def _in_double(parse: Callable[[Any, Any], tuple[str, str]]) -> Callable[[Any, Any], tuple[str, str]]:
+    """A policy that the program sets for all layers (`mixed_bfloat16`), or for one, or has in a saved model, says what
+    they compute in. Its name stays: by that Keras scales losses."""
+
+    @functools.wraps(parse)
+    def parsed(policy: Any, name: Any) -> tuple[str, str]:
+        computed, kept = parse(policy, name)
+        return ("float64" if "float" in computed else computed), ("float64" if "float" in kept else kept)
+
+    return parsed
+
+
+def _type_of_layers() -> str:
+    """Which the program's layers compute in, unless one has a policy of its own: dropout draws its numbers in that."""
+    import keras
+
+    name = keras.config.dtype_policy().name
+    return next((each for each in ("bfloat16", "float16") if name.endswith(each)), "float32")
+
+
 def _rounded(value: Any) -> Any:
     return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype == np.float64 else value
 
@@ -113,7 +136,7 @@ def _dropout(draw: Callable[..., Any]) -> Callable[..., Any]:
 
         if not 0 < rate < 1 or keras.backend.standardize_dtype(inputs.dtype) != "float64":
             return draw(inputs, rate, noise_shape, seed)
-        kept = draw(keras.ops.ones_like(inputs, "float32"), rate, noise_shape, seed) > 0
+        kept = draw(keras.ops.ones_like(inputs, _type_of_layers()), rate, noise_shape, seed) > 0
         return keras.ops.where(kept, inputs / (1 - rate), keras.ops.zeros_like(inputs))
 
     return dropout
