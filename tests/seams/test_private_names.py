@@ -123,7 +123,7 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     ),
     "iterator with workers": (
         *("_prefetch_factor", "_try_put_index", "_worker_queue_idx_cycle", "_worker_init_fn", "_shutdown_workers"),
-        *("_worker_pids_set", "_shutdown"),
+        *("_worker_pids_set", "_workers", "_shutdown"),
     ),
     "picture": ("_mode", "_size", "_exclusive_fp", "_close_exclusive_fp_after_loading"),
     "PNG": ("_PngImageFile__prepare_idat", "_PngImageFile__idat"),

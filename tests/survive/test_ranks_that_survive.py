@@ -171,6 +171,30 @@ def test_workers_of_loaders_live_until_rank_0_has_taken_the_snapshot(tmp_path: P
 
 
 @pytest.mark.survive
+def test_workers_live_as_long_where_torchrun_tells_the_whole_group(tmp_path: Path) -> None:
+    text = ON_RANKS.replace("import os,", "import time, os,").replace(
+        "        print(step,",
+        '        if step == 4 and "STANDS" in os.environ: open("../there", "w").close(); time.sleep(2)\n'
+        "        print(step,",
+    )
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    how = {"launcher": torchrun, "every": "10m"}
+    whole = survive(tmp_path, "whole", text, variables={"WORKERS": "2"}, **how)
+    process = started(tmp_path, "killed", text, variables={"WORKERS": "2", "STANDS": "1"}, **how)
+    try:
+        while not (tmp_path / "there").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        printed, told = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert "stopped by SIGTERM: the same command goes on after step" in told, told
+    second = survive(tmp_path, "killed", text, variables={"WORKERS": "2"}, **how)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert printed + second.stdout == whole.stdout
+
+
+@pytest.mark.survive
 def test_ranks_of_a_launcher_meet_again_and_go_on_where_it_does_not_count_that(tmp_path: Path) -> None:
     """Of several agents each counts the starts after a rank of its own was lost. `--fresh` is for the first start."""
     (tmp_path / "killed-cache").mkdir()

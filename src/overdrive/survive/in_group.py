@@ -19,6 +19,7 @@ class InGroup:
         agree: where each keeps a share of the optimizers' state alone: given whether this process is to take a
             snapshot now, it tells all whether rank 0 is. None where rank 0 has all of the state.
         in_parts: where each keeps parts of the parameters, and of a snapshot; else None.
+        launched: by somebody else, such as torchrun, whose agent sends a signal to all of this process's group.
     """
 
     rank: int
@@ -26,3 +27,4 @@ class InGroup:
     aside: Callable[[], AbstractContextManager[None]]
     agree: Callable[[bool], bool] | None = None
     in_parts: InParts | None = None
+    launched: bool = False

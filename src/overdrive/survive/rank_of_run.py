@@ -25,6 +25,7 @@ class RankOfRun:
         in_parts: where each rank keeps parts of the parameters, and of a snapshot; else None.
         follows: rank 0 decides, and writes what is the run's.
         passive: it keeps nothing of its own either: rank 0 notes what it is asked.
+        launched: see `InGroup`.
     """
 
     def __init__(self, group: InGroup | None) -> None:
@@ -33,6 +34,7 @@ class RankOfRun:
         self.in_parts = group.in_parts if group is not None else None
         self.follows = self.number > 0
         self.passive = self.follows and self.in_parts is None
+        self.launched = group is not None and group.launched
 
     @property
     def parts(self) -> Parts | None:

@@ -150,6 +150,10 @@ class Survivor:
             return self._keras_arrived(seams)
         self._library_files.torch_arrived()
         self.calls.follow(seams)
+        if self._rank.launched:
+            from overdrive.seams.torch.workers_apart import set_workers_apart
+
+            seams.on_undo(set_workers_apart())
         seams.step_ends.subscribe(self.guarded(self._step_ends))
 
     def _keras_arrived(self, seams: Seams) -> None:
