@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from overdrive.survive import part_files, snapshot
+from overdrive.survive.folder import Unusable
 from overdrive.survive.journal import Journal
 from overdrive.survive.taking import Snapshots
 from tests.survive.killed import files_of, started, survive
@@ -261,6 +262,21 @@ def test_a_part_that_is_not_what_its_rank_has_written_is_not_gone_on_from(how: s
     said: list[str] = []
     assert [newest(folder, rank, said) for rank in (0, 1)] == [6, 6]
     assert said == ["step-000000009.rank-1.part is not there; an older snapshot is taken"] * 2
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize("name", ["step-000000009.rank-1.part", "journal"])
+def test_a_part_that_cannot_be_read_just_now_is_left_as_it_is(name: str, folder: Path) -> None:
+    """A disk that does not answer for a while says nothing of what lies there: the part was deleted."""
+    unread, aside = folder / name, folder / "aside"
+    unread.rename(aside)
+    unread.mkdir()
+    said: list[str] = []
+    with pytest.raises(Unusable, match=rf"{name} cannot be read: .*\. Nothing is deleted"):
+        newest(folder, 1, said)
+    unread.rmdir()
+    aside.rename(unread)
+    assert [newest(folder, rank, said) for rank in (0, 1)] == [9, 9] and not said
 
 
 @pytest.mark.fault(12)

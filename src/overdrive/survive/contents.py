@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from overdrive.survive.journal import Damaged
+from overdrive.survive.journal import Damaged, not_read
 
 CONTENTS = "contents"  # a run's, in its folder
 _AT_ONCE = 1 << 20
@@ -48,6 +48,6 @@ class Contents:
                     found.update(part)
                     yield part
         except OSError as error:
-            raise Damaged(f"the kept content of {of} cannot be read ({error.strerror})") from None
+            raise not_read(f"the kept content of {of}", error) from None
         if found.hexdigest() != digest:
             raise Damaged(f"the kept content of {of} is not what was kept")

@@ -27,6 +27,16 @@ class Damaged(Exception):
     """A file is not what was written; the message says which and how."""
 
 
+class Unreadable(Damaged):
+    """It may be what was written: it cannot be read just now."""
+
+
+def not_read(what: str, error: OSError) -> Damaged:
+    """`Unreadable`, but of a file that is not there."""
+    kind = Damaged if isinstance(error, FileNotFoundError) else Unreadable
+    return kind(f"{what} cannot be read: {error.strerror}")
+
+
 class Journal:
     """
     Attributes:
@@ -129,7 +139,7 @@ class Journal:
                     found.update(line)
                     left -= len(line)
         except OSError as error:
-            raise Damaged(f"{self._path.name} cannot be read: {error.strerror}") from None
+            raise not_read(self._path.name, error) from None
         if left or found.hexdigest() != digest:
             raise Damaged(f"{self._path.name} is not what was written")
         self.to_come, self.times = deque(), {}

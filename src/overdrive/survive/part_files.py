@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from overdrive.survive import restorable, snapshot
-from overdrive.survive.journal import Damaged, Journal
+from overdrive.survive.folder import Unusable
+from overdrive.survive.journal import Damaged, Journal, Unreadable, not_read
 from overdrive.survive.snapshot import Snapshot, part_path
 
 
@@ -24,22 +25,37 @@ def newest_whole(folder: Path, rank: int, ranks: int, journal: Journal, say: Cal
 
     Raises:
         Gone: this rank has had another file of it than was written.
+        Unusable: this rank cannot read its own just now.
         OSError: and it cannot be deleted.
     """
     for step in snapshot.steps_of(folder):
-        missing = next((each for each in range(1, ranks) if not part_path(folder, step, each).exists()), None)
-        if missing is not None:
-            say(f"{part_path(folder, step, missing).name} is not there; an older snapshot is taken")
-            continue
         own = part_path(folder, step, rank)
         try:
+            if (missing := _missing(folder, step, ranks)) is not None:
+                say(f"{missing.name} is not there; an older snapshot is taken")
+                continue
             found = _read(own, step, rank, ranks)
             restorable.check(found.header, own, journal)
             return found
+        except Unreadable as error:
+            again = "give the same command again when it can be, or begin anew with --fresh"
+            raise Unusable(f"{error}. Nothing is deleted: {again}") from None
         except Damaged as error:
             own.unlink(missing_ok=True)
             raise Gone(str(error)) from None
     return None
+
+
+def _missing(folder: Path, step: int, ranks: int) -> Path | None:
+    """The file that a rank above 0 has not written.
+
+    Raises:
+        Unreadable: that cannot be seen.
+    """
+    try:
+        return next((path for each in range(1, ranks) if not (path := part_path(folder, step, each)).exists()), None)
+    except OSError as error:
+        raise not_read(folder.name, error) from None
 
 
 def _read(path: Path, step: int, rank: int, ranks: int) -> Snapshot:

@@ -48,7 +48,7 @@ def _check_files(header: dict[str, Any], path: Path) -> None:
             try:
                 contents.check(state[1], written)
             except Damaged as error:
-                raise Damaged(f"of {path.name}, {error}") from None
+                raise type(error)(f"of {path.name}, {error}") from None
 
 
 def _numbers(told: Any) -> None:

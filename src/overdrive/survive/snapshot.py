@@ -20,7 +20,7 @@ from typing import Any
 
 from overdrive.core.atomic_file import sync_folder
 from overdrive.survive import restorable
-from overdrive.survive.journal import Damaged, Journal
+from overdrive.survive.journal import Damaged, Journal, not_read
 
 MAGIC = b"ODSNAP1\n"
 _LENGTH = struct.Struct("<Q")
@@ -85,7 +85,7 @@ def read(path: Path) -> Snapshot:
             data = bytearray(os.fstat(file.fileno()).st_size)  # no more than once, and what is checked is put back
             del data[file.readinto(data) :]
     except OSError as error:
-        raise Damaged(f"{path.name} cannot be read: {error.strerror}") from None
+        raise not_read(path.name, error) from None
     start = len(MAGIC) + _LENGTH.size
     whole = memoryview(data)
     if len(data) < start + 32 or whole[: len(MAGIC)] != MAGIC or hashlib.sha256(whole[:-32]).digest() != whole[-32:]:
