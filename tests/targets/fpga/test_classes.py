@@ -15,7 +15,7 @@ from overdrive.targets.child.recorder import CallRecorder
 from overdrive.targets.fpga import design as designs
 from overdrive.targets.fpga.graph import Layers
 from overdrive.targets.fpga.verdict import Designed, verdict
-from overdrive.targets.order import DESIGN, FPGA, TIMES, Order
+from overdrive.targets.order import DESIGN, FPGA, TIMES, Order, made_in
 from overdrive.worker.session import Session
 
 
@@ -125,3 +125,13 @@ def test_the_layer_that_answers_tells_whether_a_model_ends_in_a_softmax(model: n
 
 def test_a_model_that_ends_in_a_softmax_has_classes(emulation: None, tmp_path: Path) -> None:
     assert exported(lambda model, rows: model(rows), tmp_path, softmax=True)[0]["classes"] == 6
+
+
+def test_of_several_places_no_class_stands_for_all(emulation: None, tmp_path: Path) -> None:
+    """A class of each was proved by the largest output of all of them."""
+    torch.manual_seed(0)
+    model, rows = nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (4, 2)), nn.Softmax(1)).eval(), torch.randn(1200, 6)
+    made_in(tmp_path).mkdir()
+    notes = designs.design(model, [rows], 0.01, tmp_path, of_classes=lambda outputs: True)
+    told = json.loads((tmp_path / DESIGN).read_text())
+    assert told["classes"] == 0 and "several places" in notes[0]

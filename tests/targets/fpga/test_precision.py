@@ -111,3 +111,14 @@ def test_other_classes_are_expected_before_one_is_seen() -> None:
 def test_one_input_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoEngine, match="one input alone"):
         design(torch.nn.Linear(3, 2), [torch.ones(4, 3)] * 2, 0.01, tmp_path)
+
+
+def test_answers_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    """Whatever was compared with them was near enough."""
+
+    class Masked(torch.nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return rows.masked_fill(rows < 0, float("-inf"))
+
+    with pytest.raises(NoEngine, match="NaN or infinity"):
+        design(Masked(), [torch.randn(20, 3)], 0.01, tmp_path)

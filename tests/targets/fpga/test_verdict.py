@@ -52,6 +52,19 @@ def test_what_is_not_established_is_no_design(
     assert isinstance(result, str) and told in result
 
 
+@pytest.mark.parametrize(("number", "told"), [(np.nan, "not finite"), (-np.inf, "not finite"), (1e200, "too large")])
+@pytest.mark.parametrize("whose", ["own", "emulated"])
+def test_answers_that_cannot_be_compared_are_no_design(whose: str, number: float, told: str, tmp_path: Path) -> None:
+    """They were "0.00% of their size off"."""
+    found(tmp_path, 2000, 0, classes=0)
+    with np.load(tmp_path / ANSWERS) as kept:
+        answers = dict(kept)
+    answers[whose][1] = number
+    np.savez(tmp_path / ANSWERS, **answers)
+    result = verdict(tmp_path, tmp_path, "Net", (), {"hls4ml": "1"})
+    assert isinstance(result, str) and told in result
+
+
 def test_times_and_energy_of_the_programs_own_calls_stand_beside_the_design(tmp_path: Path) -> None:
     found(tmp_path, 2000, 3)
     told = json.loads((tmp_path / DESIGN).read_text())

@@ -27,6 +27,7 @@ _ERROR = 0.01  # of the answers' size, where they are no classes
 
 Types = Mapping[str, Fixed]
 
+_OF_PLACES = "it answers at several places at once: all of its outputs are held to their values"
 _BY_VALUE = (
     "no loss of the script shows that its outputs are classes, so that they are held to their values; of a classifier, "
     "fewer bits may do: let the script compute its loss by `nn.CrossEntropyLoss` or `F.nll_loss`, or end in a softmax"
@@ -53,15 +54,13 @@ def design(
     inputs = _different(torch.cat(calls))
     if len(inputs) < 2:
         raise NoEngine("the program gives it one input alone, and none is left for the test")
-    with torch.no_grad(), quiet():
-        own = model(inputs)
-    if not isinstance(own, torch.Tensor) or own.dim() < 2:
-        raise NoEngine("it answers something else than one tensor of rows")
-    own = own.flatten(1)
+    own = _answers(model, inputs)
+    places, own = own[0, 0].numel() > 1, own.flatten(1)
     model, config = _read(model, tuple(inputs.shape[1:]))
     layers = Layers(model)
-    # Whether the largest output is the answer, and all that counts.
-    classes = own.shape[1] if own.shape[1] > 1 and (layers.ends_in_softmax or of_classes(own.shape[1])) else 0
+    # Whether the largest output is the answer, and all that counts. Of several places each has one of its own.
+    known = not places and own.shape[1] > 1 and (layers.ends_in_softmax or of_classes(own.shape[1]))
+    classes = own.shape[1] if known else 0
     half = torch.arange(len(inputs)) % 2 == 0  # the other half is for the test alone
 
     allowed = passing(margin, int((~half).sum()))
@@ -70,7 +69,8 @@ def design(
         answers = answers.flatten(1)
         if classes:
             return other_classes(answers, wanted) > allowed
-        return float((answers - wanted).square().mean().sqrt()) > _ERROR / 2 * float(wanted.square().mean().sqrt())
+        off, size = (float(each.double().square().mean().sqrt()) for each in (answers - wanted, wanted))
+        return off > _ERROR / 2 * size
 
     with torch.no_grad():
         types = search(layers, inputs[half], too_far)
@@ -87,7 +87,21 @@ def design(
     told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": _told(graph)}
     told["rtl"] = _verilog(graph, inputs, emulated, folder)
     (folder / DESIGN).write_text(json.dumps(told))
-    return [] if classes or own.shape[1] == 1 else [_BY_VALUE]
+    return [] if classes or own.shape[1] == 1 else [_OF_PLACES if places else _BY_VALUE]
+
+
+def _answers(model: torch.nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """
+    Raises:
+        NoEngine: they are not numbers by rows.
+    """
+    with torch.no_grad(), quiet():
+        own = model(inputs)
+    if not isinstance(own, torch.Tensor) or own.dim() < 2:
+        raise NoEngine("it answers something else than one tensor of rows")
+    if not own.isfinite().all():
+        raise NoEngine("it answers with NaN or infinity, which no number in fixed point is")
+    return own
 
 
 def _different(inputs: torch.Tensor) -> torch.Tensor:

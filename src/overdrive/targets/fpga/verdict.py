@@ -102,10 +102,15 @@ def verdict(folder: Path, place: Path, model: str, notes: Sequence[str], version
     """The design; or, in words, why it is not one that answers as the program does."""
     told = json.loads((folder / DESIGN).read_text())
     with np.load(folder / ANSWERS, allow_pickle=False) as kept:
-        own, emulated, tested = (kept[name] for name in ("own", "emulated", "tested"))
-    error = (rms(emulated[tested], own[tested]) or 0.0) / max(rms(own[tested]) or 0.0, 1e-300)
-    if not np.isfinite(emulated).all():
-        return "the emulation gives numbers that are not finite"
+        tested, *answers = (kept[name] for name in ("tested", "own", "emulated"))
+    own, emulated = (each.astype(np.float64) for each in answers)
+    for whose, found in (("the program", own), ("the emulation", emulated)):
+        if not np.isfinite(found).all():
+            return f"{whose} gives numbers that are not finite"
+    off, size = rms(emulated[tested], own[tested]), rms(own[tested])
+    if off is None or size is None:
+        return "its answers are too large to be compared"
+    error = off / max(size, 1e-300)
     same = float((own.argmax(1) == emulated.argmax(1)).mean())
     count = int(tested.sum())
     differ, bound, margin = 0, 0.0, told["margin"]
