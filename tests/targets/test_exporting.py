@@ -159,6 +159,25 @@ def test_times_of_a_model_that_the_program_calls_on_a_gpu_are_told_as_the_cpus(
     assert [note for note in made.notes if note.startswith("the program calls it on cuda")]
 
 
+def test_what_the_program_computes_otherwise_than_the_artefact_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under autocast its answers are of 16 bits, and its dropout may be meant to stay on."""
+    fake_target.install(monkeypatch)
+    model = Net().eval()
+    model.drop.train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        kept = called(model, *((rows(8, seed),) for seed in range(4)))
+    kept.note((rows(8, 5),), {}, compiled=True)
+    made, _ = exported(kept, tmp_path)
+    autocast, compiled, modes = made.notes[:3]
+    assert "under autocast (bfloat16)" in autocast and "compiles it" in compiled
+    assert "has drop in training mode" in modes
+    (tmp_path / "plain").mkdir()
+    made, _ = exported(called(Net().eval(), *((rows(8, seed),) for seed in range(4))), tmp_path / "plain")
+    assert not any("the program" in note for note in made.notes)
+
+
 def test_plain_values_are_part_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_target.install(monkeypatch)
     kept = called(Net().eval(), *((rows(8, seed),) for seed in range(4)), scale=2.0)

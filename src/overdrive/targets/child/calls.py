@@ -49,8 +49,12 @@ class CalledModel:
     # Calls of further shapes: by form, and by the sizes of each tensor.
     beyond: Counter[tuple[Any, tuple[torch.Size, ...]]] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)  # calls that no artefact could answer
+    autocasts: set[str] = field(default_factory=set)  # of the program, that it was called in: what they compute in
+    training: set[str] = field(default_factory=set)  # its modules that are in training mode where it is not
+    compiled: bool = False
 
-    def note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(self, args: tuple[Any, ...], kwargs: dict[str, Any], compiled: bool = False) -> None:
+        """`compiled`: it is called through `torch.compile`."""
         self.count += 1
         if self.model.training and self.evaluated:
             return
@@ -59,6 +63,10 @@ class CalledModel:
             self.shapes.clear()
             self.beyond.clear()
             self.left.clear()
+            self.autocasts.clear()
+            self.compiled = False
+        self.autocasts |= _autocasts(self.model)
+        self.compiled |= compiled
         call, given = _copied(args, kwargs)
         if given is None:
             self.left[f"it is given {_odd(call)}"] += 1
@@ -72,12 +80,23 @@ class CalledModel:
             return
         shape = self.shapes.setdefault(given.key, Shape(given.form))
         shape.count += 1
+        if shape.count == 1 and not self.model.training:
+            parts = self.model.named_modules()
+            self.training.update(name for name, each in parts if each.training and not any(each.children()))
         shape.kept.append(call)
         while sum(each.size for other in self.shapes.values() for each in other.kept) > _MOST_BYTES:
             longest = max(self.shapes.values(), key=lambda each: len(each.kept))
             if len(longest.kept) <= 1:  # of each shape one stays, however large
                 break
             longest.kept.popleft()
+
+
+def _autocasts(model: Any) -> set[str]:
+    """What the program's own autocast, where one is on for this model's device, has it compute in."""
+    first = next(model.parameters(), None)
+    if first is None or not torch.is_autocast_enabled(first.device.type):
+        return set()
+    return {str(torch.get_autocast_dtype(first.device.type)).removeprefix("torch.")}
 
 
 def own_model(model: Any) -> Any:

@@ -78,14 +78,15 @@ class CallRecorder:
         from overdrive.seams.torch.modules import first_parameter
 
         if not fetches.under_way() and first_parameter(model) is not None:
+            from overdrive.seams.torch.tracing import uncompiled
             from overdrive.targets.child.calls import CalledModel, own_model  # imports torch, which is there by now
 
-            model = own_model(model)
+            compiled, model = uncompiled(model) is not model, own_model(model)
             seen = self._known(model)
             seen.count += 1
             if seen.name == (self._order.model.removesuffix(":1") or self._seen[0].name):
                 self._chosen = self._chosen or CalledModel(model)
-                self._chosen.note(args, kwargs)
+                self._chosen.note(args, kwargs, compiled)
         return call(*args, **kwargs)
 
     def _known(self, model: Any) -> _Seen:

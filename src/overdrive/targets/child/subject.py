@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
+from overdrive.core.units import listed_some
 from overdrive.engines.runtime import NoEngine
 from overdrive.engines.signature import same_things
 from overdrive.model_state.quiet import quiet
@@ -55,6 +56,14 @@ def subject_of(called: CalledModel, name: str) -> Subject:
         notes.append(
             f"the program calls it on {' and '.join(places)}: all times here are of the CPU, PyTorch's own too"
         )
+    if called.autocasts:
+        kinds = " and ".join(sorted(called.autocasts))
+        notes.append(f"the program calls it under autocast ({kinds}): here all compute in the types of its weights")
+    if called.compiled:
+        notes.append("the program compiles it: PyTorch's own times here are of the model as it is written")
+    if called.training:
+        parts = listed_some(sorted(called.training))
+        notes.append(f"the program has {parts} in training mode where it calls it: this is what it is after eval()")
     model = called.model.cpu()
     if not called.evaluated:
         notes.append("the program calls the model in training mode alone; this is what it is after eval()")
