@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,3 +52,9 @@ def test_it_tells_where_a_dimension_ends() -> None:
 def test_it_tells_what_is_compiled_for_one_processor() -> None:
     assert remarks(result({})) == []
     assert "is compiled for the processor of this machine" in remarks(result({}, instructions=["avx2"]))[0]
+
+
+def test_it_tells_what_tritons_own_server_does_not_look_at() -> None:
+    made = replace(result({"onnxruntime": "1.23"}), target="triton")
+    assert "does not hold requests to" in readme(made, "infer.py")
+    assert "Triton" not in page({"onnxruntime": "1.23"})

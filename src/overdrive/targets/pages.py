@@ -18,6 +18,11 @@ from overdrive.targets.result import Exported, ShapeLatency, SideLatency
 
 RUNTIMES = {"onnx": "onnxruntime", "triton": "onnxruntime", "openvino": "openvino", "aoti": "torch"}
 
+_BY_TRITON = (
+    "Served by Triton: `tritonserver --model-repository=repository`. Its server looks at names, types and numbers of "
+    "dimensions. What was proved of sizes and values it does not hold requests to: `run.py` does."
+)
+
 
 def write_pages(result: Exported, folder: Path, command: str) -> None:
     """`proof.json`, `latency.json`, an example of zeros and `README.md`. `command`: the program's."""
@@ -61,7 +66,7 @@ def readme(result: Exported, command: str) -> str:
         "",
         "Or from Python, in this folder: `from run import answer; answer({name: array, ...})`.",
         "`example.npz` holds zeros, or the numbers nearest to them that are taken.",
-        *(["", "Served by Triton: `tritonserver --model-repository=repository`."] if result.target == TRITON else []),
+        *(["", _BY_TRITON] if result.target == TRITON else []),
         "",
         "| | name | shape | type |",
         "|---|---|---|---|",
