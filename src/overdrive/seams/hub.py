@@ -120,7 +120,7 @@ class Seams:
         self.tensor_moved = Around(self)  # (tensor) its plain copy to another device; call(device) makes it
         self.call_checkpointed = Transform(self)  # function -> what a checkpoint is to call again in its place
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
-        self.loss_scaled = Event(self)  # (loss, scaled) by a scaler of the program's; the loss without its graph
+        self.loss_scaled = Event(self)  # (loss, scaled) by a scaler, the program's or ours; the loss without its graph
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
         self.value_read = Around(self)  # (name) it takes something else from a tensor that it may decide by; call()
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function

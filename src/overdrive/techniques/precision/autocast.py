@@ -69,7 +69,7 @@ class Autocast(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         own: list[Any] = []  # autocasts that the program entered
-        scaling = _LossScaling()
+        scaling = _LossScaling(seams.loss_scaled.publish)
         kept: list[Any] = []  # what calls keep, once PyTorch is there
 
         def call_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -127,7 +127,9 @@ class _LossScaling:
 
     growth_interval = 2000  # finite steps until the scale is doubled; torch.amp.GradScaler's default
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Any, Any], None]) -> None:
+        """`tell`: is given each loss, without its graph, and what is sent backward in its place."""
+        self._tell = tell
         self.scale = 65536.0  # 2**16, GradScaler's default
         self._finite_steps = 0
         self._backward_passes = 0
@@ -175,7 +177,9 @@ class _LossScaling:
         self._new_models.clear()
         self._backward_passes += 1
         with torch.enable_grad():  # a program may send its loss backward without
-            return loss * self.scale
+            scaled = loss * self.scale
+        self._tell(loss.detach(), scaled)  # else what is written down of a run is 65,536 times its loss
+        return scaled
 
     def _hook(self, parameters: Iterable[Any]) -> None:
         """Each parameter once, however many optimizers have it."""
