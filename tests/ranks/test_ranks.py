@@ -735,7 +735,9 @@ def init_distributed():
 @cluster
 def test_a_program_for_deepspeed_is_run_as_it_is(script: Write, overdrive: Run) -> None:
     """A package in its place, which looks at the environment as it does."""
-    ends = "deepspeed.init_distributed()\ntorch.distributed.destroy_process_group()\nprint(1)\n"
+    # A rank that ends its group while the other one still connects ends that, too.
+    waits = "torch.distributed.barrier()\ntorch.distributed.destroy_process_group()"
+    ends = f"deepspeed.init_distributed()\n{waits}\nprint(1)\n"
     folder = script(f"import torch, deepspeed\n{ends}").parent
     (folder / "deepspeed" / "comm").mkdir(parents=True)
     (folder / "deepspeed" / "comm" / "__init__.py").write_text("from .comm import *\n")
