@@ -50,7 +50,7 @@ def test_it_is_known_whether_a_longer_tune_is_worth_it(
     assert not found.chosen and made.spent < 125.0
     if gain > 1:
         assert kind == "time" and reason.startswith("1.5") and "no time was left to prove it" in reason
-        assert "compiles was 1.5" in next_step(found) and "--budget 5m" in next_step(found)
+        assert "compiles was measured at 1.5" in next_step(found) and "--budget 5m" in next_step(found)
     else:
         assert kind == "measured" and reason.startswith("slower: 0.5")
         assert "There is nothing to gain at rounding: 1 candidate was measured" in next_step(found)
@@ -87,5 +87,5 @@ def test_beside_a_plan_it_is_measured_against_that(
     (each,) = (each for each in found.rejected if each.name == "compiles")
     assert each.kind == "time" and each.duel is not None
     assert each.duel.old.techniques == (("caches", {}),)
-    assert f"1 more could be tried in a longer tune (compiles was {each.speedup.as_speedup()}" in next_step(found)  # type: ignore[union-attr]
+    assert f"1 more could be tried in a longer tune (compiles was measured at {each.speedup.as_speedup()}" in next_step(found)  # type: ignore[union-attr]
     assert replace(each, duel=None).speedup is None  # it is known by that alone

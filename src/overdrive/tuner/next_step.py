@@ -116,10 +116,10 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
 
 
 def _unproved(found: Findings) -> list[str]:
-    """The most of what was faster in its duel, and had no time to be proved; none where nothing was."""
+    """The most of what was measured to be faster, and had no time to be proved; none where nothing was."""
     late = [(each, each.speedup) for each in found.rejected if each.kind == "time" and each.speedup]
     faster = [(speedup.estimate, each.name, speedup) for each, speedup in late if speedup.low > 1]
-    return [f"{name} was {speedup.as_speedup()} in its duel" for _, name, speedup in sorted(faster)[-1:]]
+    return [f"{name} was measured at {speedup.as_speedup()}" for _, name, speedup in sorted(faster)[-1:]]
 
 
 def _nothing(found: Findings) -> str:

@@ -44,6 +44,8 @@ def _beside(found: Findings) -> str:
     between = found.between
     if between is None:
         return ", but without evaluations and checkpoints"
+    if not between.before and not between.after:
+        return ""
     took = f"{duration(between.before)} after each {between.steps:,.0f} steps, {duration(between.after)} under the plan"
     return f" and what comes between epochs ({took})"
 
