@@ -85,7 +85,8 @@ def test_beside_a_plan_it_is_measured_against_that(
     found = searched(tmp_path, budget=400.0)
     assert [each.name for each in found.chosen] == ["caches"]
     (each,) = (each for each in found.rejected if each.name == "compiles")
-    assert each.kind == "time" and each.duel is not None
+    assert each.kind == "time" and each.duel is not None and each.speedup is not None
     assert each.duel.old.techniques == (("caches", {}),)
-    assert f"1 more could be tried in a longer tune (compiles was measured at {each.speedup.as_speedup()}" in next_step(found)  # type: ignore[union-attr]
+    seen = f"compiles was measured at {each.speedup.as_speedup()}"
+    assert f"1 more could be tried in a longer tune ({seen}" in next_step(found)
     assert replace(each, duel=None).speedup is None  # it is known by that alone
