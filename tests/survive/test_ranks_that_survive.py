@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -121,6 +122,27 @@ def test_another_number_of_ranks_goes_on_from_the_snapshot(whole: tuple[str, dic
             assert (step, drawn) == (step_then, drawn_then) and abs(float(loss) - float(loss_then)) < 1e-3
 
 
+# It stands for two seconds in step 4.
+STANDING = ON_RANKS.replace("import os,", "import time, os,").replace(
+    "        print(step,",
+    '        if step == 4 and "STANDS" in os.environ: open("../there", "w").close(); time.sleep(2)\n'
+    "        print(step,",
+)
+
+
+def told_to_end(
+    process: subprocess.Popen[str], there: Path, number: signal.Signals, seconds: float = 60
+) -> tuple[str, str]:
+    """By a signal, once it has made this file: what it printed."""
+    try:
+        while not there.exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(number)
+        return process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+
+
 @pytest.mark.survive
 @pytest.mark.fault(10)
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM], ids=lambda each: each.name)
@@ -133,13 +155,7 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
     text = ON_RANKS.replace("import os,", "import time, os,")
     text = text.replace("    model.eval()", f"    {stands}\n    model.eval()")
     process = started(tmp_path, "killed", text, "--requeue-code", "99", "--ranks", "2", every="10m")
-    try:
-        while not (tmp_path / "there").exists() and process.poll() is None:
-            time.sleep(0.05)
-        process.send_signal(number)
-        printed, told = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    printed, told = told_to_end(process, tmp_path / "there", number)
     assert process.returncode == 99 and f"stopped by {number.name}: the same command goes on after step" in told, told
     second = survive(tmp_path, "killed", text, "--ranks", "2", every="10m")
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
@@ -149,47 +165,25 @@ def test_the_end_of_an_allocation_is_answered_with_a_snapshot(
 @pytest.mark.survive
 def test_workers_of_loaders_live_until_rank_0_has_taken_the_snapshot(tmp_path: Path) -> None:
     """Their death would be an error of the program's, in the middle of its epoch."""
-    text = ON_RANKS.replace("import os,", "import time, os,").replace(
-        "        print(step,",
-        '        if step == 4 and "STANDS" in os.environ: open("../there", "w").close(); time.sleep(2)\n'
-        "        print(step,",
-    )
     options, variables = ("--requeue-code", "99", "--ranks", "2"), {"WORKERS": "2"}
-    whole = survive(tmp_path, "whole", text, *options, variables=variables)
-    process = started(tmp_path, "killed", text, *options, every="10m", variables={**variables, "STANDS": "1"})
-    try:
-        while not (tmp_path / "there").exists() and process.poll() is None:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        printed, told = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    whole = survive(tmp_path, "whole", STANDING, *options, variables=variables)
+    process = started(tmp_path, "killed", STANDING, *options, every="10m", variables={**variables, "STANDS": "1"})
+    printed, told = told_to_end(process, tmp_path / "there", signal.SIGTERM)
     assert process.returncode == 99 and "stopped by SIGTERM: the same command goes on after step" in told, told
-    second = survive(tmp_path, "killed", text, *options, every="10m", variables=variables)
+    second = survive(tmp_path, "killed", STANDING, *options, every="10m", variables=variables)
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert printed + second.stdout == whole.stdout
 
 
 @pytest.mark.survive
 def test_workers_live_as_long_where_torchrun_tells_the_whole_group(tmp_path: Path) -> None:
-    text = ON_RANKS.replace("import os,", "import time, os,").replace(
-        "        print(step,",
-        '        if step == 4 and "STANDS" in os.environ: open("../there", "w").close(); time.sleep(2)\n'
-        "        print(step,",
-    )
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     how = {"launcher": torchrun, "every": "10m"}
-    whole = survive(tmp_path, "whole", text, variables={"WORKERS": "2"}, **how)
-    process = started(tmp_path, "killed", text, variables={"WORKERS": "2", "STANDS": "1"}, **how)
-    try:
-        while not (tmp_path / "there").exists() and process.poll() is None:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        printed, told = process.communicate(timeout=90)
-    finally:
-        process.kill()
+    whole = survive(tmp_path, "whole", STANDING, variables={"WORKERS": "2"}, **how)
+    process = started(tmp_path, "killed", STANDING, variables={"WORKERS": "2", "STANDS": "1"}, **how)
+    printed, told = told_to_end(process, tmp_path / "there", signal.SIGTERM, 90)
     assert "stopped by SIGTERM: the same command goes on after step" in told, told
-    second = survive(tmp_path, "killed", text, variables={"WORKERS": "2"}, **how)
+    second = survive(tmp_path, "killed", STANDING, variables={"WORKERS": "2"}, **how)
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert printed + second.stdout == whole.stdout
 

@@ -32,6 +32,21 @@ class _Late(Technique):
         raise NotImplementedError
 
 
+class _OfAGradient(_Late):
+    place = 0  # of its parameter
+
+    def go_wrong(self, seams: Seams, due: Any) -> None:
+        def begins(optimizer: Any) -> None:
+            gradient = parameters_of(optimizer)[self.place].grad
+            if due() and gradient is not None:
+                self.spoil(gradient)
+
+        seams.step_begins.subscribe(begins)
+
+    def spoil(self, gradient: Any) -> None:
+        raise NotImplementedError
+
+
 class Output(_Late):
     """The model's result is off by one part in a million."""
 
@@ -45,18 +60,13 @@ class Output(_Late):
         seams.model_called.subscribe(called)
 
 
-class Gradient(_Late):
+class Gradient(_OfAGradient):
     """A gradient's last bits are lost."""
 
     name = "late_gradient"
 
-    def go_wrong(self, seams: Seams, due: Any) -> None:
-        def begins(optimizer: Any) -> None:
-            gradient = parameters_of(optimizer)[0].grad
-            if due() and gradient is not None:
-                gradient.copy_(gradient.bfloat16())
-
-        seams.step_begins.subscribe(begins)
+    def spoil(self, gradient: Any) -> None:
+        gradient.copy_(gradient.bfloat16())
 
 
 class Rate(_Late):
@@ -94,18 +104,14 @@ class Dropped(_Late):
         seams.step_begins.subscribe(begins)
 
 
-class Reversed(_Late):
+class Reversed(_OfAGradient):
     """A bias learns the opposite of what it should."""
 
     name = "late_bias"
+    place = -1
 
-    def go_wrong(self, seams: Seams, due: Any) -> None:
-        def begins(optimizer: Any) -> None:
-            gradient = parameters_of(optimizer)[-1].grad
-            if due() and gradient is not None:
-                gradient.neg_()
-
-        seams.step_begins.subscribe(begins)
+    def spoil(self, gradient: Any) -> None:
+        gradient.neg_()
 
 
 class Halved(_Late):
@@ -122,18 +128,13 @@ class Halved(_Late):
         seams.step_begins.subscribe(begins)
 
 
-class Ruined(_Late):
+class Ruined(_OfAGradient):
     """A gradient is no number."""
 
     name = "late_nan"
 
-    def go_wrong(self, seams: Seams, due: Any) -> None:
-        def begins(optimizer: Any) -> None:
-            gradient = parameters_of(optimizer)[0].grad
-            if due() and gradient is not None:
-                gradient.fill_(float("nan"))
-
-        seams.step_begins.subscribe(begins)
+    def spoil(self, gradient: Any) -> None:
+        gradient.fill_(float("nan"))
 
 
 class Rounded(_Late):

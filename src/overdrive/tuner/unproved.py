@@ -22,10 +22,11 @@ def measure_untried(found: Findings, duels: DuelRunner, schedule: Schedule) -> N
     """
     if found.runs is not None or found.wanted() != "time":  # its time is to pay for itself, and this brings no plan
         return
-    saving = {each.name: catalogue()[each.name].expected_step_saving(found.facts) for each in _untried(found)}
-    for each in sorted(_untried(found), key=lambda each: -saving[each.name]):
-        rules = _rules(found, each)
-        if schedule.time_for_duel(rules, catalogue()[each.name].usual_start):
+    known = catalogue()
+    for each in sorted(_untried(found), key=lambda each: -known[each.name].expected_step_saving(found.facts)):
+        pairs = known[each.name].processes(found.facts)
+        rules = replace(SCREENED, processes=pairs, most_processes=pairs)
+        if schedule.time_for_duel(rules, known[each.name].usual_start):
             _measure(each, rules, found, duels, schedule)
 
 
@@ -33,11 +34,6 @@ def _untried(found: Findings) -> list[Rejected]:
     known = catalogue()  # of several techniques the name is that of all
     late = [each for each in found.rejected if each.kind == "time" and each.speedup is None and each.name in known]
     return [each for each in late if known[each.name].family != "parallel"]  # a group of ranks is no such trial
-
-
-def _rules(found: Findings, each: Rejected) -> Rules:
-    pairs = catalogue()[each.name].processes(found.facts)
-    return replace(SCREENED, processes=pairs, most_processes=pairs)
 
 
 def _measure(each: Rejected, rules: Rules, found: Findings, duels: DuelRunner, schedule: Schedule) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from overdrive.core.exchanged import Exchanged
 from overdrive.core.records import Block
@@ -83,11 +82,20 @@ class Blocks:
         so_far = self._exchanges()
         exchanged = so_far.since(self._exchanged) if so_far else None
         made = self.made(steps)
+        installing = 0.0 if self._first_step else self._installing()
         block = Block(
-            steps, made, seconds, samples, memory, self.call_steps, left_out, calls.usual, settling, exchanged
+            steps,
+            made,
+            seconds,
+            samples,
+            memory,
+            self.call_steps,
+            left_out,
+            calls.usual,
+            settling,
+            exchanged,
+            installing=installing,
         )
-        if not self._first_step:
-            block = replace(block, installing=self._installing())
         self._begin(steps)
         return block
 
