@@ -1,11 +1,12 @@
 """False alarms and misses of each level of the proof over the zoo in tests/zoo. Writes benchmarks/results/zoo.json.
 
-python benchmarks/zoo.py [--repetitions 20] [--statistical 20] [--processes 2] [--go-on]
+python benchmarks/zoo.py [--repetitions 20] [--statistical 20] [--unpromised 0] [--processes 2] [--go-on]
 
 A repetition is another seed of the programs: other first weights, batches and augmentation. Every defect is tried at
 every level that promises to catch it; every harmless technique at every level that promises to let it pass.
 `refused` at the statistical level is a verdict; `not established` says that the seeds were too few. What the file has
 of levels that are not run (0 repetitions) stays. `--go-on` keeps all of it, and tries only what it has not.
+`--unpromised` tries at the statistical level what only the stricter levels promise to catch; it is counted apart.
 """
 
 from __future__ import annotations
@@ -34,22 +35,25 @@ STATISTICAL = Contract.STATISTICAL
 OTHER_SEEDS = 100_000  # apart: a repetition's programs must not share a seed with another's
 
 
-Job = tuple[int, str, bool, bool, frozenset[tuple[str, str]]]
+Job = tuple[int, str, bool, str, frozenset[tuple[str, str]]]
 
 
 def repetition(job: Job) -> list[dict[str, Any]]:
-    """Cases of one program under one seed of its own: those of the statistical level, or the others; defects or not.
+    """Cases of one program under one seed of its own: those of the statistical level, or the others; of one sort.
 
-    Without those that are known already, by name and level.
+    The sorts are `defects`, `harmless` and `unpromised`. Without those that are known already, by name and level.
     """
-    number, program, statistical, defects, known = job
+    number, program, statistical, sort, known = job
     import torch
 
     from tests.zoo.harness import InProcess
     from tests.zoo.table import DEFECTS, HARMLESS, must_catch, must_pass
 
     torch.set_num_threads(1)
+    defects = sort != "harmless"
     cases = must_catch(DEFECTS) if defects else must_pass(HARMLESS)
+    if sort == "unpromised":
+        cases = [(kind, STATISTICAL) for kind in DEFECTS if (kind, STATISTICAL) not in cases]
     found = []
     with tempfile.TemporaryDirectory() as folder:
         prover = InProcess(program, Path(folder), seed=OTHER_SEEDS * number)
@@ -62,11 +66,11 @@ def repetition(job: Job) -> list[dict[str, Any]]:
                 continue
             began = time.perf_counter()
             check = prover.judged(kind.name, level)
-            found.append(row(kind.name, defects, level, number, check, time.perf_counter() - began))
+            found.append(row(kind.name, sort, level, number, check, time.perf_counter() - began))
         if statistical and not defects and (unchanged(program), str(STATISTICAL)) not in known:
             began = time.perf_counter()
             check = prover.unchanged()
-            found.append(row(unchanged(program), False, STATISTICAL, number, check, time.perf_counter() - began))
+            found.append(row(unchanged(program), sort, STATISTICAL, number, check, time.perf_counter() - began))
     return found
 
 
@@ -74,14 +78,15 @@ def unchanged(program: str) -> str:
     return f"{program} under other seeds"
 
 
-def row(name: str, defect: bool, level: Contract, number: int, check: Any, seconds: float) -> dict[str, Any]:
+def row(name: str, sort: str, level: Contract, number: int, check: Any, seconds: float) -> dict[str, Any]:
     assert "broke off" not in check.sentence, check.sentence
     verdict = "passes" if check.level else "refused"
     if check.statistical and check.statistical.equivalent is None:
         verdict = "not established"
     return {
         "name": name,
-        "defect": defect,
+        "defect": sort != "harmless",
+        "promised": sort != "unpromised",
         "level": str(level),
         "repetition": number,
         "verdict": verdict,
@@ -103,7 +108,7 @@ def wilson(count: int, of: int) -> list[float]:
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     by_level = {}
     for level in map(str, (Contract.EXACT, Contract.ROUNDING, STATISTICAL)):
-        mine = [each for each in rows if each["level"] == level]
+        mine = [each for each in rows if each["level"] == level and each.get("promised", True)]
         wrong = [each for each in mine if each["defect"]]
         right = [each for each in mine if not each["defect"]]
         missed = sum(each["verdict"] == "passes" for each in wrong)
@@ -124,6 +129,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 Counter(each["name"] for each in mine if (each["verdict"] == "passes") is each["defect"]).most_common()
             ),
         }
+    beyond = [each for each in rows if not each.get("promised", True)]
+    by_level["statistical, of what it does not promise to catch"] = {
+        name: dict(Counter(each["verdict"] for each in beyond if each["name"] == name))
+        for name in sorted({each["name"] for each in beyond})
+    }
     return by_level
 
 
@@ -131,20 +141,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--repetitions", type=int, default=20, help="of each case at levels exact and rounding")
     parser.add_argument("--statistical", type=int, default=20, help="... and at level statistical")
+    parser.add_argument("--unpromised", type=int, default=0, help="... of defects that it does not promise to catch")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--go-on", action="store_true", help="keep what the file has, and try what it has not")
     options = parser.parse_args()
     counts = {False: options.repetitions, True: options.statistical}
-    rows = [each for each in kept() if options.go_on or not counts[each["level"] == str(STATISTICAL)]]
+    rows = [each for each in kept() if options.go_on or not counted(each, counts, options.unpromised)]
     known = {
         number: frozenset((each["name"], each["level"]) for each in rows if each["repetition"] == number)
-        for number in range(1, max(counts.values()) + 1)
+        for number in range(1, max(*counts.values(), options.unpromised) + 1)
     }
     jobs: list[Job] = [
-        (number, program, statistical, defects, known[number])
+        (number, program, statistical, sort, known[number])
         for statistical in (False, True)
-        for number in range(1, counts[statistical] + 1)
-        for defects in (True, False)
+        for sort in ("defects", "harmless", "unpromised")[: 3 if statistical else 2]
+        for number in range(1, (options.unpromised if sort == "unpromised" else counts[statistical]) + 1)
         for program in ("images", "rows")
     ]
     began = time.perf_counter()
@@ -154,6 +165,11 @@ def main() -> None:
             write(rows, time.perf_counter() - began)
             print(f"{done} of {len(jobs)}: {time.perf_counter() - began:.0f} s", flush=True)
     print(json.dumps(summary(rows), indent=2))
+
+
+def counted(row: dict[str, Any], counts: dict[bool, int], unpromised: int) -> int:
+    """How often its sort is tried in this run."""
+    return counts[row["level"] == str(STATISTICAL)] if row.get("promised", True) else unpromised
 
 
 def kept() -> list[dict[str, Any]]:

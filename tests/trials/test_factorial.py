@@ -153,3 +153,11 @@ def test_all_are_told_in_one_unit() -> None:
     assert _paces([[some, some]], by_sample=True) == [[0.25], [0.25]]
     assert _paces([[some, none]], by_sample=True) == [[0.5], [0.5]]
     assert _paces([[some, some]], by_sample=False) == [[0.5], [0.5]]
+
+
+def test_steps_without_batches_are_of_as_many_calls_of_a_model() -> None:
+    """Seconds a step of the round's usual one: here of 3 calls, of 0.25 s each."""
+    short, long = Block(10, 4, 2.0, 0, training_calls=8), Block(10, 4, 4.0, 0, training_calls=16)
+    assert _paces([[short, long]], by_sample=False) == [[0.75], [0.75]]
+    uncounted = Block(10, 4, 4.0, 0)
+    assert _paces([[short, uncounted]], by_sample=False) == [[0.5], [1.0]]

@@ -124,6 +124,34 @@ def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., 
     assert failed(over.value) is None
 
 
+class Episodes(SimpleNamespace):
+    """Stands in for a trial without batches, each of whose steps makes some calls of a model, of 10 ms each."""
+
+    call_steps, left_out, step = 1, MappingProxyType({}), 0
+
+    def switch(self, on: Collection[str]) -> None: ...
+
+    def first_step(self, until: float) -> None:
+        self.step = 1
+
+    def run(self, steps: int, lead: int = 0) -> Block:
+        begin = self.step + lead
+        self.step = begin + steps
+        calls = sum(5 + 7 * number % 31 for number in range(begin, self.step))
+        return Block(self.step, steps, 0.01 * calls, 0, training_calls=calls)
+
+
+def test_blocks_without_batches_are_of_as_many_calls_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes are as long as they come: what is screened must not be taken for slow where these were long."""
+    monkeypatch.setattr(screen, "SwitchedTrial", lambda pool, spec: Episodes(spec=spec))
+    rows, factors = [(1,), (0,)], [on_off("any")]
+    trial = ScreeningTrial(cast(TrialPool, None), TrialSpec(Program("train.py")), 0, disturbed=lambda block: False)
+    trial.warm_up(rows, factors)
+    for number in range(8):
+        one, other = trial.pair(number, rows, factors)
+        assert one.log_seconds == pytest.approx(other.log_seconds)
+
+
 class Samples(SimpleNamespace):
     """Stands in for a trial of steps that take a tenth of a second, and have so many samples, over and over."""
 

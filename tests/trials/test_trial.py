@@ -58,6 +58,36 @@ def trial(script: Callable[[str], Path]) -> Iterator[Make]:
             each.stop()
 
 
+ROLLS_OUT = """
+IMPORT_TORCH
+torch.manual_seed(0)
+policy, critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1).eval()
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.01)
+for step in range(200):
+    for _ in range(1 + step % 3):
+        loss = torch.nn.MSELoss()(policy(torch.randn(8, 4)), torch.zeros(8, 2))
+    with torch.no_grad():
+        policy(torch.randn(1, 4))
+    critic(torch.randn(1, 4))
+    loss.backward()
+    optimizer.step()
+""".replace("IMPORT_TORCH", IMPORT_TORCH)
+
+
+def test_a_block_says_how_often_models_were_called_in_training(script: Callable[[str], Path]) -> None:
+    """Calls that record gradients: without losses, evaluations, and models in evaluation mode."""
+    with WarmPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(script(ROLLS_OUT)))))
+        try:
+            first = trial.first_step()
+            blocks = [trial.run(3), trial.run(2, lead=1)]
+        finally:
+            trial.stop()
+    assert first.training_calls == 1
+    assert [block.training_calls for block in blocks] == [2 + 3 + 1, 3 + 1]
+    assert not any(block.samples for block in blocks)
+
+
 def exit_reason_of(trial: Trial) -> tuple[str, str]:
     trial.first_step()
     return exit_reason_of_running(trial)

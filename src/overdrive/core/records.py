@@ -57,6 +57,7 @@ class Block:
     # Of a first block, seconds of its process before the program's code began. Noted by the parent.
     launch: float = 0.0
     installing: float = 0.0  # ... and those after that in which we were put in place, amid the program's code
+    training_calls: int = 0  # of a model, recording gradients; 0 where nobody counted them
 
     def beside(self, others: Sequence[Block]) -> Block:
         """This one, rank 0's, with the memory of the largest rank, and for how long a rank exchanged in the mean."""

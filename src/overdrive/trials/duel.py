@@ -238,10 +238,20 @@ def comparable(duel: Duel, old: Block, new: Block) -> float:
     """The new side's seconds: for as many steps, or for as many samples where the training itself is changed.
 
     A side that makes several steps in a call cannot stand still between them: its block is longer than was asked for.
+    Where steps have no batch, as those of reinforcement learning, for as many calls of models: after other rounding an
+    episode is soon another, of another length. A public actor-critic was "1.72 times as fast" for shorter episodes.
     """
-    if not changes_training(duel.new) or not (old.samples and new.samples):
-        return new.seconds * old.steps / new.steps
-    return new.seconds * (old.samples / old.steps) / (new.samples / new.steps)
+    a_batch = changes_training(duel.new)
+    of_old, of_new = in_a_step((old, new), a_batch) if a_batch or not (old.samples or new.samples) else (1.0, 1.0)
+    return new.seconds * (old.steps / new.steps) * (of_old / of_new)
+
+
+def in_a_step(blocks: Sequence[Block], a_batch: bool) -> list[float]:
+    """How much there is in a step of each: samples, or where steps have no batch calls of models in training; 1 of
+    each where not all have any.
+    """
+    amounts = [block.samples if a_batch else block.training_calls for block in blocks]
+    return [amount / block.steps if all(amounts) else 1.0 for amount, block in zip(amounts, blocks, strict=True)]
 
 
 def changes_training(spec: TrialSpec) -> bool:

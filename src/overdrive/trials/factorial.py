@@ -6,6 +6,7 @@ A duel compares two; what each technique of a plan gained takes all its configur
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -16,7 +17,7 @@ from overdrive.core.records import Block, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
-from overdrive.trials.duel import block_steps, changes_training, lead_steps
+from overdrive.trials.duel import block_steps, changes_training, in_a_step, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.trials.warming import Warmed, half_a_second, warm_up
@@ -77,8 +78,13 @@ def _round(trials: Sequence[Trial], size: int, chance: random.Random) -> list[Bl
 def _paces(rounds: Sequence[Sequence[Block]], by_sample: bool) -> list[list[float]]:
     """Seconds of one unit for all: samples of some and steps of others could not be compared."""
     by_sample = by_sample and all(block.samples for blocks in rounds for block in blocks)
-    each = zip(*rounds, strict=True)
-    return [[block.seconds / (block.samples if by_sample else block.steps) for block in row] for row in each]
+    batches = any(block.samples for blocks in rounds for block in blocks)
+    paces = []
+    for blocks in rounds:
+        amounts = in_a_step(blocks, by_sample) if by_sample or not batches else [1.0] * len(blocks)
+        unit = 1.0 if by_sample else statistics.fmean(amounts)  # a usual step of this round
+        paces.append([each.seconds / each.steps / of * unit for each, of in zip(blocks, amounts, strict=True)])
+    return [list(each) for each in zip(*paces, strict=True)]
 
 
 def _start(

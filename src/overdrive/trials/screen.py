@@ -13,7 +13,7 @@ from overdrive.core.records import Block, ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Factor, Observation, Row, on_in
-from overdrive.trials.duel import block_steps, lead_steps
+from overdrive.trials.duel import block_steps, in_a_step, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.trials.warming import LONGEST_CHUNK, SETTLING_SECONDS, settles, settles_in, warmed_up
@@ -61,6 +61,7 @@ class ScreeningTrial:
         self._disturbed = disturbed
         self._size = 1
         self._a_batch_a_step = True
+        self._batches = False  # whether any step has one
         self._started = time.monotonic()
 
     @property
@@ -90,6 +91,7 @@ class ScreeningTrial:
                 self._switch(on_in(row, factors))
                 block = self.trial.run(chunk)
                 self._a_batch_a_step &= block.samples > 0
+                self._batches |= block.samples > 0
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
                 unsettled |= settles(block) and seconds < SETTLING_SECONDS
@@ -117,14 +119,16 @@ class ScreeningTrial:
 
     def _paces(self, blocks: Sequence[Block]) -> list[float]:
         """Seconds a step of each; where each step has a batch of its own, of one with as many samples in all of them:
-        an epoch's last batch may be a small one.
+        an epoch's last batch may be a small one. Where no step has a batch, of one with as many calls of models.
 
         Where several steps are made of one batch (truncated backpropagation through time), it is counted in the first
         of them alone: what a block has of samples is an accident then. Blocks of one step, with which trials warm up,
         show it.
         """
         self._a_batch_a_step &= all(block.samples > 0 for block in blocks)
-        shares = [block.samples / block.steps if self._a_batch_a_step else 1.0 for block in blocks]
+        self._batches |= any(block.samples for block in blocks)
+        alike = self._batches and not self._a_batch_a_step
+        shares = [1.0 for _ in blocks] if alike else in_a_step(blocks, self._batches)
         usual = statistics.fmean(shares)
         return [block.seconds / block.steps * usual / share for block, share in zip(blocks, shares, strict=True)]
 

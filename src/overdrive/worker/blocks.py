@@ -21,6 +21,7 @@ class Blocks:
         settling: Callable[[], int],
         exchanged: Callable[[], Exchanged | None] = lambda: None,
         installing: Callable[[], float] = lambda: 0.0,
+        training_calls: Callable[[], int] = lambda: 0,
     ) -> None:
         """
         Args:
@@ -29,10 +30,12 @@ class Blocks:
             settling: calls so far in which a technique did not act as it will.
             exchanged: with other ranks, so far; None where there are none.
             installing: seconds so far in which we were put in place.
+            training_calls: of its models in training so far; 0 where nobody counts them.
         """
         self._recorder, self._calls, self._timed, self._settles = recorder, calls, timed, settling
         self._exchanges, self._exchanged = exchanged, Exchanged()
         self._installing = installing
+        self._training_calls, self._called = training_calls, 0
         self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
         self._lead = 0  # the step at which the time is taken, where some come before that are not timed
         self._first_step = 0  # that of the block that has begun
@@ -95,6 +98,7 @@ class Blocks:
             settling,
             exchanged,
             installing=installing,
+            training_calls=self._training_calls() - self._called,
         )
         self._begin(steps)
         return block
@@ -104,4 +108,5 @@ class Blocks:
         if self._calls:
             self._calls.taken()  # of before
         self._exchanged = self._exchanges() or Exchanged()
+        self._called = self._training_calls()
         self._began = time.perf_counter()

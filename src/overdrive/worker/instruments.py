@@ -12,10 +12,12 @@ from overdrive.worker.observers import (
     DigestLog,
     Probe,
     ProductsWatch,
+    TrainingCalls,
     make_digests,
     make_probe,
     make_products,
     make_replay,
+    make_training_calls,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Instruments:
         self.digests: DigestLog | None = None
         self.replay: Replay | None = None
         self.products: ProductsWatch | None = None
+        self.training_calls: TrainingCalls | None = None
         self.profiler: Profiler | None = None
 
     def subscribe(self, seams: Seams, spec: TrialSpec, gathers_facts: bool, recordings: str) -> None:
@@ -64,6 +67,10 @@ class Instruments:
         if spec.products and (products := make_products(self.framework)):
             self.products = products
             products(seams)
+        if not (seams.inference or spec.profiling):
+            self.training_calls = make_training_calls(self.framework)
+            if self.training_calls:
+                self.training_calls(seams)
         if spec.profiling in ("times", "details"):
             from overdrive.worker.profiling.recorder import Profiler
 

@@ -44,6 +44,14 @@ class DigestLog(Protocol):
         """One training step or more are complete since the last call."""
 
 
+class TrainingCalls(Protocol):
+    """Counts a program's calls of its models in training."""
+
+    made: int
+
+    def __call__(self, seams: Seams) -> None: ...
+
+
 class ProductsWatch(Protocol):
     """What the run produces besides its losses."""
 
@@ -95,6 +103,11 @@ def make_replay(
 def make_products(framework: str) -> ProductsWatch | None:
     """None where nobody has written one for this framework yet."""
     return cast(ProductsWatch, _room(framework, "products").ProductsWatch()) if framework == "torch" else None
+
+
+def make_training_calls(framework: str) -> TrainingCalls | None:
+    """None where nobody has written one for this framework yet."""
+    return cast(TrainingCalls, _room(framework, "training_calls").TrainingCalls()) if framework == "torch" else None
 
 
 def _room(framework: str, name: str) -> Any:

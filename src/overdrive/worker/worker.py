@@ -66,7 +66,13 @@ class Worker:
         self._calls = CallTimer(self._wait_for_answers) if self.clock.inference else None
         self.rank: Rank | None = None  # where the trial is a group of ranks
         self.blocks = Blocks(
-            self.recorder, self._calls, self.spec.timed, self._settling, self._exchanged, self._installing
+            self.recorder,
+            self._calls,
+            self.spec.timed,
+            self._settling,
+            self._exchanged,
+            self._installing,
+            self._training_calls,
         )
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it
@@ -213,6 +219,10 @@ class Worker:
 
     def _installing(self) -> float:
         return self.session.installing if self.session else 0.0
+
+    def _training_calls(self) -> int:
+        counter = self.instruments.training_calls
+        return counter.made if counter else 0
 
     def _exchanged(self) -> Exchanged | None:
         return self.rank.exchanged() if self.rank else None

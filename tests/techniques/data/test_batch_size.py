@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -93,6 +94,16 @@ def test_a_duel_compares_as_many_samples_where_the_batch_is_larger(techniques: A
     duel = Duel(TrialSpec(program), TrialSpec(program, techniques))
     assert comparable(duel, Block(10, 10, 1.0, 80), Block(10, 10, 2.0, 320)) == seconds
     assert comparable(duel, Block(10, 10, 1.0, 0), Block(10, 10, 2.0, 0)) == 2.0
+
+
+def test_a_duel_compares_as_many_calls_of_models_where_no_step_has_a_batch() -> None:
+    """After other rounding an episode is another, and of another length."""
+    program = Program("train.py")
+    duel = Duel(TrialSpec(program), TrialSpec(program, (("fused_optimizer", {}),)))
+    long, short = Block(10, 10, 2.0, 0, training_calls=400), Block(10, 10, 1.0, 0, training_calls=200)
+    assert comparable(duel, long, short) == 2.0
+    assert comparable(duel, replace(long, samples=80), replace(short, samples=80)) == 1.0, "its batches tell"
+    assert comparable(duel, replace(long, training_calls=0), short) == 1.0, "not counted on one side"
 
 
 def test_a_whole_run_takes_fewer_of_the_larger_steps() -> None:

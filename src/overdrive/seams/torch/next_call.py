@@ -34,7 +34,7 @@ def next_call(hub: Seams, act: Callable[[torch.nn.Module], None]) -> Callable[[]
 
     def begins(module: torch.nn.Module, *_: Any) -> None:
         try:
-            if _is_meant(module):
+            if records_gradients(module):
                 end()
                 act(module)
         except Exception as error:  # as a hook of PyTorch's it would be the program's
@@ -58,7 +58,7 @@ def next_call(hub: Seams, act: Callable[[torch.nn.Module], None]) -> Callable[[]
     return end
 
 
-def _is_meant(module: torch.nn.Module) -> bool:
+def records_gradients(module: torch.nn.Module) -> bool:
     """A module with parameters (others are transforms, or losses) in training; and not called by a backward pass."""
     if not torch.is_grad_enabled() or traced() or in_backward() or fetches.under_way():
         return False
