@@ -67,6 +67,7 @@ def test_cores_that_the_program_chooses_later_stay(monkeypatch: pytest.MonkeyPat
             os.sched_setaffinity(0, {first})
             batch = next(iter(DataLoader(WhereItRuns(), batch_size=2, num_workers=1)))
             assert allowed_cores() == {first} == set(batch.flatten().tolist())
+        assert allowed_cores() == {first}  # in a notebook the program goes on
     finally:
         os.sched_setaffinity(0, before)
 
@@ -120,6 +121,20 @@ def test_as_many_threads_as_physical_cores_are_tried_first(monkeypatch: pytest.M
     assert [each["count"] for each in catalogue()["threads"].candidates(CPU)] == [4, 2, 1]  # eight are there already
     monkeypatch.setattr(threads, "one_a_core", lambda cores: frozenset())
     assert [each["count"] for each in catalogue()["threads"].candidates(CPU)] == [4, 1]
+
+
+@pytest.mark.parametrize("own", [None, 3])
+def test_a_number_of_threads_that_the_program_sets_stays_when_a_session_ends(own: int | None) -> None:
+    number = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with Session([("threads", {"count": 1})]):
+            assert torch.get_num_threads() == 1
+            if own is not None:
+                torch.set_num_threads(own)
+        assert torch.get_num_threads() == (own or 2)
+    finally:
+        torch.set_num_threads(number)
 
 
 HUGE = """

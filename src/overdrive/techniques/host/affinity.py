@@ -90,11 +90,13 @@ class Affinity(Technique):
             _pin_all_threads(mine)
 
         def unpin() -> None:
-            _pin_all_threads(before)
+            _pin_all_threads(before, only_on=mine)  # else the program has chosen: that stays
             if threads:
                 import torch
 
-                torch.set_num_threads(threads.pop())
+                number = threads.pop()
+                if torch.get_num_threads() == min(number, len(mine)):
+                    torch.set_num_threads(number)
 
         def open_elsewhere(loader: Any, call: Callable[[], Any]) -> Any:
             if not loader.num_workers or not others or os.sched_getaffinity(0) != mine:  # the program's own choice
@@ -142,11 +144,12 @@ def _chosen(settings: Settings) -> frozenset[int]:
     return cores if settings["hyper_threads"] else one_a_core(cores)
 
 
-def _pin_all_threads(cores: Iterable[int]) -> None:
-    """Those that there are; threads started later inherit it."""
+def _pin_all_threads(cores: Iterable[int], only_on: frozenset[int] | None = None) -> None:
+    """Those that there are, or that are on these cores now; threads started later inherit it."""
     threads = [0]
     with contextlib.suppress(OSError):
         threads = [int(name) for name in os.listdir("/proc/self/task")]
     for thread in threads:
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(thread, cores)
+            if only_on is None or os.sched_getaffinity(thread) == only_on:
+                os.sched_setaffinity(thread, cores)

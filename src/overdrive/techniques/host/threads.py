@@ -78,7 +78,9 @@ class Threads(Technique):
             if before:
                 import torch
 
-                torch.set_num_threads(before.pop())
+                number = before.pop()
+                if torch.get_num_threads() == count:  # else the program has set it
+                    torch.set_num_threads(number)
 
         seams.framework_arrived.subscribe(arrived)
         seams.on_undo(put_back)
