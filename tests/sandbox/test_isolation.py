@@ -388,6 +388,37 @@ def test_a_folder_that_is_a_link_to_somewhere_else_stays_as_it_was(desk: Desk, t
 
 
 @pytest.mark.fault("files")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder in /")
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_project_in_a_top_folder_that_may_be_entered_and_not_listed(desk: Desk, tier: str, mounted: bool) -> None:
+    """As /home is on many clusters (0711); there is perhaps a disk mounted in it."""
+    top = Path(tempfile.mkdtemp(prefix="overdrive-unlisted-", dir="/"))
+    (top / "disk").mkdir()
+    if mounted and subprocess.run(["mount", "-t", "tmpfs", "tmpfs", top / "disk"], capture_output=True).returncode:
+        shutil.rmtree(top)
+        pytest.skip("nothing may be mounted here")
+    try:
+        project = shutil.copytree(desk.project, top / "group" / "project", symlinks=True)
+        for folder in (top, top / "group"):
+            folder.chmod(0o711)
+        for path in (project, *project.rglob("*")):
+            os.chown(path, desk.person.uid, desk.person.gid, follow_symlinks=False)
+        moved = replace(desk, project=project)
+        before = moved.files()
+        for name in ("overwrites a file", "makes folders", "removes a folder and makes it anew"):
+            ended = moved.run(tier, SCRIPTS[name])
+            assert ended.stdout.startswith(tier) and "script ended" in ended.stdout, ended.stderr
+            scratches.discard(desk.scratch)
+            desk.scratch.mkdir()
+            os.chown(desk.scratch, desk.person.uid, desk.person.gid)
+        assert moved.files() == before
+    finally:
+        if mounted:
+            subprocess.run(["umount", top / "disk"], check=True)
+        shutil.rmtree(top)
+
+
+@pytest.mark.fault("files")
 def test_a_database_stays_as_it_was(desk: Desk, tier: str) -> None:
     prepare = "import sqlite3; c = sqlite3.connect('study.db'); c.execute('create table t (x)'); c.commit()"
     subprocess.run([sys.executable, "-c", prepare], cwd=desk.project, check=True)

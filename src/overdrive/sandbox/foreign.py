@@ -27,7 +27,7 @@ SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/var/lib"
 
 def prepare_foreign_folders(lower: str, upper: str, point: str) -> None:
     """Make folders of others in the `upper` layer of the overlay that will be at `point`."""
-    names = [os.path.relpath(path, point) for path in _likely() if is_within(path, [point])]
+    names = [os.path.relpath(path, point) for path in likely_folders() if is_within(path, [point])]
     if not is_within(point, SYSTEM):
         names += [name for name, _ in zip(_shallow(lower, point), range(MOST_FOLDERS), strict=False)]
     for name in names:
@@ -41,7 +41,7 @@ def prepare_foreign_folders(lower: str, upper: str, point: str) -> None:
                     dress(target, model)
 
 
-def _likely() -> list[str]:
+def likely_folders() -> list[str]:
     """Folders that scripts write to."""
     script = os.path.dirname(sys.argv[0]) if sys.argv else ""
     wanted = (os.getcwd(), os.path.expanduser("~"), os.environ.get("TMPDIR", ""), script)

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from overdrive.sandbox.foreign import prepare_foreign_folders, refuse_foreign_files
+from overdrive.sandbox.foreign import likely_folders, prepare_foreign_folders, refuse_foreign_files
 from overdrive.sandbox.lifting import Doorman, Layer
 from overdrive.sandbox.mounts import (
     Mount,
@@ -161,15 +161,17 @@ class _View:
     def _cover(self, source: str, point: str) -> None:
         """Overlay `point`; or its subfolders, where the kernel refuses that because of what is
         mounted inside."""
-        if point in (*KERNEL_TREES, SERVICES) or not os.access(source, os.R_OK | os.X_OK):
+        if point in (*KERNEL_TREES, SERVICES) or not os.access(source, os.X_OK):
             return
         inside = {mount.point for mount in self._mounts if is_within(mount.point, [point])} - {point}
         if point != "/" and not (inside and self._locked) and self._overlay(source, point):
             return
         if not inside or point in NOT_SPLIT:
             return
-        for folder in _subfolders(source):
-            name = os.path.basename(folder)
+        # One that may not be listed, as a /home of mode 0711, has at least those that the program is known to use.
+        used = {os.path.relpath(path, point).split("/")[0] for path in likely_folders() if is_within(path, [point])}
+        for name in {*map(os.path.basename, _subfolders(source)), *used} - {"."}:
+            folder = os.path.join(source, name)
             path = os.path.join(point, name)
             if path not in inside:  # a mount has its own turn
                 self._cover(folder, path)
