@@ -31,10 +31,10 @@ def test_deterministic_operations_give_cublas_its_room(tmp_path: Path, monkeypat
     plain = TrialSpec(target(tmp_path))
     careful = TrialSpec(plain.program, deterministic=True)
     with TrialPool(isolate=False) as pool:
-        assert "CUBLAS_WORKSPACE_CONFIG" not in _environment(pool, plain)
-        assert _environment(pool, careful)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        assert "CUBLAS_WORKSPACE_CONFIG" not in _environment(pool, plain, tmp_path)
+        assert _environment(pool, careful, tmp_path)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-        assert _environment(pool, careful)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+        assert _environment(pool, careful, tmp_path)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
 
 
 @pytest.mark.parametrize("isolation", ["overlay", "redirect"])
@@ -122,7 +122,7 @@ def test_python_keeps_its_own_bytecode_where_it_has_any(tmp_path: Path, monkeypa
     monkeypatch.setattr("overdrive.trials.pool.lacks_bytecode", tuple)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     with TrialPool(isolate=False) as pool:
-        environment = _environment(pool, TrialSpec(target(tmp_path)))
+        environment = _environment(pool, TrialSpec(target(tmp_path)), tmp_path)
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1" and "PYTHONPYCACHEPREFIX" not in environment
 
 
@@ -135,7 +135,52 @@ def test_a_tracker_that_is_off_stays_off(
     if asked:
         monkeypatch.setenv("WANDB_MODE", asked)
     with TrialPool() as pool:
-        assert _environment(pool, TrialSpec(target(tmp_path)))["WANDB_MODE"] == told
+        assert _environment(pool, TrialSpec(target(tmp_path)), tmp_path)["WANDB_MODE"] == told
+
+
+SERVER = """
+import os
+import torch
+import mlflow
+from mlflow.tracking import MlflowClient, set_tracking_uri
+set_tracking_uri("http://server")
+mlflow.set_tracking_uri("https://server:5000/")
+mlflow.set_tracking_uri(uri="databricks")
+mlflow.set_tracking_uri("own")
+assert mlflow.told == [os.environ["MLFLOW_TRACKING_URI"]] * 3 + ["own"], mlflow.told
+for given in ((), ("http://server", "https://models")):
+    print(MlflowClient(*given).told)
+print(mlflow.MlflowClient(tracking_uri="own").told)
+print(os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID" in os.environ)
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+(weight * 2).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_trial_tells_no_server_of_its_run_even_where_the_program_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mlflow"
+    (package / "tracking").mkdir(parents=True)
+    (package / "tracking" / "__init__.py").write_text(
+        "told = []\n"
+        "def set_tracking_uri(uri): told.append(uri)\n"
+        "class MlflowClient:\n"
+        "    def __init__(self, tracking_uri=None, registry_uri=None): self.told = tracking_uri, registry_uri\n"
+    )
+    (package / "__init__.py").write_text("from mlflow.tracking import MlflowClient, set_tracking_uri, told\n")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+    monkeypatch.setenv("MLFLOW_RUN_ID", "1")
+    (tmp_path / "train.py").write_text(SERVER)
+    with TrialPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(tmp_path / "train.py"), (), False)))
+        trial.first_step()
+        said = trial.output_tail(5000)
+        trial.stop()
+    here = f"file://{pool.scratch}"
+    assert "server" not in said and "databricks" not in said and said.count(here) == 3 and "False" in said, said
 
 
 def test_a_program_in_a_folder_and_with_words_that_are_no_text_is_known(

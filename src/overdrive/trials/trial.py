@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from overdrive.core import messages, scratch
@@ -23,7 +24,7 @@ from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.contention import LoadWatch, Reading
 from overdrive.ranks.membership import IMAGINED
-from overdrive.ranks.trackers import SILENT
+from overdrive.ranks.trackers import MLFLOW_FOLDER, kept_here
 from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers import leftovers
 from overdrive.trials.launchers.launcher import Launcher
@@ -69,7 +70,7 @@ class Trial:
         if ranks > 1 and not isinstance(launcher, RanksLauncher):
             launcher = RanksLauncher(ranks, launcher, (0,) if spec.alone else ())
         imagined = {IMAGINED: str(self._folder)} if spec.alone else {}
-        self.group = launcher.start({**_environment(pool, spec), **imagined}, self._log)
+        self.group = launcher.start({**_environment(pool, spec, self._folder), **imagined}, self._log)
         self._watch = LoadWatch(self.group.pids)
         self._leaders = leftovers.known(self.group.pids)
         if not all(pool.reaper.watch(pid) for pid in self.group.pids):
@@ -285,8 +286,8 @@ def _of_all(reports: Sequence[Answer]) -> Answer:
     return first.beside(others) if isinstance(first, Block) else first  # type: ignore[arg-type,return-value]
 
 
-def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
-    """The variables of a trial's processes."""
+def _environment(pool: TrialPool, spec: TrialSpec, folder: Path) -> dict[str, str]:
+    """The variables of the processes of a trial that has this folder."""
     environment = {
         **os.environ,
         **environment_for(spec.techniques),
@@ -296,8 +297,11 @@ def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
     }
-    if environment.get("WANDB_MODE") not in SILENT:
-        environment["WANDB_MODE"] = "offline"
+    for name, value in kept_here(environment, (folder / MLFLOW_FOLDER).as_uri()).items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
     if pool.bytecode:
         environment["PYTHONPYCACHEPREFIX"] = str(pool.bytecode)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -22,6 +22,7 @@ from overdrive.core.streams import flush
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.rank import Rank
+from overdrive.ranks.trackers import MLFLOW_FOLDER, mlflow_kept_here
 from overdrive.sandbox.isolation import FOLLOWERS, isolate, redirect_torch
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Seams
@@ -37,6 +38,12 @@ def _redirected(seams: Seams) -> None:
     seams.framework_arrived.subscribe(lambda: redirect_torch() if seams.frameworks[-1] == "torch" else None)
     for library, follow in FOLLOWERS.items():
         Arrival(library, follow).watch()
+
+
+def _tells_no_server(job: Job) -> Callable[[Seams], None]:
+    """An observer, which needs no seam."""
+    store = (Path(job.scratch) / MLFLOW_FOLDER).as_uri()
+    return lambda seams: Arrival("mlflow", lambda: mlflow_kept_here(store)).watch()
 
 
 def _standard_input(path: str) -> None:
@@ -80,7 +87,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     if isolation:
         worker.reports.report(Isolated(isolation.kind, isolation.detail))
     progress.on_progress = worker.reports.filling
-    own = [*([_redirected] if job.isolate else []), seeds(job.spec.seed), worker.observe]
+    own = [*([_redirected] if job.isolate else []), _tells_no_server(job), seeds(job.spec.seed), worker.observe]
     own[:0] = [worker.rank.observe] if worker.rank else []
     worker.session = Session(job.spec.techniques, own, worker.left_out, worker.clock.inference)
     code = 0
