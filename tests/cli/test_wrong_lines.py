@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from overdrive.cli.group import COMMANDS, cli
 from overdrive.cli.line import faults_as_sentences, kept_in
 from overdrive.cli.no_script import no_script
+from overdrive.core import program
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
 from tests.conftest import Run
@@ -228,6 +229,35 @@ def test_a_link_to_nowhere_beside_the_script_is_no_part_of_the_program(folder: P
     """An editor's lock is one (`.#train.py`), while a file is open there."""
     before = Program("train.py").identity()
     (folder / "other.py").symlink_to("nobody@nowhere.1234")
+    assert Program("train.py").identity() == before
+    (folder / "module.py").write_text("")
+    assert Program("train.py").identity() != before
+
+
+def test_modules_below_the_script_are_part_of_the_program_and_folders_of_data_are_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(600):
+        (folder / "data" / f"{number:03d}").mkdir(parents=True)
+    modules = folder / "source" / "package" / "models"
+    modules.mkdir(parents=True)
+    opened: list[str] = []
+    scandir = os.scandir
+
+    def noted(path: str) -> object:
+        opened.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
+    before = Program("train.py").identity()
+    assert "./data" in opened and "./data/003" not in opened and "./source/package/models" in opened
+    (folder / "data" / "003" / "module.py").write_text("")
+    assert Program("train.py").identity() == before
+    (modules / "module.py").write_text("")
+    assert Program("train.py").identity() != before
+    monkeypatch.setattr(program, "_MOST_SEEN", 3)
+    before = Program("train.py").identity()
+    (modules / "module.py").write_text("edited")
     assert Program("train.py").identity() == before
     (folder / "module.py").write_text("")
     assert Program("train.py").identity() != before
