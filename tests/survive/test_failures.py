@@ -58,6 +58,52 @@ def test_the_same_failure_twice_in_a_row_sends_the_run_to_its_start(tmp_path: Pa
     assert "no such layer" in RunFolder.notes_in(tmp_path / "killed-run")[FROM_START]
 
 
+# Where its model is called; by itself it goes on, and it does not where it is told to leave that.
+CALL_FAILS = TRAIN.replace(
+    'print("in a call", len(given[0])))',
+    """in_call(given))
+failed = []
+def in_call(given):
+    if step == 12 and not failed and "WELL" not in os.environ:
+        failed.append(1)
+        raise ValueError("in the model")
+    print("in a call", len(given[0]))""",
+).replace(
+    "        loss = torch.nn.functional.cross_entropy(model(inputs), targets)\n",
+    """        try:
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        except ValueError:
+            if "FAILS" in os.environ:
+                raise
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+""",
+)
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_an_error_of_the_model_that_the_program_goes_on_from_costs_no_snapshot(tmp_path: Path) -> None:
+    whole = survive(tmp_path, "whole", CALL_FAILS)
+    assert whole.returncode == 0 and "step 12, ValueError: in the model" in whole.stderr, whole.stderr
+    first = survive(tmp_path, "killed", CALL_FAILS, dies=17)
+    last = survive(tmp_path, "killed", CALL_FAILS)
+    assert last.returncode == 0 and "gone on after step" in last.stderr, first.stderr + last.stderr
+    assert first.stdout + last.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_a_run_that_its_model_ends_with_an_error_goes_on_from_its_last_snapshot(tmp_path: Path) -> None:
+    whole = survive(tmp_path, "whole", CALL_FAILS, variables={"WELL": "1"})
+    first = survive(tmp_path, "failed", CALL_FAILS, variables={"FAILS": "1"})
+    assert first.returncode == 1 and "ValueError: in the model" in first.stderr, first.stderr
+    last = survive(tmp_path, "failed", CALL_FAILS, variables={"WELL": "1"})
+    assert last.returncode == 0 and "gone on after step" in last.stderr, first.stderr + last.stderr
+    assert first.stdout + last.stdout == whole.stdout
+    assert files_of(tmp_path / "failed") == files_of(tmp_path / "whole")
+
+
 def raised(error: Exception) -> Exception:
     try:
         raise error

@@ -26,6 +26,14 @@ def may_be_outage(error: BaseException) -> bool:
     return isinstance(error, OSError) or _is_outage(error)
 
 
+def came_from(call: object, error: BaseException) -> bool:
+    """Whether it was raised within this function."""
+    code, trace = getattr(call, "__code__", None), error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    return trace is not None
+
+
 def _is_outage(error: BaseException) -> bool:
     of_disk = isinstance(error, OSError) and error.errno in _OF_DISKS
     return of_disk or out_of_memory(error) or "CUDA error" in str(error)

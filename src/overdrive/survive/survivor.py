@@ -24,7 +24,7 @@ from overdrive.seams.points import reason_of
 from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import IN_VAIN, Ending, end_children
-from overdrive.survive.failures import Failures, may_be_outage, what_then
+from overdrive.survive.failures import Failures, came_from, may_be_outage, what_then
 from overdrive.survive.files import Files
 from overdrive.survive.folder import FETCHES, FROM_START, NO_MORE
 from overdrive.survive.in_keras import InKeras
@@ -164,7 +164,11 @@ class Survivor:
         self.calls.in_keras.follow(seams)
 
     def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer."""
+        """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer.
+
+        An error of the call that it acts around is the program's own, which may go on from it. Made again, the call
+        would not fail: nothing more is taken, and what there is stands.
+        """
 
         @functools.wraps(act)
         def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -173,7 +177,8 @@ class Survivor:
             except Exception as error:
                 if not self.elsewhere():
                     reason = f"at step {self.steps}, {reason_of(error)}"
-                    self._fails(error, reason) if self.replaying else self.cannot_skip(reason, sound=False)
+                    sound = len(args) > 1 and came_from(args[1], error)
+                    self._fails(error, reason) if self.replaying else self.cannot_skip(reason, sound)
                 raise
 
         return guarded
