@@ -68,7 +68,7 @@ class Writes(Model):
 
 def given(model: nn.Module) -> Callable[[torch.Tensor], tuple[Any, ...]]:
     cache, state = Cache(2), {"h": torch.zeros(1, 3, 4), "steps": torch.zeros((), dtype=torch.long)}
-    others = {Cached: (cache,), Writes: (state,), Streams: ()}[type(model)]
+    others = {Cached: (cache,), Writes: (state,), Streams: (), Spectral: ()}[type(model)]
     return lambda x: (x, *others)
 
 
@@ -78,12 +78,33 @@ def in_double(model: Model) -> Model:
     for name, value in list(vars(model).items()):
         if isinstance(value, torch.Tensor):
             setattr(model, name, value.double())
+    if isinstance(model, Spectral):
+        model.modes.data, model.phase = model.modes.data.cdouble(), model.phase.cdouble()
+        model.type = torch.cdouble
     if isinstance(model, Streams):
         model.before = [each.double() for each in model.before]
     return model
 
 
-@pytest.mark.parametrize("kind", [Cached, Streams, Writes])
+class Spectral(Model):
+    """As a layer of a neural operator: complex weights, and a result that is written into zeros."""
+
+    type = torch.cfloat
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes = nn.Parameter(torch.randn(4, 4, 2, dtype=torch.cfloat))
+        self.register_buffer("phase", torch.polar(torch.ones(2), torch.arange(2.0)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        waves = torch.fft.rfft(self.fc(x), dim=1)
+        mixed = torch.zeros(waves.shape, dtype=self.type)
+        mixed[:, :2] = torch.einsum("bki,iok->bko", waves[:, :2], self.modes) * self.phase[:, None]
+        parts = torch.fft.irfft(mixed, n=3, dim=1), mixed.real.mean(1, True).expand(1, 3, 4)
+        return self.out(torch.cat(parts, -1)).mean(1)
+
+
+@pytest.mark.parametrize("kind", [Cached, Streams, Writes, Spectral])
 def test_it_is_that_of_the_same_call(kind: type[Model]) -> None:
     model, alone = kind().eval(), kind().eval()
     args, args_alone = given(model), given(alone)
@@ -99,7 +120,8 @@ def test_it_is_that_of_the_same_call(kind: type[Model]) -> None:
             assert torch.equal(result, alone(*args_alone(x)))  # the program goes on as if nothing had been
             (found,) = steps.results().values()
             assert found.dtype == np.float64 and np.abs(found - wanted).max() < 1e-13
-    assert all(each.dtype == torch.float32 for each in (*model.parameters(), *model.buffers()))
+    single = (torch.float32, torch.complex64)
+    assert all(each.dtype in single for each in (*model.parameters(), *model.buffers()))
 
 
 def doubled(thing: Any) -> Any:

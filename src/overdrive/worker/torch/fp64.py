@@ -1,6 +1,6 @@
 """Makes whatever PyTorch computes inside this mode compute in fp64, in a program that knows nothing of it.
 
-Tensors are widened where they enter a computation, not where they lie: views, in-place changes and
+Tensors, complex ones too, are widened where they enter a computation, not where they lie: views, in-place changes and
 what NumPy shares stay as they are, so that the program's own aliasing holds. Random numbers are drawn
 as the program draws them (in fp32) and widened afterwards, because an fp64 draw consumes others.
 """
@@ -19,7 +19,15 @@ from torch.utils._pytree import tree_map
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.layouts import is_sparse
 
-REDUCED = (torch.float32, torch.float16, torch.bfloat16)
+_WIDE = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
+_NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+REDUCED, DOUBLE = tuple(_WIDE), tuple(_NARROW)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -37,7 +45,8 @@ _LEFT_ALONE = _names(
     __reduce_ex__ pin_memory is_pinned set_ resize_ _set_grad_enabled record_stream share_memory_
     manual_seed set_rng_state get_rng_state save load"""
 )
-_CASTS = frozenset(("float", "half", "bfloat16"))
+_CASTS = {"float": torch.float64, "half": torch.float64, "bfloat16": torch.float64}
+_CASTS |= {"cfloat": torch.complex128, "chalf": torch.complex128}
 _MOVES = frozenset(("to", "type", "cuda", "cpu", "type_as"))
 # exponential_, uniform_ and the dropouts draw the same numbers in either width (seen on torch 2.13, CPU);
 # randn does not. All are drawn in the program's own width.
@@ -59,8 +68,8 @@ class InDouble(TorchFunctionMode):
             return _draw_in_place(function, args, kwargs)
         if name in _LEFT_ALONE or name.startswith("_record_function") or _in_place(name):
             return function(*args, **kwargs)
-        if name in _CASTS and args[0].dtype is torch.float64:
-            return args[0]
+        if name in _CASTS and args[0].dtype in DOUBLE:
+            return args[0].to(_CASTS[name])
         if name in _DRAWS:
             return tree_map(widen, function(*tree_map(narrow, args), **tree_map(narrow, kwargs)))
         if name in _MOVES or "dtype" in kwargs or any(isinstance(each, torch.dtype) for each in args):
@@ -80,7 +89,7 @@ def computing_in_double(module: torch.nn.Module, others: Sequence[torch.Tensor] 
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # its recurrent layers know no fp64, and fail
     try:
         for tensor, data in held:
-            tensor.data = data.double()
+            tensor.data = widen(data)
         with InDouble():
             yield
     finally:
@@ -94,7 +103,7 @@ def widen(thing: Any) -> Any:
     if not isinstance(thing, torch.Tensor) or thing.dtype not in REDUCED:
         return thing
     if thing.layout is torch.strided or is_sparse(thing):
-        return thing.to(torch.float64)
+        return thing.to(_WIDE[thing.dtype])
     return thing
 
 
@@ -134,13 +143,13 @@ def wide_copies(thing: Any, module: torch.nn.Module) -> Any:
 
 def narrow(thing: Any) -> Any:
     """The way back, in values."""
-    if isinstance(thing, torch.Tensor) and thing.dtype is torch.float64:
-        return thing.to(torch.float32)
+    if isinstance(thing, torch.Tensor) and thing.dtype in DOUBLE:
+        return thing.to(_NARROW[thing.dtype])
     return thing
 
 
 def _wide_type(thing: Any) -> Any:
-    return torch.float64 if isinstance(thing, torch.dtype) and thing in REDUCED else thing
+    return _WIDE.get(thing, thing) if isinstance(thing, torch.dtype) else thing
 
 
 def _in_place(name: str) -> bool:
@@ -150,9 +159,9 @@ def _in_place(name: str) -> bool:
 
 def _draw_in_place(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target = args[0]
-    if target.dtype is not torch.float64:
+    if target.dtype not in DOUBLE:
         return function(*args, **kwargs)
-    drawn = torch.empty_like(target, dtype=torch.float32)
+    drawn = torch.empty_like(target, dtype=_NARROW[target.dtype])
     function(drawn, *tree_map(narrow, args[1:]), **tree_map(narrow, kwargs))
     with torch.no_grad():
         return target.copy_(drawn)

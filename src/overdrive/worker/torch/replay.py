@@ -21,7 +21,7 @@ from overdrive.seams.torch.layouts import in_reals, is_of_fractions, is_plain, i
 from overdrive.worker.digests import spacing
 from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay
 from overdrive.worker.torch.disturbing import disturb
-from overdrive.worker.torch.fp64 import REDUCED, InDouble, narrow, widen
+from overdrive.worker.torch.fp64 import DOUBLE, REDUCED, InDouble, narrow, widen
 from overdrive.worker.torch.group_values import GroupValues
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject, Tensors
@@ -199,7 +199,7 @@ class StepsInDouble(TorchSteps):
             if self._held:
                 self._enter()
                 return call(*tree_map(widen, args), **tree_map(widen, kwargs))
-            if self._ever and next(iter(module.parameters()), _NONE).dtype is torch.float32:
+            if self._ever and next(iter(module.parameters()), _NONE).dtype in (torch.float32, torch.complex64):
                 # A hidden state that was carried over from a chosen step comes in fp64.
                 return call(*tree_map(narrow, args), **tree_map(narrow, kwargs))
             return call(*args, **kwargs)
@@ -257,17 +257,17 @@ class StepsInDouble(TorchSteps):
             if tensor.dtype in REDUCED:
                 self._held.append((tensor, tensor.data))
                 gradient, tensor.grad = tensor.grad, None
-                tensor.data = tensor.data.double()
-                tensor.grad = None if gradient is None else gradient.double()
+                tensor.data = widen(tensor.data)
+                tensor.grad = widen(gradient)
 
     def _narrow_state(self) -> None:
         held = {id(tensor) for tensor, _ in self._held}
         for tensor in self._subject.optimizer_tensors(held):
-            if tensor.dtype is torch.float64 and id(tensor) not in held and tensor.dim():
+            if tensor.dtype in DOUBLE and id(tensor) not in held and tensor.dim():
                 self._held.append((tensor, None))  # made in this step: the first momentum, say
         for tensor, before in self._held:
             gradient, tensor.grad = tensor.grad, None
-            rounded = tensor.data.float() if before is None else before.copy_(tensor.data)
+            rounded = narrow(tensor.data) if before is None else before.copy_(tensor.data)
             tensor.data = rounded
             tensor.grad = None if gradient is None else gradient.to(rounded.dtype)
         self._held.clear()
