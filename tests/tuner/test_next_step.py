@@ -26,7 +26,7 @@ def found(arguments: Sequence[str] = (), contract: Contract = Contract.ROUNDING,
     spec = TrialSpec(program)
     control = {"old_side": Side(seconds=1.0, steps=100, setups=(2.0,)), "total_steps": None, **control}
     duel = Duel(spec, spec, **control)  # type: ignore[arg-type]
-    return Findings(program, contract, control=duel, budget=300.0)
+    return Findings(program, contract, control=duel, budget=300.0, runs=10)
 
 
 def untried(name: str) -> Rejected:
@@ -78,6 +78,12 @@ def test_what_the_tune_was_asked_for_stands_in_the_next_command() -> None:
     short.rejected = [untried("compile")]
     short.typed = ("--metric", "val acc", "-o", "fast.toml")
     assert "`overdrive tune --budget 10m --metric 'val acc' -o fast.toml train.py`" in next_step(short)
+
+
+@pytest.mark.parametrize(("seconds", "typed"), [(240.0, "4m"), (90.0, "90s")])
+def test_a_budget_that_was_typed_stands_in_the_command_for_a_longer_program(seconds: float, typed: str) -> None:
+    short = replace(found(["--epochs", "2"], total_steps=48), budget=seconds, runs=None)
+    assert f"`overdrive tune --budget {typed} train.py --epochs 10`" in next_step(short)
 
 
 def test_the_budget_that_is_named_is_enough_for_what_was_seen_to_gain() -> None:

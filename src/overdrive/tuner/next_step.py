@@ -151,10 +151,17 @@ def _longer(found: Findings) -> int:
     return next((each for each in _BUDGETS if each >= wanted), _BUDGETS[-1])
 
 
+def _as_typed(seconds: float) -> str:
+    return f"{seconds / 60:.0f}m" if seconds % 60 == 0 else f"{seconds:g}s"
+
+
 def _tune(found: Findings, program: Program, minutes: int | None = None) -> str:
-    """The command, in backquotes."""
+    """The command, in backquotes; with this budget, else with one that was typed."""
     options = [] if found.contract is Contract.ROUNDING else ["--contract", str(found.contract)]
-    options += ["--budget", f"{minutes}m"] if minutes else []
+    if minutes:
+        options += ["--budget", f"{minutes}m"]
+    elif found.runs is None:  # it was typed
+        options += ["--budget", _as_typed(found.budget)]
     options += [] if found.objective == TIME else ["--objective", str(found.objective)]
     options += ["--techniques", ",".join(sorted(found.only))] if found.only else []
     options += [] if found.ranks is None else ["--ranks", str(found.ranks or "auto")]
