@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.overrides import handle_torch_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
 from overdrive.seams.slots import derived_from, staying_no_sequences
+from overdrive.seams.torch.overriding import overriding
 from overdrive.seams.torch.scripted import scripted_alike
 
 _ALONE = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist")  # take nothing besides
@@ -50,6 +52,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(where)
         def places(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
+                return handle_torch_function(places, given, *args, **kwargs)
             if len(args) != 1 or kwargs:
                 return where(*args, **kwargs)
             return hub.shape_asked.run(("where", args[0]), functools.partial(where, *args))
@@ -58,7 +62,11 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(encode)
         def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
-            if num_classes != -1 or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
+                return encode(tensor, num_classes)
+            if given := overriding((tensor,), {}):
+                return handle_torch_function(one_hot, given, tensor, num_classes)
+            if num_classes != -1:
                 return encode(tensor, num_classes)
             return hub.shape_asked.run(("one_hot", tensor), functools.partial(encode, tensor))
 
@@ -73,7 +81,7 @@ def _replace_both(point: Around, patches: Patches, names: tuple[str, ...]) -> li
     for holder in (torch.Tensor, torch):
         for name in names:
             if plain := getattr(holder, name, None):
-                seen = _asked(point, name, plain)
+                seen = _asked(point, name, plain, holder is torch)
                 patches.replace(holder, name, seen)
                 removers.append(scripted_alike(seen, plain))
     return removers
@@ -106,9 +114,13 @@ def _asked_of(point: Around, name: str, plain: Callable[..., Any]) -> Callable[.
     return asked
 
 
-def _asked(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _asked(point: Around, name: str, plain: Callable[..., Any], function: bool) -> Callable[..., Any]:
+    """`function`: it is no method."""
+
     @functools.wraps(plain)
     def asked(*args: Any, **kwargs: Any) -> Any:
+        if function and not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
+            return handle_torch_function(asked, given, *args, **kwargs)
         if point.rests or not point.subscribers or torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         subject = args[0] if args else next(iter(kwargs.values()), None)

@@ -25,6 +25,7 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
 from overdrive.seams.torch.internals import schema_of
+from overdrive.seams.torch.overriding import overriding
 from overdrive.seams.torch.scripted import scripted_alike
 
 _DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -54,26 +55,30 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers: list[Callable[[], None]] = []
     for name in _FUNCTIONS:
         plain = getattr(torch, name)
-        seen = _seen(hub.random_drawn, name, plain)
+        seen = _seen(hub.random_drawn, name, plain, function=True)
         removers.append(scripted_alike(seen, plain))
         for holder in (torch, _VF, F):
             if getattr(holder, name, None) is plain:
                 patches.replace(holder, name, seen)
     for name in _METHODS:
         patches.replace(torch.Tensor, name, _seen(hub.random_drawn, name, getattr(torch.Tensor, name)))
-    seen = _seen(hub.random_drawn, ATTENTION, getattr(F, ATTENTION))
+    seen = _seen(hub.random_drawn, ATTENTION, getattr(F, ATTENTION), function=True)
     removers.append(scripted_alike(seen, getattr(F, ATTENTION)))
     patches.replace(F, ATTENTION, seen)
     return removers
 
 
-def _seen(point: Answer, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _seen(point: Answer, name: str, plain: Callable[..., Any], function: bool = False) -> Callable[..., Any]:
+    """`function`: it is no method."""
+
     @functools.wraps(plain)
     def draw(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         if name == ATTENTION and (masks := _of_their_own_class(args, kwargs)):
             return handle_torch_function(draw, masks, *args, **kwargs)
+        if function and (given := overriding(args, kwargs)):
+            return handle_torch_function(draw, given, *args, **kwargs)
         if not point.subscribers or _thread.within:
             return plain(*args, **kwargs)
         _thread.within = True

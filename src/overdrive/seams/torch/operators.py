@@ -8,12 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 from torch.nn import functional as F
+from torch.overrides import handle_torch_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
+from overdrive.seams.torch.overriding import overriding
 from overdrive.seams.torch.scripted import scripted_alike
 from overdrive.seams.torch.tracing import of_the_compiler, traced
 
@@ -38,7 +41,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
                 hub.leave_out(owner, f"no operator is called {operator!r}")
         for name in OPERATORS.get(operator, ()) if point.wanted else ():
             plain = getattr(torch, name)
-            seen = _seen(point, plain)
+            seen = _seen(point, plain, function=True)
             for holder in (torch, F):
                 if vars(holder).get(name) is plain:
                     patches.replace(holder, name, seen)
@@ -47,17 +50,25 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         for name in METHODS.get(operator, ()) if point.wanted else ():
             patches.replace(torch.Tensor, name, _seen(point, getattr(torch.Tensor, name), apart))
             if plain := getattr(torch, name, None):
-                seen = _seen(point, plain, apart)
+                seen = _seen(point, plain, apart, function=True)
                 patches.replace(torch, name, seen)
                 removers.append(scripted_alike(seen, plain))
     return removers
 
 
-def _seen(point: Answer, plain: Callable[..., Any], apart: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """`apart`: how the names of modules begin whose calls are not the point's."""
+def _seen(
+    point: Answer, plain: Callable[..., Any], apart: tuple[str, ...] = (), function: bool = False
+) -> Callable[..., Any]:
+    """
+    Args:
+        apart: how the names of modules begin whose calls are not the point's.
+        function: it is no method.
+    """
 
     @functools.wraps(plain)
     def operator(*args: Any, **kwargs: Any) -> Any:
+        if function and not is_compiling() and (given := overriding(args, kwargs)):
+            return handle_torch_function(operator, given, *args, **kwargs)
         if not args or type(args[0]) not in (torch.Tensor, torch.nn.Parameter) or traced():
             return plain(*args, **kwargs)
         frame = sys._getframe(1)

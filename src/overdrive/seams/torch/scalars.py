@@ -12,12 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
 from overdrive.seams.torch.asked import BOTH
+from overdrive.seams.torch.overriding import overriding
 from overdrive.seams.torch.scripted import scripted_alike
 
 _VALUES = ("__bool__", "__index__", "tolist", "numpy", "__repr__")
@@ -31,7 +33,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     for holder, names in ((torch.Tensor, (*_VALUES, *BOTH)), (torch, BOTH)):
         for name in names if hub.value_read.wanted else ():
             plain = getattr(holder, name)
-            read = _read(hub.value_read, name, plain)
+            read = _read(hub.value_read, name, plain, holder is torch)
             patches.replace(holder, name, read)
             if name in BOTH:
                 removers.append(scripted_alike(read, plain))
@@ -56,9 +58,13 @@ def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
-def _read(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _read(point: Around, name: str, plain: Callable[..., Any], function: bool) -> Callable[..., Any]:
+    """`function`: it is no method."""
+
     @functools.wraps(plain)
     def read(*args: Any, **kwargs: Any) -> Any:
+        if function and not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
+            return handle_torch_function(read, given, *args, **kwargs)
         if not point.subscribers or torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         return point.run(name, functools.partial(plain, *args, **kwargs))

@@ -1,0 +1,28 @@
+"""Functions of PyTorch that a class or a mode of the program's answers itself (`__torch_function__`).
+
+It is told which function was called, and knows that by its identity: `HANDLED[func]`, `func is torch.conv2d`. It took
+what it compares with from `torch`, where ours stands in the place of PyTorch's own. Told by C it would hear of that one.
+Of methods C tells what stands in the class, which is ours, and functions written in Python find themselves by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._C import _get_function_stack_at, _len_torch_function_stack
+from torch.overrides import has_torch_function
+
+# Modes that are to be told of PyTorch's own function: ours, which ask no subscriber again, and that of default devices.
+_OF_PLAIN = ("overdrive.", "torch.utils._device")
+
+
+def overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What a call is given, where somebody is to be told of the function that stands in PyTorch's place; else nothing.
+    For `handle_torch_function`."""
+    given = (*args, *kwargs.values()) if kwargs else args
+    if not has_torch_function(given):
+        return ()
+    modes = _len_torch_function_stack()
+    if modes and type(_get_function_stack_at(modes - 1)).__module__.startswith(_OF_PLAIN):  # type: ignore[no-untyped-call]
+        return ()
+    return given

@@ -1,0 +1,116 @@
+"""Who overrides functions of PyTorch is told of those that it finds in `torch`, where ours stand in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import fx  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+
+from overdrive.seams import torch as seams_of_torch  # noqa: E402
+from overdrive.seams.hub import Seams  # noqa: E402
+from overdrive.seams.torch.operators import METHODS, OPERATORS  # noqa: E402
+
+CALLS = {  # how each is called with something in a tensor's place
+    "conv1d": lambda call, x: call(x, x),
+    "conv2d": lambda call, x: call(input=x, weight=x),
+    "max_pool2d": lambda call, x: call(x, 2),
+    "batch_norm": lambda call, x: call(x, x, x, x, x, True, 0.1, 1e-5, False),
+    "reshape": lambda call, x: call(x, (1,)),
+    "dropout": lambda call, x: call(x, 0.5, True),
+    "multinomial": lambda call, x: call(x, 1),
+    "allclose": lambda call, x: call(x, x),
+    "equal": lambda call, x: call(x, x),
+    "masked_select": lambda call, x: call(x, x),
+    "scaled_dot_product_attention": lambda call, x: call(x, x, x),
+}
+ALONE = ("flatten", "ravel", "rand_like", "bernoulli", "normal", "poisson", "is_nonzero", "nonzero", "argwhere")
+ALONE_TOO = ("where", "unique", "unique_consecutive", "bincount", "repeat_interleave", "one_hot")
+
+
+@pytest.fixture
+def hub() -> Iterator[Seams]:
+    """All that stands in the place of functions."""
+    seams = Seams()
+    for name in (*OPERATORS, *METHODS):
+        seams.operator_called(name).subscribe(lambda *_: None)
+    seams.random_drawn.subscribe(lambda *_: None)
+    for point in (seams.value_asked, seams.shape_asked, seams.value_read):
+        point.subscribe(lambda _, call: call())
+    leave = seams_of_torch.enter(seams)
+    yield seams
+    leave()
+    assert not seams.left_out
+
+
+class Told:
+    """As a quantised tensor, or one with units."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func
+
+
+def found(name: str) -> Any:
+    return getattr(torch, name, None) or getattr(F, name)
+
+
+@pytest.mark.parametrize("name", [*CALLS, *ALONE, *ALONE_TOO])
+def test_a_class_knows_the_function_that_it_is_told_of(hub: Seams, name: str) -> None:
+    """It kept `torch.conv2d` in a table, was told of another function, and took it for one that it does not have."""
+    call = CALLS.get(name, lambda call, x: call(x))
+    assert call(found(name), Told()) is found(name)
+
+
+class Counting(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_so_does_a_mode_and_subscribers_are_asked_within_it(hub: Seams) -> None:
+    asked: list[str] = []
+    hub.random_drawn.subscribe(lambda name, *_: asked.append(name))
+    x = torch.ones(2, 1, 4, 4)
+    with Counting() as mode:
+        torch.conv2d(x, x[:1])
+        torch.bernoulli(x)
+    assert torch.conv2d in mode.seen and torch.bernoulli in mode.seen
+    assert asked == ["bernoulli"]
+
+
+def test_a_mode_of_ours_is_told_of_pytorchs_own_when_subscribers_have_been_asked(hub: Seams) -> None:
+    asked: list[str] = []
+    hub.random_drawn.subscribe(lambda name, *_: asked.append(name))
+    ours = type("Ours", (Counting,), {"__module__": "overdrive.somewhere"})
+    with ours() as mode:
+        torch.bernoulli(torch.ones(2))
+    assert torch.bernoulli not in mode.seen and asked == ["bernoulli"]
+
+
+def test_what_is_traced_is_found_by_its_function(hub: Seams) -> None:
+    """As by passes over graphs: `node.target is torch.flatten`."""
+    graph = fx.symbolic_trace(lambda x, weight: torch.flatten(torch.conv2d(x, weight), 1))
+    assert [each.target for each in graph.graph.nodes if each.op == "call_function"] == [torch.conv2d, torch.flatten]
+    x, weight = torch.randn(2, 3, 5, 5), torch.randn(4, 3, 3, 3)
+    assert torch.equal(graph(x, weight), torch.conv2d(x, weight).flatten(1))
+    assert "torch.conv2d(x, weight)" in graph.code
+
+
+def test_a_subclass_that_overrides_nothing_stays_one(hub: Seams) -> None:
+    class Own(torch.Tensor):
+        pass
+
+    x = torch.ones(1, 1, 3, 3).as_subclass(Own)
+    assert type(torch.conv2d(x, x)) is Own and type(torch.where(x > 0)[0]) is Own
+    assert type(torch.rand_like(x)) is Own
