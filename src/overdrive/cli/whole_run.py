@@ -21,7 +21,7 @@ from overdrive.core.settings import Chosen
 from overdrive.core.streams import flush_files
 from overdrive.core.units import count, duration, listed, several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
-from overdrive.seams import frameworks
+from overdrive.seams import frameworks, keras_2
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.call_times import CallTimes
 from overdrive.worker.clock import clock_for
@@ -146,7 +146,8 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
     unit = unit_of(recorder.clock.inference)
     if not steps:
         what = "call of a model" if recorder.clock.inference else "training step"
-        return f"no {what} was seen in this program"
+        why = f": it trains with {keras_2.NOT_FOLLOWED}" if session.seams.keras_2_applied.reached else ""
+        return f"no {what} was seen in this program{why}"
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
     speed = f", {count(rate)} samples/s" if rate else f", {_paced(pace, unit)}" if pace else ""

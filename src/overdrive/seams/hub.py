@@ -155,6 +155,7 @@ class Seams:
         self.answer_called = Around(self)  # ((model, kind)) an outermost call that answers; see seams.keras.answers
         self.predict_batched = Answer(self)  # (adapter) predict() asks for the batches of arrays, as tensors
         self.keras_used = Event(self, always=True)  # () a model or an optimizer of Keras is about to be made
+        self.keras_2_applied = Event(self)  # () by an optimizer of Keras 2, of which nothing else is told
         # Of Keras on TensorFlow (see seams.keras.executions)
         self.execution_called = Around(self)  # (Execution) a train, test or predict function; call(data)
         self.numbers_read = Around(self)  # ((what, thing)) eager, of variables, in between; call(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
@@ -10,7 +11,7 @@ from functools import partial
 from types import TracebackType
 
 from overdrive.core.settings import Chosen
-from overdrive.seams import frameworks
+from overdrive.seams import frameworks, keras_2
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Handle, Seams
 from overdrive.seams.points import OBSERVER, reason_of
@@ -78,6 +79,7 @@ class Session:
             for name, modules in frameworks.MODULES.items()
             for module in modules
         ]
+        self._arrivals.append(Arrival(keras_2.MODULE, self._keras_2_arrived))
         self.handles: dict[str, Handle] = {}  # by technique
         self.idle: list[str] = []  # once it is over: techniques in force for which there was nothing to do
         self._leave_seams: list[Callable[[], None]] = []
@@ -131,6 +133,10 @@ class Session:
     def settling(self) -> int:
         """Calls so far in which a technique did not act yet, and later may (see `Block`)."""
         return sum(getattr(handle.notes, "settling", 0) for handle in self.handles.values())
+
+    def _keras_2_arrived(self) -> None:
+        with contextlib.suppress(Exception):  # of another version: then nothing is told of it
+            self._leave_seams.append(keras_2.enter(self.seams))
 
     def _arrived(self, framework: str, module: str) -> None:
         """`module` of `framework` has been imported; the last of its modules brings what the seams patch."""

@@ -19,7 +19,7 @@ from overdrive.core.streams import flush, flush_files
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
 from overdrive.ranks.rank import Rank
-from overdrive.seams import frameworks
+from overdrive.seams import frameworks, keras_2
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER
 from overdrive.worker import hyperparameter_watch
@@ -114,6 +114,7 @@ class Worker:
                 self._observers[name] = load_observer(name)
                 self._observers[name](seams)
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))
+        seams.keras_2_applied.subscribe(self._trains_with_keras_2)
         seams.port_chosen.subscribe(lambda port: 0)  # any: the other trial of a duel asks for the same
         self.clock.at_rest(seams, self._stand_still)
 
@@ -172,6 +173,14 @@ class Worker:
             return self._trains_elsewhere()
         with self.rank.lockstep.aside() if self.rank else contextlib.nullcontext():
             self._between_steps()
+
+    def _trains_with_keras_2(self) -> None:
+        """No step of it will be seen: to wait for one would take all of the time that there is."""
+        alone = not (self.clock.steps or self.clock.inference or self._whole_run or self.spec.hyperparameters)
+        if alone and not self.reports.forked:
+            said = f"The program trains with {keras_2.NOT_FOLLOWED}"
+            self.reports.report(Failed(ExitReason("unwatched", said)))
+            os._exit(1)
 
     def _trains_elsewhere(self) -> None:
         """A forked process has made a step. Where the one that forked it has made none, it only waits for such ones."""
