@@ -41,7 +41,8 @@ class ChannelsLast(Technique):
     call, it is undone and made again. Weights whose memory somebody else refers to stay as they are.
 
     A `state_dict`, a copy and a pickle of a model or an optimizer are made in the usual format: libraries that refuse
-    another one, or programs without it, read the files. What a program then still holds stays so.
+    another one, or programs without it, read the files. What a program holds of a model's `state_dict` stays so for as
+    long, and so do the weights, which it shares; of an optimizer's, until the next call of a model.
 
     What it watches: each call of the model; these functions, wherever the program calls them on a tensor in the other
     format; state and gradients before each step: state that was loaded is laid out as its weight is. What would escape:
@@ -94,7 +95,7 @@ class _Layout:
         self.refused = ""  # why the program cannot use it, once that was found
         self._active = True
         self._calling = False
-        self._shown = False  # since the last call of a model
+        self._shown: dict[int, weakref.ref[Any]] = {}  # weights that are in the usual format for now, by their ids
         self._optimizers: list[weakref.ref[Any]] = []
         self._models: list[weakref.ref[Any]] = []
         self._before: dict[int, _Before] = {}  # of weights, by their ids
@@ -230,28 +231,31 @@ class _Layout:
             self._lay_out(tensor, usual, asked)
         self._before.clear()
         self._aside.clear()
+        self._shown.clear()
 
     def show(self, thing: Any) -> None:
-        """In the usual format until the next call of a model: `thing` is about to be saved, or copied."""
+        """In the usual format until a call of a model: `thing` is about to be saved, or copied."""
         if self._calling:
             return
-        self._shown = True
         for tensor, usual in self._weights():
-            self._aside |= {id(each): memory for each, memory in self._lay_out(tensor, usual)}
+            if moved := self._lay_out(tensor, usual):
+                self._aside |= {id(each): memory for each, memory in moved}
+                self._shown[id(tensor)] = weakref.ref(tensor)
 
     def hide(self, model: Any) -> None:
-        """Where nobody holds it any more."""
-        if not self._shown:
+        """Where nobody holds it any more: a program mostly holds its last checkpoint until the next one is made."""
+        if not self._shown or _is_held(next(iter(self._shown.values()))()):
             return
-        self._shown = False
         import torch
 
         from overdrive.seams.torch.layouts import strides_of
 
-        for tensor, _ in self._weights():
-            if tensor.dim() == 4:
+        for each in self._shown.values():
+            if (tensor := each()) is not None and tensor.dim() == 4:
                 self._lay_out(tensor, strides_of(tensor.shape, torch.channels_last))
-        self._aside.clear()
+        self._shown = {key: each for key, each in self._shown.items() if _is_held(each())}
+        if not self._shown:
+            self._aside.clear()
 
     def _weights(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Those that were laid out, each with its usual strides."""
@@ -273,7 +277,7 @@ class _Layout:
                 return []
         moved = [(each, each.data) for each in due]
         for each, data in moved:
-            memory = self._aside.get(id(each))  # its own: recorded graphs know it by its address
+            memory = self._aside.pop(id(each), None)  # its own: recorded graphs know it by its address
             if memory is None or not _alike(memory, data) or memory.stride() != strides:
                 memory = data.new_empty_strided(data.shape, strides)
             each.data = memory.copy_(data)
@@ -301,6 +305,13 @@ class _Before:
         from overdrive.seams.torch.layouts import strides_of
 
         return self.strides if tensor.shape == self.shape else strides_of(tensor.shape, torch.contiguous_format)
+
+
+def _is_held(weight: Any) -> bool:
+    """Whether somebody else refers to its memory."""
+    from overdrive.seams.torch.internals import storage_owners
+
+    return weight is not None and storage_owners(weight.untyped_storage()) not in (None, *range(_ALONE + 1))
 
 
 def _alike(one: Any, other: Any) -> bool:
