@@ -1,5 +1,5 @@
-"""Keras 2, which has no other seam than this (`tf_keras`, which is `tf.keras` where TF_USE_LEGACY_KERAS is set): whether
-a program trains with it. Else its user would only hear that no step was seen."""
+"""Keras 2, which has no other seam than this (`tf_keras`, which is `tf.keras` where TF_USE_LEGACY_KERAS is set):
+whether a program trains with it. Else its user would only hear that no step was seen."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Functions of PyTorch that a class or a mode of the program's answers itself (`__torch_function__`).
 
 It is told which function was called, and knows that by its identity: `HANDLED[func]`, `func is torch.conv2d`. It took
-what it compares with from `torch`, where ours stands in the place of PyTorch's own. Told by C it would hear of that one.
+what it compares with from `torch`, where ours stands in the place of PyTorch's own. By C it would be told of that one.
 Of methods C tells what stands in the class, which is ours, and functions written in Python find themselves by name.
 """
 
@@ -23,6 +23,6 @@ def overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]
     if not has_torch_function(given):
         return ()
     modes = _len_torch_function_stack()
-    if modes and type(_get_function_stack_at(modes - 1)).__module__.startswith(_OF_PLAIN):  # type: ignore[no-untyped-call]
+    if modes and type(_get_function_stack_at(modes - 1)).__module__.startswith(_OF_PLAIN):
         return ()
     return given
