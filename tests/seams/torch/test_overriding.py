@@ -68,6 +68,21 @@ def test_a_class_knows_the_function_that_it_is_told_of(hub: Seams, name: str) ->
     assert call(found(name), Told()) is found(name)
 
 
+def test_a_name_of_an_argument_is_pytorchs_own(hub: Seams) -> None:
+    """`one_hot(input=labels)` was refused."""
+    labels, names = torch.tensor([0, 2]), ("input", "tensor")
+    seen = [name for name in names if _takes(F.one_hot, **{name: labels})]
+    assert seen == [name for name in names if _takes(F.one_hot.__wrapped__, **{name: labels})]
+    assert F.one_hot(**{seen[0]: labels}, num_classes=4).shape == (2, 4) and F.one_hot(labels).shape == (2, 3)
+
+
+def _takes(call: Any, **kwargs: Any) -> bool:
+    try:
+        return bool(call(**kwargs).shape == (2, 3))
+    except TypeError:
+        return False
+
+
 class Counting(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()

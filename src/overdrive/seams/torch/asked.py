@@ -61,14 +61,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         encode = functional.one_hot
 
         @functools.wraps(encode)
-        def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+        def one_hot(*args: Any, **kwargs: Any) -> Any:  # documented as `tensor`, called `input`
             if torch.compiler.is_compiling():
-                return encode(tensor, num_classes)
-            if given := overriding((tensor,), {}):
-                return handle_torch_function(one_hot, given, tensor, num_classes)
-            if num_classes != -1:
-                return encode(tensor, num_classes)
-            return hub.shape_asked.run(("one_hot", tensor), functools.partial(encode, tensor))
+                return encode(*args, **kwargs)
+            if given := overriding(args, kwargs):
+                return handle_torch_function(one_hot, given, *args, **kwargs)
+            if (args[1] if len(args) > 1 else kwargs.get("num_classes", -1)) != -1:
+                return encode(*args, **kwargs)
+            tensor = args[0] if args else kwargs.get("input")
+            return hub.shape_asked.run(("one_hot", tensor), functools.partial(encode, *args, **kwargs))
 
         for holder, name, seen, plain in ((torch, "where", places, where), (functional, "one_hot", one_hot, encode)):
             patches.replace(holder, name, seen)
