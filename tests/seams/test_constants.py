@@ -45,6 +45,10 @@ if __name__ == "__main__":
 if math.pi > 3:
     other = 5
 both = also = 1
+rate, batch = 1e-2, 8 * 2
+(low, high), *rest = (0.1, 0.2), 3, 4
+first, second = fetch() if math.pi > 4 else (1, 2)
+steps, again = 5, 6
 huge = 10 ** 10 ** 10
 """
 FOUND = {
@@ -63,6 +67,9 @@ FOUND = {
     "Config.dropout": -0.5,
     "Config.steps": 77,
     "clip": 1.0,
+    "rate": 1e-2,
+    "batch": 16,
+    "again": 6,
 }
 
 

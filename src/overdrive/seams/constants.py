@@ -1,9 +1,10 @@
 """Seam of a script's constants: numbers that it names at its top level, found and set while it is compiled.
 
-`lr = 1e-3`, `BATCH: int = 64`, `config = {"lr": 1e-3}`, `dict(lr=1e-3)` and tables within tables, `Namespace(lr=1e-3)`,
-`TrainConfig(lr=1e-3)`, an attribute of a class, `lr: float = field(default=1e-3)`; at the top level or under `if
-__name__ == "__main__"`. A name that is given a value twice is left alone: which one counts is not known. The file is
-never touched; lines stay where they are. Numbers without a name are found where a batch may be made (`batch_literals`).
+`lr = 1e-3`, `BATCH: int = 64`, `lr, batch = 1e-3, 64`, `config = {"lr": 1e-3}`, `dict(lr=1e-3)` and tables within
+tables, `Namespace(lr=1e-3)`, `TrainConfig(lr=1e-3)`, an attribute of a class, `lr: float = field(default=1e-3)`; at
+the top level or under `if __name__ == "__main__"`. A name that is given a value twice is left alone: which one counts
+is not known. The file is never touched; lines stay where they are. Numbers without a name are found where a batch may
+be made (`batch_literals`).
 """
 
 from __future__ import annotations
@@ -91,11 +92,25 @@ def _of_statement(statement: ast.stmt) -> Iterator[Literal]:
     target: Any = None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
+        if isinstance(target, ast.Tuple):
+            yield from _of_row(target, statement.value)
     elif isinstance(statement, ast.AnnAssign):
         target = statement.target
     if not isinstance(target, ast.Name):
         return
     yield from _of_value(target.id, statement, "value", None, statement.value)  # type: ignore[attr-defined]
+
+
+def _of_row(target: ast.Tuple, value: ast.expr) -> Iterator[Literal]:
+    """`lr, batch_size = 1e-3, 64`."""
+    names = target.elts
+    if not isinstance(value, (ast.Tuple, ast.List)) or len(names) != len(value.elts):
+        return
+    if any(isinstance(each, ast.Starred) for each in (*names, *value.elts)):
+        return
+    for place, (name, each) in enumerate(zip(names, value.elts, strict=True)):
+        if isinstance(name, ast.Name):
+            yield from _of_value(name.id, value, "elts", place, each)
 
 
 def _of_value(name: str, holder: Any, field: str, index: int | None, value: Any) -> Iterator[Literal]:
