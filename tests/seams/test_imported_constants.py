@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from overdrive.core.hyperparameters import CONSTANT, ValuePlace
@@ -72,3 +73,12 @@ def test_a_constant_that_was_set_anew_may_be_a_word_of_the_command_line() -> Non
     assert word and (word.kind, word.name, word.value) == ("word", "--batch_size", 64)
     assert as_word(SimpleNamespace(batch_size="many"), place, {}) is None
     assert has_still(SimpleNamespace(batch_size=7), place, {place.key: 7})
+
+
+def test_a_constant_that_is_an_array_by_now_is_another_one() -> None:
+    """The whole listing failed: "The truth value of an array with more than one element is ambiguous"."""
+    place = ValuePlace(CONSTANT, "weights", 2.0, "train.py:1")
+    assert has_still(SimpleNamespace(weights=2.0), place, {})
+    for now in (np.full(3, 2.0), [2.0, 2.0]):
+        module = SimpleNamespace(weights=now)
+        assert not has_still(module, place, {}) and as_word(module, place, {}) is None

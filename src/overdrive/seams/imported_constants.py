@@ -63,7 +63,10 @@ def has_still(module: Any, place: ValuePlace, values: Mapping[str, Value]) -> bo
     """Of the module that it stands in. What has a part of its name in a table or a class is taken to be as it was."""
     if "." in place.name or module is None:
         return True
-    return bool(vars(module).get(place.name, place.value) == values.get(place.key, place.value))
+    try:
+        return bool(vars(module).get(place.name, place.value) == values.get(place.key, place.value))
+    except Exception:  # of an array each number is compared by itself: no one answer
+        return False
 
 
 def as_word(module: Any, place: ValuePlace, values: Mapping[str, Value]) -> ValuePlace | None:
