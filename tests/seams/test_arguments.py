@@ -272,16 +272,27 @@ class Args:
     worked_out: int = field(default=0, init=False)
 
 
-def test_fields_of_the_data_class_that_tyro_makes(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cli(
-        f: Any, *, args: Any = None, config: Any = None, **named: Any
-    ) -> Any:  # tyro's, which is not installed here
-        return f(lr=0.5)
+def _cli_of_tyro(f: Any, *, args: Any = None, config: Any = None, **named: Any) -> Any:
+    """Stands in for tyro's where that is not installed."""
+    return f(lr=0.5)
 
-    tyro = ModuleType("tyro")
-    tyro.cli = cli  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tyro", tyro)
+
+@pytest.fixture(params=["stand-in", "tyro"])
+def tyro(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Iterator[Any]:
+    if request.param == "tyro":
+        module = pytest.importorskip("tyro")
+    else:
+        module = ModuleType("tyro")
+        module.cli = _cli_of_tyro  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "tyro", module)
+    plain = module.cli
     leave = arguments.enter(lambda places: heard.update({place.name: place for place in places}))
+    yield module
+    leave()
+    assert module.cli is plain or request.param == "tyro"  # `heard` itself may be in front of that
+
+
+def test_fields_of_the_data_class_that_tyro_makes(heard: Heard, tyro: Any) -> None:
     assert tyro.cli(Args).lr == 0.5
     assert {name: place.value for name, place in heard.items()} == {
         "--lr": 0.5,
@@ -296,11 +307,48 @@ def test_fields_of_the_data_class_that_tyro_makes(heard: Heard, monkeypatch: pyt
     assert heard["--schedule.cosine"].off == "--schedule.no-cosine"
     heard.clear()
     tyro.cli(Args, args=["--lr", "1"])
-    tyro.cli(Args, config=("markers",))
-    tyro.cli(lambda lr: lr)
+    tyro.cli(Args, config=(tyro.conf.FlagConversionOff,) if hasattr(tyro, "conf") else ("markers",))
     assert not heard
-    leave()
-    assert tyro.cli is cli
+
+
+def test_parameters_of_the_function_that_tyro_calls(heard: Heard, tyro: Any) -> None:
+    """They are told as it is called: in the call the program trains."""
+    told = []
+
+    def train(
+        lr: float,
+        epochs: int = 3,
+        use_amp: bool = False,
+        schedule: Schedule = Schedule(),  # noqa: B008
+        renamed: Annotated[int, "tyro.conf.arg(name=...)"] = 1,
+    ) -> float:
+        """Trains."""
+        told.append(dict(heard))
+        return lr
+
+    assert tyro.cli(train) == 0.5
+    assert {name: place.value for name, place in told[0].items()} == {
+        "--lr": 0.5,
+        "--epochs": 3,
+        "--use-amp": False,
+        "--schedule.decay": 0.0,
+        "--schedule.cosine": True,
+    }
+    heard.clear()
+    tyro.cli(train, args=["--lr", "1"])
+    assert not told[1]
+
+
+@dataclass
+class Settings:
+    optim: Training = field(default_factory=Training)
+    epochs: int = 3
+
+
+def test_what_simple_parsing_was_told(heard: Heard) -> None:
+    simple_parsing = pytest.importorskip("simple_parsing")
+    assert simple_parsing.parse(Settings).optim.lr == 0.5
+    assert heard["--lr"].value == 0.5 and heard["--batch_size"].value == 64 and heard["--epochs"].value == 3
 
 
 @pytest.mark.parametrize("parse", [argparse.ArgumentParser.parse_known_args, click.Command.parse_args])
