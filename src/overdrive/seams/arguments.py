@@ -1,8 +1,9 @@
 """Seam of a script's command line: which options its parser has, heard when it parses, never read from its source.
 
-argparse (and what is built on it, such as `HfArgumentParser`), click, typer, absl, fire and tyro. An option that
-the script does not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
-What a first parser leaves over for a second one (`parse_known_args`) is among these words.
+argparse (and what is built on it, such as `HfArgumentParser` and simple_parsing), click, typer, absl, fire, tyro, and
+what overrides a configuration: Hydra, OmegaConf, jsonargparse. An option that the script does not parse from the
+process's own words (`parse_args([])`) is not told: further words would not reach it. What a first parser leaves over
+for a second one (`parse_known_args`) is among these words.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Any, TypeVar
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
+from overdrive.seams.configurations import watch_hydra, watch_jsonargparse, watch_omegaconf
 from overdrive.seams.flags import place_of, watch_absl, watch_fire, watch_tyro
 from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
 Found = TypeVar("Found")
 _TYPERS_OWN = "typer._click.core"  # what typer has of click's since it is no longer built on click itself
+_FLAGS_OF_THEIR_OWN = ("fire.core", "hydra.main")  # whose parsers ask for no option of the program's
 _OF_A_CALL = ("PRECALL", "KW_NAMES")  # between what a call is given last and the call itself
 
 
@@ -36,6 +39,9 @@ def enter(heard: Heard) -> Callable[[], None]:
         Arrival("absl.flags", lambda: watch_absl(patches, heard)),
         Arrival("fire", lambda: watch_fire(patches, heard)),
         Arrival("tyro", lambda: watch_tyro(patches, heard)),
+        Arrival("hydra", lambda: watch_hydra(patches, heard)),
+        Arrival("omegaconf", lambda: watch_omegaconf(patches, heard)),
+        Arrival("jsonargparse", lambda: watch_jsonargparse(patches, heard)),
     ]
     for arrival in arrivals:
         arrival.watch()
@@ -75,6 +81,10 @@ def _watch_argparse(patches: Patches, heard: Heard) -> None:
 def _of_the_process(args: Any, rests: Sequence[Any], frame: Any) -> bool:
     """Whether these are the command line's words, or those that another parser has left of them: so that further ones
     would be among them. Where it has none, it is told by the call (in `frame`, or behind argparse's own)."""
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "argparse":
+        frame = frame.f_back
+    if frame.f_globals.get("__name__") in _FLAGS_OF_THEIR_OWN:
+        return False
     if args is None or any(args is rest for rest in rests):
         return True
     if not isinstance(args, (list, tuple)) or list(args) != sys.argv[1:]:
@@ -84,11 +94,7 @@ def _of_the_process(args: Any, rests: Sequence[Any], frame: Any) -> bool:
 
 def _is_written_out(frame: Any) -> bool:
     """Whether the call that is under way is given no words for good: `parse_args([])`, as scripts have it that come of
-    notebooks; or is fire's, which asks for flags of its own."""
-    while frame.f_back is not None and frame.f_globals.get("__name__") == "argparse":
-        frame = frame.f_back
-    if frame.f_globals.get("__name__") == "fire.core":
-        return True
+    notebooks."""
     up_to_it = [each for each in dis.get_instructions(frame.f_code) if each.offset <= frame.f_lasti][:-1]
     given = [each for each in up_to_it if each.opname not in _OF_A_CALL and each.argval != ("args",)]
     return bool(given) and given[-1].opname == "BUILD_LIST" and given[-1].arg == 0
