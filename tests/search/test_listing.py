@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.core.hyperparameters import OPTION, Hyperparameters, ValuePlace
+from overdrive.core.hyperparameters import OPTIMIZER, OPTION, Hyperparameters, ValuePlace
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.search.conduct import _chosen
-from overdrive.search.domain import Wish, domain_of
-from overdrive.search.listing import CannotList, listing
+from overdrive.search.domain import DomainError, Wish, domain_of
+from overdrive.search.listing import CannotList, ParameterList, listing
 from overdrive.search.model_tree import tree_diff
+from overdrive.search.names import USUAL
 from overdrive.search.parameters import Parameter, Values, find, set_in
 from overdrive.search.search import CannotSearch
 from overdrive.trials.pool import TrialPool
@@ -518,6 +519,15 @@ def test_a_batch_size_is_not_judged_by_the_loss_of_its_batches(pool: TrialPool, 
     several = replace(found, parameters=(*found.parameters, Parameter("accum", (ValuePlace(OPTION, "--accum", 4),))))
     with pytest.raises(CannotSearch, match="anneal and accum cannot be varied together"):
         _chosen(several, [Wish("anneal"), Wish("accum")], False, Metric("Accuracy"))
+
+
+def test_a_batch_size_that_is_worked_out_later_is_not_varied_unasked() -> None:
+    """As in CleanRL's PPO, whose field `batch_size: int = 0` is filled in at run time: the search ended at once."""
+    places = [ValuePlace(OPTIMIZER, "lr", 0.1), ValuePlace(OPTION, "--batch-size", 0)]
+    found = ParameterList(tuple(Parameter(usual, (each,)) for usual, each in zip(USUAL, places, strict=True)), None)
+    assert set(_chosen(found, [], False, Metric("Reward"))[1]) == {"lr"}
+    with pytest.raises(DomainError, match="batch-size has no range of its own"):
+        _chosen(found, [Wish("batch-size")], False, Metric("Reward"))
 
 
 def test_heads_and_kernels_are_found_and_an_option_that_decides_them_is_what_is_varied(

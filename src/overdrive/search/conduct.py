@@ -26,7 +26,7 @@ from overdrive.search.batch_curve import NO_NOISE, batch_curve, tells_noise
 from overdrive.search.beside import beside
 from overdrive.search.chosen_plan import run_of_chosen
 from overdrive.search.comparison import Comparison
-from overdrive.search.domain import Domain, DomainError, Wish, domain_of
+from overdrive.search.domain import Domain, DomainError, Wish, domain_of, sensible
 from overdrive.search.engine import Engine, import_optuna
 from overdrive.search.goal import Goal
 from overdrive.search.knowledge import begin_with_knowledge, sizes_of
@@ -205,7 +205,8 @@ def _chosen(
         if len(wishes) == len(asked):
             raise CannotSearch("No depth, width, heads or kernels were found that the program lives with others of.")
     if not wishes:
-        wishes = [Wish(name) for name in names.USUAL if any(each.name == name for each in found.parameters)]
+        named = {each.name for each in found.parameters if sensible(each)}  # none of what is worked out later: 0 now
+        wishes = [Wish(name) for name in names.USUAL if name in named]
         if not wishes:
             raise CannotSearch("Neither a learning rate nor a batch size was found: name what to vary with --vary.")
         if metric.is_loss:
