@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from overdrive.core.hyperparameters import SCHEDULE, ValuePlace
+from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
 from overdrive.report.search import notes, sentence
 from overdrive.search.parameters import Parameter
@@ -77,6 +80,23 @@ def test_the_comparison_uses_seeds_that_the_search_has_not_seen_and_the_same_for
     assert result.comparison and 0 not in result.comparison.seeds
     fresh = [(bool(values), seed) for values, seed in program.made if seed]
     assert sorted(seed for chosen, seed in fresh if chosen) == sorted(seed for chosen, seed in fresh if not chosen)
+
+
+class OnAMachineThatChanges(Simulated):
+    """Each run of the comparison comes to more than the one before, whatever it runs."""
+
+    def run(self, *given: Any) -> Tried:
+        made = super().run(*given)
+        return replace(made, metric=float(len(self.made))) if given[1] else made
+
+
+def test_which_of_a_pair_runs_first_is_changed_from_pair_to_pair(tmp_path: Path) -> None:
+    """The defaults always came first: what a machine becomes faster by in the meantime was the other's gain."""
+    result = searched(OnAMachineThatChanges(learning_rate, 1), tmp_path / "journal")
+    assert result.verdict == "no better" and result.comparison
+    ends = [[run.metric for run in runs] for runs in (result.comparison.defaults, result.comparison.chosen)]
+    later = [one < other for one, other in zip(*ends, strict=True)]  # type: ignore[operator]
+    assert later == [seed % 2 == 1 for seed in result.comparison.seeds]
 
 
 def test_runs_that_learn_slowly_are_ended_early_and_the_first_ninth_of_each_is_made(tmp_path: Path) -> None:
