@@ -210,6 +210,15 @@ def test_long_steps_of_a_batch_curve_are_told_in_seconds() -> None:
     assert "3 s" in shown.getvalue() and "0.333" in shown.getvalue()
 
 
+def test_that_default_runs_never_reached_the_target_is_told() -> None:
+    """The gain was told as if they had been there as they ended."""
+    found = replace(result(), target=95.0)
+    assert found.comparison
+    assert "2 of the 2 default runs never reached it, and count with the time that they took" in told(found)
+    there = replace(found.comparison, defaults=tuple(replace(each, reached=1.9) for each in found.comparison.defaults))
+    assert "never reached it" not in told(replace(found, comparison=there))
+
+
 def test_with_a_target_the_seconds_until_it_was_reached_are_drawn() -> None:
     sooner = replace(run(2, 0.1, 95.0), reached=1.5)
     found = replace(

@@ -206,6 +206,12 @@ def notes(result: SearchResult) -> list[str]:
             f"[{gain.low:.4g}, {gain.high:.4g}]{selected or '.'}"
         )
     if result.target is not None:  # runs are over as they reach it
+        never = sum(run.reached is None for run in found.defaults)
+        if never and math.isfinite(gain.low):
+            said.append(
+                f"{never} of the {len(found.defaults)} default runs never reached it, and count with the time that "
+                "they took: the gain is larger than that."
+            )
         return said
     one, other = (sum(run.seconds for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
     if other > 1.1 * one:
