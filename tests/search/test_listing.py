@@ -456,6 +456,14 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     assert "given 8 " in output(pool, path, {"batch-size": 8})
 
 
+def test_a_limit_is_not_taken_for_what_it_limits(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    """Of Accelerate's example, `MAX_GPU_BATCH_SIZE` was varied as the batch size: with 32 and 64 nothing changed."""
+    limited = 'batch_size=min(int("16"), MAX_BATCH_SIZE)'
+    path = script("MAX_BATCH_SIZE = 16\n" + LITERALS.replace("batch_size=16", limited))
+    assert listed(pool, path)["batch-size"].place.startswith("batch size of DataLoader")
+    assert "given 32 " in output(pool, path, {"batch-size": 32})
+
+
 def test_a_program_that_fails_is_told_so(pool: TrialPool, script: Callable[[str], Path]) -> None:
     with pytest.raises(CannotList, match=r"fails by itself: ValueError: no data\.$"):
         listing(pool, Program(str(script("raise ValueError('no data')"))))

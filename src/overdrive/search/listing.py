@@ -40,6 +40,7 @@ from overdrive.trials.trial import Trial
 
 REPORT = "overdrive.worker.hyperparameter_watch"
 _WORD = re.compile(r"((?:--)?[A-Za-z_][\w.-]*)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_MOST = re.compile(r"(?i)(^|[-_.])(max|limit|cap)")  # as in `MAX_BATCH_SIZE`
 _STEPS = 2  # a schedule acts after the first
 PATIENCE = 300.0  # seconds for these steps
 
@@ -215,10 +216,11 @@ def _others(deciders: Sequence[tuple[ValuePlace, ValuePlace]]) -> dict[str, Valu
         number = len(found) + 1
         value = place.value
         assert isinstance(value, (int, float))
+        up = bool(_MOST.search(place.name))  # anything follows a limit that is lowered, and little one that is raised
         if isinstance(value, float):
-            found[place.key] = value * (1 - 0.01 * number) if value else 1e-4 * number
+            found[place.key] = value * (1 + 0.01 * (number if up else -number)) if value else 1e-4 * number
         else:
-            found[place.key] = value - number if value > 2 * number else value + number
+            found[place.key] = value - number if value > 2 * number and not up else value + number
     return found
 
 
