@@ -223,6 +223,7 @@ def test_a_model_that_reshapes_is_compiled_and_scripted_beside_it() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.flatten(F.relu(self.conv(x)), 1).reshape(-1).contiguous()
 
+    torch._dynamo.reset()  # it does not forget by itself what another test's session had it skip
     with Session([("channels_last", {})]) as session:
         model = Flat()
         torch.optim.SGD(model.parameters(), lr=0.1)
