@@ -253,6 +253,9 @@ def test_modules_below_the_script_are_part_of_the_program_and_folders_of_data_ar
     assert "./data" in opened and "./data/003" not in opened and "./source/package/models" in opened
     (folder / "data" / "003" / "module.py").write_text("")
     assert Program("train.py").identity() == before
+    (folder / "data" / "module.py").write_text("")
+    assert Program("train.py").identity() != before, "a folder of the program's, with many results in it"
+    before = Program("train.py").identity()
     (modules / "module.py").write_text("")
     assert Program("train.py").identity() != before
     monkeypatch.setattr(program, "_MOST_SEEN", 3)

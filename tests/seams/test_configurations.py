@@ -12,6 +12,8 @@ import pytest
 
 from overdrive.core.hyperparameters import ValuePlace
 from overdrive.seams import arguments
+from overdrive.seams.configurations import CONFIGURATIONS
+from overdrive.seams.patch import Patches
 from overdrive.search.parameters import option_words
 
 SETTINGS = """
@@ -163,3 +165,43 @@ def test_what_jsonargparse_was_told(heard: Heard, words: Words) -> None:
     words(*option_words(ValuePlace("option", "--lr", 0.5), 0.25), "fit")
     jsonargparse.CLI(Trainer, args=["fit"])
     assert called[1:] == [(0.1, 64)] and not heard
+
+
+class OfData:
+    def __init__(self, batch_size: int = 64) -> None: ...
+
+
+class OfModel:
+    def __init__(self, batch_size: int = 1, lr: float = 0.1) -> None: ...
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("command", [(), ("fit",)])
+def test_what_follows_another_value_is_no_option(
+    command: tuple[str, ...], chosen: bool, heard: Heard, words: Words
+) -> None:
+    """Lightning's own example of a link: jsonargparse refuses what is linked as an option."""
+    jsonargparse = pytest.importorskip("jsonargparse")
+    own = whole = jsonargparse.ArgumentParser()
+    if command:
+        own = jsonargparse.ArgumentParser()
+    own.add_class_arguments(OfData, "data")
+    if chosen:
+        own.add_subclass_arguments(OfModel, "model", default={"class_path": f"{__name__}.OfModel"})
+        own.link_arguments("data.batch_size", "model.init_args.batch_size")
+    else:
+        own.add_class_arguments(OfModel, "model")
+        own.link_arguments("data.batch_size", "model.batch_size")
+    if command:
+        whole.add_subcommands().add_subcommand("fit", own)
+    words(*command)
+    whole.parse_args()
+    assert {*heard} == {"--data.batch_size", "--model.init_args.lr" if chosen else "--model.lr"}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_module_of_the_programs_own_of_that_name_is_no_library(
+    name: str, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    CONFIGURATIONS[name](Patches(), lambda places: None)

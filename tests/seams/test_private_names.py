@@ -78,6 +78,7 @@ IN_SEAMS = (
     "torch.ops.mkldnn._is_mkldnn_bf16_supported",
     "torch.ops.profiler._record_function_enter_new",
     "torch.ops.profiler._record_function_exit._RecordFunction",
+    "torch.overrides._get_overloaded_args",
     "torch.overrides._pop_mode",
     "torch.overrides._push_mode",
     "torch.serialization._package_registry.remove",

@@ -142,37 +142,42 @@ SERVER = """
 import os
 import torch
 import mlflow
-from mlflow.tracking import MlflowClient, set_tracking_uri
-set_tracking_uri("http://server")
-mlflow.set_tracking_uri("https://server:5000/")
-mlflow.set_tracking_uri(uri="databricks")
-mlflow.set_tracking_uri("own")
-assert mlflow.told == [os.environ["MLFLOW_TRACKING_URI"]] * 3 + ["own"], mlflow.told
-for given in ((), ("http://server", "https://models")):
-    print(MlflowClient(*given).told)
-print(mlflow.MlflowClient(tracking_uri="own").told)
-print(os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID" in os.environ)
+from mlflow.tracking import utils, models
+print("given", utils._resolve_tracking_uri("http://server"), models._resolve_registry_uri("databricks-uc"))
+os.environ["MLFLOW_TRACKING_URI"] = "https://server:5000/"
+print("in the environment", utils._resolve_tracking_uri())
+print("files", utils._resolve_tracking_uri("own"), os.environ["MLFLOW_ALLOW_FILE_STORE"], "MLFLOW_RUN_ID" in os.environ)
 weight = torch.nn.Parameter(torch.ones(1))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 (weight * 2).sum().backward()
 optimizer.step()
 """
+# As in MLflow 3.17: what finds the address of a store.
+STORES = """
+import os
+def {name}(uri=None): return uri or os.environ["MLFLOW_TRACKING_URI"]
+"""
 
 
+@pytest.mark.parametrize("in_environment", [True, False])
 def test_a_trial_tells_no_server_of_its_run_even_where_the_program_names_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_environment: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "mlflow"
-    (package / "tracking").mkdir(parents=True)
-    (package / "tracking" / "__init__.py").write_text(
-        "told = []\n"
-        "def set_tracking_uri(uri): told.append(uri)\n"
-        "class MlflowClient:\n"
-        "    def __init__(self, tracking_uri=None, registry_uri=None): self.told = tracking_uri, registry_uri\n"
+    tracking = tmp_path / "mlflow" / "tracking"
+    for room, name in (("_tracking_service", "_resolve_tracking_uri"), ("_model_registry", "_resolve_registry_uri")):
+        (tracking / room).mkdir(parents=True)
+        (tracking / room / "__init__.py").touch()
+        (tracking / room / "utils.py").write_text(STORES.format(name=name))
+    (tracking / "__init__.py").write_text(
+        "from mlflow.tracking._tracking_service import utils\n"
+        "from mlflow.tracking._model_registry import utils as models\n"
     )
-    (package / "__init__.py").write_text("from mlflow.tracking import MlflowClient, set_tracking_uri, told\n")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    monkeypatch.setenv("MLFLOW_RUN_ID", "1")
+    (tmp_path / "mlflow" / "__init__.py").write_text("import mlflow.tracking\n")
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_ALLOW_FILE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    if in_environment:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+        monkeypatch.setenv("MLFLOW_RUN_ID", "1")
     (tmp_path / "train.py").write_text(SERVER)
     with TrialPool() as pool:
         trial = Trial(pool, TrialSpec(Program(str(tmp_path / "train.py"), (), False)))
@@ -180,7 +185,8 @@ def test_a_trial_tells_no_server_of_its_run_even_where_the_program_names_one(
         said = trial.output_tail(5000)
         trial.stop()
     here = f"file://{pool.scratch}"
-    assert "server" not in said and "databricks" not in said and said.count(here) == 3 and "False" in said, said
+    assert "server" not in said and "databricks" not in said and said.count(here) == 3, said
+    assert "files own true False" in said, said
 
 
 def test_a_program_in_a_folder_and_with_words_that_are_no_text_is_known(

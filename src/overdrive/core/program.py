@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MOST_SOURCES = 5000  # enough for any project, and over in 0.1 s where a script lies in a folder of everything
-_MOST_BESIDE = 500  # names in one folder below the script's: with more it holds data. `transformers.models` has 400
-_MOST_SEEN = 100_000  # names in all
+# Names in a folder below the script's: with more it holds data, as folders in it do. `transformers.models` has 400.
+_MOST_BESIDE = 500
+_MOST_SEEN = 100_000  # names below the script's folder
 
 
 class ProgramError(Exception):
@@ -105,21 +106,20 @@ def _closest(script: Path) -> str:
 
 def _sources(folder: Path) -> Iterator[tuple[str, int, int]]:
     """Those that may be the program's modules, in its folder and below, by their sizes and times; the shallow first."""
-    seen, waiting = 0, [os.fspath(folder)]
+    left, waiting = _MOST_SEEN, [os.fspath(folder)]
     for place in waiting:
-        most = None if place is waiting[0] else _MOST_BESIDE + 1
+        own = place is waiting[0]
         with contextlib.suppress(OSError), os.scandir(place) as entries:
-            found = sorted(itertools.islice(entries, most), key=lambda entry: entry.name)
-            if len(found) == most:
-                continue
+            found = sorted(itertools.islice(entries, None if own else left), key=lambda entry: entry.name)
             for entry in found:
                 if entry.is_dir(follow_symlinks=False):
-                    if not entry.name.startswith((".", "__")) and entry.name != "site-packages":
+                    module = not entry.name.startswith((".", "__")) and entry.name != "site-packages"
+                    if module and (own or len(found) <= _MOST_BESIDE):
                         waiting.append(entry.path)
                 elif entry.name.endswith(".py"):
                     with contextlib.suppress(OSError):  # a link to nowhere, as an editor's lock (.#train.py) is
                         status = entry.stat()
                         yield entry.path, status.st_size, status.st_mtime_ns
-            seen += len(found)
-            if seen > _MOST_SEEN:
+            left -= 0 if own else len(found)
+            if left <= 0:
                 return

@@ -25,12 +25,17 @@ _SILENT = ("offline", "disabled", "dryrun", "debug", "local")
 MLFLOW_FOLDER = "mlruns"  # in a trial's own
 _SERVER, _MODELS = "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"  # files without them
 _OF_SERVER = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")  # which nobody else knows
+_FILES = "MLFLOW_ALLOW_FILE_STORE"  # else files are refused from 3.13 on
+_RESOLVED = (
+    ("mlflow.tracking._tracking_service.utils", "_resolve_tracking_uri"),
+    ("mlflow.tracking._model_registry.utils", "_resolve_registry_uri"),
+)
 _CLOUDS = ("databricks", "databricks-uc", "uc")
 
 
 def kept_here(environment: Mapping[str, str], store: str, servers_alone: bool = True) -> dict[str, str | None]:
     """The trackers' own variables, set so that nothing is sent; None for those that are not to be there. A program may
-    overrule them; `mlflow_kept_here` is for that.
+    overrule them, MLflow's too, for which there is `mlflow_kept_here`.
 
     Args:
         store: the address of a folder for MLflow.
@@ -40,7 +45,7 @@ def kept_here(environment: Mapping[str, str], store: str, servers_alone: bool = 
         name: value for name, value in _HERE.items() if environment.get(name, "").lower() not in _SILENT
     }
     if _is_server(environment.get(_SERVER, "")) or (_SERVER in environment and not servers_alone):
-        told |= {_SERVER: store, "MLFLOW_ALLOW_FILE_STORE": "true"}  # else refused from 3.13 on
+        told |= {_SERVER: store, _FILES: "true"}
         told |= dict.fromkeys((*_OF_SERVER, _MODELS))
     elif _is_server(environment.get(_MODELS, "")):
         told[_MODELS] = None
@@ -53,25 +58,24 @@ def keep_here() -> Callable[[], None]:
 
 
 def mlflow_kept_here(store: str) -> None:
-    """The same where the program itself names a server; call it once MLflow is imported."""
-    for name in ("mlflow", "mlflow.tracking"):
+    """The same wherever the program names a server; call it once MLflow is imported.
+
+    By what MLflow finds a store's address with: what it was given, else what was set, else the environment's.
+    """
+    os.environ[_FILES] = "true"
+    for name, resolve in _RESOLVED:
         module: Any = sys.modules.get(name)
-        if hasattr(module, "set_tracking_uri"):
-            module.set_tracking_uri = _elsewhere(module.set_tracking_uri, store)
-    client = getattr(sys.modules["mlflow"], "MlflowClient", None)
-    if client is not None:
-        client.__init__ = _elsewhere(client.__init__, store)
+        if plain := getattr(module, resolve, None):
+            setattr(module, resolve, _elsewhere(plain, store))
 
 
-def _elsewhere(function: Callable[..., Any], store: str) -> Callable[..., Any]:
-    def kept(given: Any) -> Any:
-        return store if _is_server(str(given)) else given
+def _elsewhere(resolve: Callable[..., str], store: str) -> Callable[..., str]:
+    @functools.wraps(resolve)
+    def resolved(*args: Any, **kwargs: Any) -> str:
+        found = resolve(*args, **kwargs)
+        return store if _is_server(str(found)) else found
 
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(kept, args), **{name: kept(value) for name, value in kwargs.items()})
-
-    return called
+    return resolved
 
 
 def _is_server(address: str) -> bool:

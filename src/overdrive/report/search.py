@@ -210,7 +210,7 @@ def notes(result: SearchResult) -> list[str]:
         if never and math.isfinite(gain.low):
             said.append(
                 f"{never} of the {len(found.defaults)} default runs never reached it, and count with the time that "
-                "they took: the gain is larger than that."
+                "they took: the true gain is no smaller than this one."
             )
         return said
     one, other = (sum(run.seconds for run in arm) / len(arm) for arm in (found.defaults, found.chosen))

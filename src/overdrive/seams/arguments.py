@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
-from overdrive.seams.configurations import watch_hydra, watch_jsonargparse, watch_omegaconf
+from overdrive.seams.configurations import CONFIGURATIONS
 from overdrive.seams.flags import place_of, watch_absl, watch_fire, watch_tyro
 from overdrive.seams.patch import Patches
 
@@ -39,9 +39,7 @@ def enter(heard: Heard) -> Callable[[], None]:
         Arrival("absl.flags", lambda: watch_absl(patches, heard)),
         Arrival("fire", lambda: watch_fire(patches, heard)),
         Arrival("tyro", lambda: watch_tyro(patches, heard)),
-        Arrival("hydra", lambda: watch_hydra(patches, heard)),
-        Arrival("omegaconf", lambda: watch_omegaconf(patches, heard)),
-        Arrival("jsonargparse", lambda: watch_jsonargparse(patches, heard)),
+        *(Arrival(name, functools.partial(watch, patches, heard)) for name, watch in CONFIGURATIONS.items()),
     ]
     for arrival in arrivals:
         arrival.watch()

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -117,29 +117,36 @@ def watch_jsonargparse(patches: Patches, heard: Heard) -> None:
         made = parse(self, args, *more, **named)
         if args is None or list(args) == sys.argv[1:]:
             with contextlib.suppress(Exception):
-                heard(_typed_places(made.as_dict()))
+                heard(_typed_places(made.as_dict(), {*_linked(self)}))
         return made
 
     patches.replace(ArgumentParser, "parse_args", parse_args)
 
 
-def _typed_places(parsed: Mapping[str, Any]) -> list[ValuePlace]:
+def _linked(parser: Any, before: str = "") -> Iterator[str]:
+    """Names of what follows another value (`link_arguments`): as options they are refused."""
+    for action in parser._actions:
+        if type(action).__name__ == "ActionLink":
+            yield before + action.target[0]
+        for name in getattr(action, "sub_add_kwargs", {}).get("linked_targets", ()):  # of a class that is chosen
+            yield f"{before}{action.dest}.init_args.{name}"
+        if isinstance(action.choices, Mapping):  # subcommands, each with a parser
+            for name, own in action.choices.items():
+                yield from _linked(own, f"{before}{name}.")
+
+
+def _typed_places(parsed: Mapping[str, Any], linked: Set[str]) -> list[ValuePlace]:
     """What is of a subcommand stands behind its name, without that; the others before it."""
     command = parsed.get("subcommand") or ""
-    places = [replace(place, before=command) for place in _typed_of(parsed) if not _is_of(place.name, command)]
-    return places + (_typed_places(parsed[command]) if command else [])
-
-
-def _typed_of(parsed: Mapping[str, Any]) -> list[ValuePlace]:
-    return [
-        place
+    of_command = f"{command}." if command else "."  # which is in front of no name
+    places = [
+        replace(place, before=command)
         for name, value in _numbers(parsed)
+        if name not in linked and not name.startswith(of_command)
         for place in place_of(f"--{name}", value, (), on=f"--{name}=true", off=f"--{name}=false")
     ]
-
-
-def _is_of(name: str, command: str) -> bool:
-    return bool(command) and name.startswith(f"--{command}.")
+    own = {name.removeprefix(of_command) for name in linked if name.startswith(of_command)}
+    return places + (_typed_places(parsed[command], own) if command else [])
 
 
 def _numbers(table: Any, prefix: str = "") -> Iterator[tuple[str, bool | int | float]]:
@@ -151,3 +158,20 @@ def _numbers(table: Any, prefix: str = "") -> Iterator[tuple[str, bool | int | f
             yield from _numbers(value, f"{prefix}{key}.")
         elif type(value) in (bool, int, float):
             yield f"{prefix}{key}", value
+
+
+def _if_it_is_that(watch: Callable[[Patches, Heard], None]) -> Callable[[Patches, Heard], None]:
+    @functools.wraps(watch)
+    def watched(patches: Patches, heard: Heard) -> None:
+        with contextlib.suppress(ImportError, AttributeError):  # a module of the program's own, of that name
+            watch(patches, heard)
+
+    return watched
+
+
+# By the library's name: what watches it, once it has been imported.
+CONFIGURATIONS = {
+    "hydra": _if_it_is_that(watch_hydra),
+    "omegaconf": _if_it_is_that(watch_omegaconf),
+    "jsonargparse": _if_it_is_that(watch_jsonargparse),
+}

@@ -177,7 +177,8 @@ class Worker:
     def _trains_with_keras_2(self) -> None:
         """No step of it will be seen: to wait for one would take all of the time that there is."""
         alone = not (self.clock.steps or self.clock.inference or self._whole_run or self.spec.hyperparameters)
-        if alone and not self.reports.forked:
+        may_train = self.session is not None and "torch" in self.session.seams.frameworks  # later, with that
+        if alone and not may_train and not self.reports.forked:
             said = f"The program trains with {keras_2.NOT_FOLLOWED}"
             self.reports.report(Failed(ExitReason("unwatched", said)))
             os._exit(1)

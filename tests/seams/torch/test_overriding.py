@@ -68,6 +68,13 @@ def test_a_class_knows_the_function_that_it_is_told_of(hub: Seams, name: str) ->
     assert call(found(name), Told()) is found(name)
 
 
+def test_a_class_knows_it_beside_a_default_device(hub: Seams) -> None:
+    """Which is a mode that is to be told of PyTorch's own functions: a class behind it is not."""
+    with torch.device("cpu"):
+        assert torch.flatten(Told()) is torch.flatten and torch.rand_like(Told()) is torch.rand_like
+        assert torch.rand(2).shape == (2,)
+
+
 def test_a_name_of_an_argument_is_pytorchs_own(hub: Seams) -> None:
     """`one_hot(input=labels)` was refused."""
     labels, names = torch.tensor([0, 2]), ("input", "tensor")

@@ -10,13 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from types import NoneType
 from typing import Any
 
 import torch
 from torch import _VF
 from torch.nn import functional as F
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.overrides import handle_torch_function
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -75,8 +74,6 @@ def _seen(point: Answer, name: str, plain: Callable[..., Any], function: bool = 
     def draw(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return plain(*args, **kwargs)
-        if name == ATTENTION and (masks := _of_their_own_class(args, kwargs)):
-            return handle_torch_function(draw, masks, *args, **kwargs)
         if function and (given := overriding(args, kwargs)):
             return handle_torch_function(draw, given, *args, **kwargs)
         if not point.subscribers or _thread.within:
@@ -89,16 +86,6 @@ def _seen(point: Answer, name: str, plain: Callable[..., Any], function: bool = 
             _thread.within = False
 
     return draw
-
-
-def _of_their_own_class(args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """An attention's mask that is to be told of it, as those of `torch.nn.attention.bias`: by the function that stands
-    in `torch.nn.functional`. Called by PyTorch's own it would take that for any other, and hand over what is in its
-    memory: numbers that nobody has put there."""
-    mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-    if type(mask) in (NoneType, torch.Tensor, torch.nn.Parameter) or not has_torch_function((mask,)):
-        return ()
-    return (mask,)
 
 
 class Unseen:

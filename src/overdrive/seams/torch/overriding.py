@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._C import _get_function_stack_at, _len_torch_function_stack
-from torch.overrides import has_torch_function
+from torch.overrides import _get_overloaded_args, has_torch_function
 
 # Modes that are to be told of PyTorch's own function: ours, which ask no subscriber again, and that of default devices.
+# A class that comes after them is to be told of what stands in its place all the same: one of a mask of
+# `torch.nn.attention.bias` took PyTorch's own for any other, and handed over memory that nobody had written to.
 _OF_PLAIN = ("overdrive.", "torch.utils._device")
 
 
@@ -24,5 +27,5 @@ def overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]
         return ()
     modes = _len_torch_function_stack()
     if modes and type(_get_function_stack_at(modes - 1)).__module__.startswith(_OF_PLAIN):
-        return ()
+        return given if any(type(each) is not torch.Tensor for each in _get_overloaded_args(given)) else ()
     return given

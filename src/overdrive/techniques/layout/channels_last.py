@@ -38,7 +38,8 @@ class ChannelsLast(Technique):
     tensor in the other one, `as_strided` would read it, or what is written to the result of `reshape`, `flatten`,
     `ravel` or `contiguous()` of a weight, gradient or momentum would be lost, in the loop or in a hook, the format is
     put back, the view is made as the program meant it, and the technique is left out; where that is in the model's
-    call, it is undone and made again. Weights whose memory somebody else refers to stay as they are.
+    call, it is undone and made again. Weights whose memory somebody else refers to stay as they are: all of them where
+    a program holds a `state_dict` whenever it calls its model (`state = model.state_dict()` in a loop).
 
     A `state_dict`, a copy and a pickle of a model or an optimizer are made in the usual format: libraries that refuse
     another one, or programs without it, read the files. What a program holds of a model's `state_dict` stays so for as
@@ -244,7 +245,10 @@ class _Layout:
 
     def hide(self, model: Any) -> None:
         """Where nobody holds it any more: a program mostly holds its last checkpoint until the next one is made."""
-        if not self._shown or _is_held(next(iter(self._shown.values()))()):
+        if not self._shown:
+            return
+        if _is_held(next(iter(self._shown.values()))()):
+            self._aside.clear()  # as large as weights, gradients and momenta; what was recorded is recorded again
             return
         import torch
 
