@@ -192,4 +192,5 @@ def test_ranks_that_pay_come_into_a_plan_and_ranks_that_do_not_are_told(
     words = ("--techniques", "fused_optimizer", "--budget", "3m")
     told = overdrive("tune", "--ranks", "2", *words, "quick.py", "9000", cwd=path.parent, timeout=400)
     assert "The plan is for one process: no number of ranks was seen to be faster." in told.stdout.replace("\n", " ")
-    assert re.search(r"data_parallel +slower: 0\.\d+x \[", told.stdout)
+    held = "This machine is busy: others held the cores" in told.stdout  # as other tests do: it cannot tell then
+    assert re.search(r"data_parallel +(slower: 0\.\d+x \[" + "|inconclusive: others held" * held + ")", told.stdout)
