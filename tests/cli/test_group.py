@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.testing import CliRunner
 
 from overdrive.cli.group import cli
 from tests.conftest import Run
@@ -31,3 +32,8 @@ def test_every_command_tells_what_it_does() -> None:
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command and command.help and getattr(command.callback, "__module__", "") == f"overdrive.cli.{name}"
+
+
+def test_pool_is_a_word_for_an_option_of_doctor() -> None:
+    told = [CliRunner().invoke(cli, [*words, "--fresh"]).stderr for words in (["pool"], ["doctor", "--pool"])]
+    assert told[0] == told[1] and "--pool measures what goes between ranks" in told[0]

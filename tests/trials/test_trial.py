@@ -674,3 +674,47 @@ def test_a_process_of_a_session_of_its_own_is_ended_with_its_trial(stopped: bool
     finally:
         if _alive(child):  # else it would take a core for good
             child.kill()
+
+
+UNSEEDED = """
+import multiprocessing, os, random, uuid
+IMPORT_TORCH
+import numpy as np
+print("first", random.random(), np.random.rand())
+print("made", random.Random().random(), np.random.default_rng().random(), np.random.RandomState().rand())
+print("system", uuid.uuid4().hex, os.urandom(4).hex())
+print("two", *(np.random.default_rng().random() for _ in range(2)))
+
+def draw(answers):
+    answers.put(np.random.default_rng().random())
+
+answers = multiprocessing.get_context("fork").SimpleQueue()
+children = [multiprocessing.get_context("fork").Process(target=draw, args=(answers,)) for _ in range(2)]
+for each in children:
+    each.start()
+    each.join()
+    print("child", answers.get())
+weight = torch.nn.Parameter(torch.rand(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(3):
+    weight.sum().backward()
+    optimizer.step()
+""".replace("IMPORT_TORCH", IMPORT_TORCH)
+
+
+def test_what_a_program_draws_without_a_seed_is_the_same_in_all_trials(script: Callable[[str], Path]) -> None:
+    """Environments of reinforcement learning and generators of NumPy's are rarely given one."""
+    one_more = UNSEEDED.replace("import multi", "import numpy; numpy.random.default_rng(); import multi")
+    said = []
+    with WarmPool() as pool:
+        for text, seed in ((UNSEEDED, 0), (UNSEEDED, 0), (one_more, 0), (UNSEEDED, 1)):
+            trial = Trial(pool, TrialSpec(Program(str(script(text))), seed=seed))
+            trial.first_step()
+            said.append(trial.output_tail(5000).splitlines())
+            trial.stop()
+    assert said[0] == said[1]
+    assert said[0] == said[2], "what is drawn at another place, as a library may under a technique, shifts nothing"
+    assert all(one != other for one, other in zip(said[0], said[3], strict=True))
+    children = [line for line in said[0] if line.startswith("child")]
+    assert len({*children}) == 2, "each process draws its own"
+    assert len({*said[0][3].split()}) == 3

@@ -157,8 +157,8 @@ def command(
     layout, and says which layout is the fastest that fits; with --ranks 8..4096, the time of a step on more and more
     ranks, of which some may be slow or fail, and what breaks first.
 
-    With --pool, it measures the network between processes instead: those of this machine, or all that `torchrun ... -m
-    overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
+    With --pool, or as `overdrive pool`, it measures the network between processes instead: those of this machine, or
+    all that `torchrun ... -m overdrive pool` or `srun overdrive pool` starts.
     """
     if among_ranks:
         if wanted or fresh or memory or link or stated.any or words:

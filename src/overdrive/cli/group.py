@@ -29,7 +29,8 @@ COMMANDS = {
     "serve": "Answer requests with an exported model.",
     "pack": "Write a program's decoded samples into a folder.",
 }
-
+# A word that stands for a command with an option.
+SHORT = {"pool": ("doctor", "--pool")}
 
 _BEGIN = {
     "overdrive tune --budget 5m train.py": "writes a plan and a report beside the script",
@@ -65,6 +66,8 @@ class _Commands(click.Group):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         own = {name for option in self.params for name in option.opts} | {"-h", "--help"}
         completing = context.resilient_parsing  # in a shell
+        if args and args[0] in SHORT:
+            args = [*SHORT[args[0]], *args[1:]]
         if args and args[0] not in {*COMMANDS, *own} and not completing:
             from overdrive.cli.unknown import meant
 
