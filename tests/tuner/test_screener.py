@@ -353,6 +353,7 @@ def test_one_that_is_left_out_beside_the_others_may_be_tried_alone_at_the_end(
     trials.gains, trials.leaves_out = {"fast": 0.3, "shy": 1.0}, {"shy": "not here"}
     seen, _ = screened()
     assert seen.hopeless("shy") is None and seen.saving("shy") == 0.0 and "shy" not in seen.beliefs
+    assert seen.absent() == {"shy": "not here"}
 
 
 def test_what_other_scripts_gained_is_overruled_by_what_is_measured(

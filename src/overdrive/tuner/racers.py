@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from overdrive.evidence.screening import Design, Row
 from overdrive.tuner.process_rows import ProcessRows
@@ -15,7 +15,7 @@ class Racers:
     Attributes:
         active: factors that are still switched, placebos among them.
         failed: why, of each with which a process died.
-        left_out: what left itself out.
+        left_out: what left itself out, with the reason.
         apart: what is not screened, since all together died at their start, or some of them later on.
     """
 
@@ -23,7 +23,7 @@ class Racers:
         """`around`: what distinguishes the processes."""
         self.active = {factor.name for factor in design.factors}
         self.failed: dict[str, str] = {}
-        self.left_out: set[str] = set()
+        self.left_out: dict[str, str] = {}
         self.apart: set[str] = set()
         self._factors = design.factors
         self._around = around
@@ -34,9 +34,9 @@ class Racers:
     def racing(self) -> list[str]:
         return [each.name for each in self._factors if each.name in self.active and not each.placebo]
 
-    def leave(self, left_out: Collection[str]) -> None:
+    def leave(self, left_out: Mapping[str, str]) -> None:
         """These have left themselves out."""
-        self.left_out |= set(left_out)
+        self.left_out = {**left_out, **self.left_out}
         self.active -= set(left_out)
         self._around.leave(left_out)
 

@@ -48,7 +48,7 @@ class Screened:
         idle: that are not expected to gain anything, whatever else is on.
         beyond: those that another contract would allow.
         failed: that killed their process, with the reason.
-        left_out: that left themselves out beside all others; what each would do alone is not known.
+        left_out: that left themselves out beside all others, with the reason; what each would do alone is not known.
     """
 
     effects: Sequence[Effects] = ()
@@ -59,7 +59,7 @@ class Screened:
     idle: Collection[str] = ()
     beyond: Collection[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    left_out: Collection[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     pairs: int = 0  # of blocks
     disturbed: int = 0  # of these, by a neighbour
     processes: int = 0
@@ -80,7 +80,7 @@ class Screened:
             settings: of all that may be told of.
             least: probability of being worth it, below which one is not chosen, and has a duel of its own.
         """
-        out = self.failed.keys() | set(self.left_out)
+        out = self.failed.keys() | self.left_out.keys()
         names = [name for name in effects.labels if name in settings and name not in out]
         candidates = list(candidates)
         believed = beliefs(effects, {each.label: each.prior for each in candidates})
@@ -99,6 +99,10 @@ class Screened:
             speedups={**self.speedups, **{name: effects.beside(name, plan) for name in names}},
             idle=frozenset(self.idle) | (idle - set(plan)),
         )
+
+    def absent(self) -> Mapping[str, str]:
+        """Within the contract, those of which nothing is known, since they left themselves out, with the reason."""
+        return {name: why for name, why in self.left_out.items() if name not in {*self.failed, *self.beyond}}
 
     @property
     def share_disturbed(self) -> float:

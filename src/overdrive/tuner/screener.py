@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -66,10 +66,10 @@ class _State:
     active: tuple[str, ...]
     racing: tuple[str, ...]  # of `around`
     failed: Mapping[str, str]
-    left_out: tuple[str, ...]
     pairs: int
     over: bool
     apart: tuple[str, ...] = ()  # that are not screened, since they died together
+    absent: Mapping[str, str] = field(default_factory=dict)  # that left themselves out, with the reason
 
 
 class Screener:
@@ -212,7 +212,7 @@ class Screener:
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {several(len(self._around.made), 'process', 'processes')}"
         # Of those that left themselves out only the prior is known.
-        shown = self._techniques.keys() - self._racers.left_out
+        shown = self._techniques.keys() - self._racers.left_out.keys()
         speedups = {name: effects.speedup(name) for name in effects.labels if name in shown}
         self._progress.candidates(so_far, speedups)
         self._decided = verdict.stop or not self._racers.racing()
@@ -238,10 +238,10 @@ class Screener:
             tuple(name for name in within if name in racers.active),
             tuple(self._around.racing),
             racers.failed,
-            tuple(racers.left_out),
             self._pairs,
             over,
             tuple(racers.apart),
+            racers.left_out,
         )
         self._duels.checkpoint.remember_screening(to_json(state))
 
@@ -259,7 +259,7 @@ class Screener:
         self._around.racing, self._pairs = list(state.racing), state.pairs
         racers = self._racers
         racers.active, racers.failed = set(state.active), dict(state.failed)
-        racers.left_out, racers.apart = set(state.left_out), set(state.apart)
+        racers.left_out, racers.apart = dict(state.absent), set(state.apart)
         self._look = self._quota = next_look(self._pairs)
         if len(self._around.made) % 2:  # the other half of this pair of processes is not to be had any more
             self._around.made.append((0,) * len(self._around.design.factors))
@@ -278,7 +278,7 @@ class Screener:
     def _screened(self) -> Screened:
         screened = Screened(
             failed=self._racers.failed,
-            left_out=frozenset(self._racers.left_out),
+            left_out=self._racers.left_out,
             pairs=self._pairs,
             processes=len(self._around.made),
             seconds=time.monotonic() - self._began,
@@ -304,6 +304,7 @@ class Screener:
     def _tell(self, screened: Screened) -> None:
         self._progress.outcome(screened.sentence())
         beyond = screened.beyond_the_contract()
-        for sentence in beyond:
+        absent = [f"{name} left itself out beside the others: {why}" for name, why in screened.absent().items()]
+        for sentence in (*absent, *beyond):
             self._progress.outcome(sentence)
         self._found.note(*beyond)

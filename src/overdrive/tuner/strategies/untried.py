@@ -16,6 +16,8 @@ def tell_untried(untried: Mapping[str, Candidate], found: Findings, worth: Worth
     for each in untried.values():
         measured = found.screened.speedup(each.chosen[0])
         said = "measured by the screening alone" if measured else "not tried"
+        if absent := found.screened.absent().get(each.chosen[0][0]):
+            said = f"left itself out beside the others ({absent}), and not tried alone"
         why, lacks = worth.lacks(each)
         kind = "unfit" if worth.is_in_vain(each) else "time"  # no longer tune would try it
         found.reject(Rejected(*each.chosen[0], f"{said}: {why}", kind=kind, measured=measured, lacks=lacks))
