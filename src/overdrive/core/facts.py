@@ -10,7 +10,7 @@ from typing import Any
 ITEM_PARTS = ("read", "decode", "transform", "collate", "copy")
 # The types that models compute in, and what people call them.
 FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-_LEAST_DATA = 0.02  # share of a step that the program must wait for data
+_LEAST_DATA = 0.02  # share of a step that data must take
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,22 @@ class Facts:
         """Why nothing can be gained by making map-style samples in less time; None where something may be."""
         if not any(loader.map_style for loader in self.loaders):
             return "the program has no map-style DataLoader"
-        if self.share("data") < _LEAST_DATA:
+        if self.taken_by_data() < _LEAST_DATA:
             return f"waiting for data is {self.share('data'):.0%} of a step"
         return None
+
+    def taken_by_data(self) -> float:
+        """The share of a step that making samples takes: the program waits for them, or its workers make them on the
+        cores that it computes on.
+
+        The loop of a public DCGAN waited for 3 % of a step of 88 ms, and its two workers made a batch in 15 ms, on the
+        same two cores.
+        """
+        waits = self.share("data")
+        if self.device != "cpu" or not self.step_seconds:
+            return waits
+        made = [_seconds_of_step(each, self.samples_per_step) for each in self.loaders if each.map_style]
+        return max(waits, max(made, default=0.0) / (self.step_seconds * self.cores))
 
     def items_draw(self) -> bool | None:
         """Whether the items of the map-style loaders draw random numbers; None where some do, or one was not seen."""
@@ -99,6 +112,12 @@ class Facts:
         if len(self.loaders) != len(other.loaders):
             return self
         return replace(self, loaders=tuple(map(_with_costs, self.loaders, other.loaders)))
+
+
+def _seconds_of_step(loader: LoaderFacts, samples: float) -> float:
+    """That the loader's workers take for so many samples, of one core; 0 where it has none, or that is not known."""
+    seconds = loader.seconds_to_make if loader.workers else None
+    return seconds * samples / loader.batch_size if seconds and loader.batch_size else 0.0
 
 
 def _with_costs(mine: LoaderFacts, others: LoaderFacts) -> LoaderFacts:

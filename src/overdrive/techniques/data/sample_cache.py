@@ -101,6 +101,9 @@ class SampleCache(Technique):
             return "fetching an item draws random numbers, so that no sample comes twice"
         return facts.no_samples_to_gain_by()
 
+    def expected_step_saving(self, facts: Facts) -> float:
+        return facts.taken_by_data() * self.expected_saving
+
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"memory_share": self.defaults()["memory_share"]}]
 

@@ -69,6 +69,9 @@ class PrefixCache(Technique):
             return "fetching an item draws no random numbers: sample_cache keeps samples whole"
         return facts.no_samples_to_gain_by()
 
+    def expected_step_saving(self, facts: Facts) -> float:
+        return facts.taken_by_data() * self.expected_saving
+
     def install(self, seams: Seams, settings: Settings) -> Handle:
         handle = PrefixHandle(seams, float(settings["memory_share"]))
         seams.loader_opens.subscribe(handle.opens, always=True)
