@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from overdrive.cli.group import COMMANDS, cli
+from overdrive.cli.group import COMMANDS, SHORT, cli
 from overdrive.machine.pool.curve import BUS
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import Point
@@ -67,6 +67,7 @@ def test_a_command_is_one_that_is_taken(page: str, line: str, tmp_path: Path, mo
     if words[0].startswith("-"):
         assert words == ["--version"] or words == ["--help"]
         return
+    words = [*SHORT.get(words[0], words[:1]), *words[1:]]
     assert words[0] in COMMANDS, f"{page}: there is no command {words[0]}"
     command = cli.get_command(click.Context(cli), words[0])
     assert command is not None

@@ -216,7 +216,7 @@ def test_a_wish_that_means_nothing_is_refused(
 
 @pytest.mark.fault(23)
 def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, warm_overdrive: Run) -> None:
-    noise = "x = x + 1e-3 * torch.from_numpy(__import__('numpy').random.default_rng().normal(size=8)).float()"
+    noise = "x = x + 1e-6 * (__import__('time').time_ns() % 1000)"  # what the system draws is the same in all trials
     text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1)
     text = text.replace("EPOCHS", "1000").replace("0.002", "0")
     path = script(text)

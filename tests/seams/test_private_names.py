@@ -152,7 +152,7 @@ OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {
     "kernels/dropout/operator.py": {"_handle"},  # documented, of ctypes
     "machine/loaded.py": {"_C", "_cuda_getArchFlags"},
     "model_state/reach.py": {"_inst", "_rand"},
-    "ranks/entropy.py": {"_inst"},
+    "ranks/entropy.py": {"_identity", "_inst"},
     "sandbox/redirected_files.py": {"_TemporaryFileCloser"},
     "survive/words.py": {"_bit_generator", "_inst", "_rand"},
     "techniques/compile/steps_per_execution/passes.py": {"_get_iterator", "_num_batches", "_steps_seen"},
