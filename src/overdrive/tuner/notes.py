@@ -46,8 +46,8 @@ def _beside(found: Findings) -> str:
         return ", but without evaluations and checkpoints"
     if not between.before and not between.after:
         return ""
-    took = f"{duration(between.before)} after each {between.steps:,.0f} steps, {duration(between.after)} under the plan"
-    return f" and what comes between epochs ({took})"
+    before, after = (duration(each) if each else "nothing" for each in (between.before, between.after))
+    return f" and what comes between epochs ({before} after each {between.steps:,.0f} steps, {after} under the plan)"
 
 
 def _slowed(found: Findings, before: Figures | None) -> Iterator[str]:
