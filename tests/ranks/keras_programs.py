@@ -266,7 +266,7 @@ def two_networks():
 
 @program
 def coupled_samples():
-    """What is divided must not be: the layer is named."""
+    """A mean over the batch, which is that of all ranks."""
 
     class AgainstTheBatch(layers.Layer):
         def call(self, x):

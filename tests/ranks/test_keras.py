@@ -61,10 +61,6 @@ def test_programs_print_the_numbers_of_one_process(python: Run, overdrive: Run) 
     assert re.findall(r"overdrive: (\w+) is called whole on every rank: (.*)", told) == [
         ("Sequential", "it keeps something of the batch: a TrackedList, '_losses' of a Dense"),
         ("Sequential", "it draws random numbers (alpha_dropout) as it did not before"),
-        (
-            "Sequential",
-            "what it makes of a sample depends on the rest of its batch: against_the_batch, a AgainstTheBatch",
-        ),
         ("Keeping", "it keeps something of the batch: its attribute 'inner'"),
     ]
 
