@@ -124,8 +124,8 @@ def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., 
     assert failed(over.value) is None
 
 
-class Episodes(SimpleNamespace):
-    """Stands in for a trial without batches, each of whose steps makes some calls of a model, of 10 ms each."""
+class StandIn(SimpleNamespace):
+    """For a trial; `block`: what these steps come to."""
 
     call_steps, left_out, step = 1, MappingProxyType({}), 0
 
@@ -137,8 +137,15 @@ class Episodes(SimpleNamespace):
     def run(self, steps: int, lead: int = 0) -> Block:
         begin = self.step + lead
         self.step = begin + steps
-        calls = sum(5 + 7 * number % 31 for number in range(begin, self.step))
-        return Block(self.step, steps, 0.01 * calls, 0, training_calls=calls)
+        return self.block(range(begin, self.step))
+
+
+class Episodes(StandIn):
+    """Stands in for a trial without batches, each of whose steps makes some calls of a model, of 10 ms each."""
+
+    def block(self, made: range) -> Block:
+        calls = sum(5 + 7 * number % 31 for number in made)
+        return Block(self.step, len(made), 0.01 * calls, 0, training_calls=calls)
 
 
 def test_blocks_without_batches_are_of_as_many_calls_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,21 +159,12 @@ def test_blocks_without_batches_are_of_as_many_calls_of_a_model(monkeypatch: pyt
         assert one.log_seconds == pytest.approx(other.log_seconds)
 
 
-class Samples(SimpleNamespace):
+class Samples(StandIn):
     """Stands in for a trial of steps that take a tenth of a second, and have so many samples, over and over."""
 
-    call_steps, left_out, step = 1, MappingProxyType({}), 0
-
-    def switch(self, on: Collection[str]) -> None: ...
-
-    def first_step(self, until: float) -> None:
-        self.step = 1
-
-    def run(self, steps: int, lead: int = 0) -> Block:
-        begin = self.step + lead
-        self.step = begin + steps
-        samples = sum(self.samples[number % len(self.samples)] for number in range(begin, self.step))
-        return Block(self.step, steps, sum(map(self.seconds, range(begin, self.step))), samples)
+    def block(self, made: range) -> Block:
+        samples = sum(self.samples[number % len(self.samples)] for number in made)
+        return Block(self.step, len(made), sum(map(self.seconds, made)), samples)
 
     def seconds(self, number: int) -> float:
         return 0.1 * (self.samples[number % len(self.samples)] / 64 if min(self.samples) else 1)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 
 
 def set_variables(told: Mapping[str, str | None]) -> Callable[[], None]:
     """None: it is taken away. Returns what puts back those that were set."""
     before = {name: os.environ.get(name) for name in told}
-    _set(told)
-    return lambda: _set(before)
+    set_in(os.environ, told)
+    return lambda: set_in(os.environ, before)
 
 
 @contextmanager
@@ -24,9 +24,10 @@ def variables_set(told: Mapping[str, str | None]) -> Iterator[None]:
         put_back()
 
 
-def _set(told: Mapping[str, str | None]) -> None:
+def set_in(environment: MutableMapping[str, str], told: Mapping[str, str | None]) -> None:
+    """For good."""
     for name, value in told.items():
         if value is None:
-            os.environ.pop(name, None)
+            environment.pop(name, None)
         else:
-            os.environ[name] = value
+            environment[name] = value

@@ -241,16 +241,18 @@ def comparable(duel: Duel, old: Block, new: Block) -> float:
     Where steps have no batch, as those of reinforcement learning, for as many calls of models: after other rounding an
     episode is soon another, of another length. A public actor-critic was "1.72 times as fast" for shorter episodes.
     """
-    a_batch = changes_training(duel.new)
-    of_old, of_new = in_a_step((old, new), a_batch) if a_batch or not (old.samples or new.samples) else (1.0, 1.0)
+    of_old, of_new = in_a_step((old, new), changes_training(duel.new), bool(old.samples or new.samples))
     return new.seconds * (old.steps / new.steps) * (of_old / of_new)
 
 
-def in_a_step(blocks: Sequence[Block], a_batch: bool) -> list[float]:
-    """How much there is in a step of each: samples, or where steps have no batch calls of models in training; 1 of
-    each where not all have any.
+def in_a_step(blocks: Sequence[Block], by_sample: bool, batches: bool) -> list[float]:
+    """How much there is in a step of each, for blocks to be compared by; 1 in each where not all have any.
+
+    Args:
+        by_sample: samples are what counts.
+        batches: steps of the program have batches; else calls of models in training count.
     """
-    amounts = [block.samples if a_batch else block.training_calls for block in blocks]
+    amounts = [block.samples if by_sample else 0 if batches else block.training_calls for block in blocks]
     return [amount / block.steps if all(amounts) else 1.0 for amount, block in zip(amounts, blocks, strict=True)]
 
 

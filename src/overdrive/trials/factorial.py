@@ -81,7 +81,7 @@ def _paces(rounds: Sequence[Sequence[Block]], by_sample: bool) -> list[list[floa
     batches = any(block.samples for blocks in rounds for block in blocks)
     paces = []
     for blocks in rounds:
-        amounts = in_a_step(blocks, by_sample) if by_sample or not batches else [1.0] * len(blocks)
+        amounts = in_a_step(blocks, by_sample, batches)
         unit = 1.0 if by_sample else statistics.fmean(amounts)  # a usual step of this round
         paces.append([each.seconds / each.steps / of * unit for each, of in zip(blocks, amounts, strict=True)])
     return [list(each) for each in zip(*paces, strict=True)]

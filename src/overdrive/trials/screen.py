@@ -127,8 +127,7 @@ class ScreeningTrial:
         """
         self._a_batch_a_step &= all(block.samples > 0 for block in blocks)
         self._batches |= any(block.samples for block in blocks)
-        alike = self._batches and not self._a_batch_a_step
-        shares = [1.0 for _ in blocks] if alike else in_a_step(blocks, self._batches)
+        shares = in_a_step(blocks, self._a_batch_a_step, self._batches)
         usual = statistics.fmean(shares)
         return [block.seconds / block.steps * usual / share for block, share in zip(blocks, shares, strict=True)]
 

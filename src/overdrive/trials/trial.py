@@ -22,6 +22,7 @@ from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.variables import set_in
 from overdrive.machine.contention import LoadWatch, Reading
 from overdrive.ranks.membership import IMAGINED
 from overdrive.ranks.trackers import MLFLOW_FOLDER, kept_here
@@ -297,11 +298,7 @@ def _environment(pool: TrialPool, spec: TrialSpec, folder: Path) -> dict[str, st
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
     }
-    for name, value in kept_here(environment, (folder / MLFLOW_FOLDER).as_uri()).items():
-        if value is None:
-            environment.pop(name, None)
-        else:
-            environment[name] = value
+    set_in(environment, kept_here(environment, (folder / MLFLOW_FOLDER).as_uri()))
     if pool.bytecode:
         environment["PYTHONPYCACHEPREFIX"] = str(pool.bytecode)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
