@@ -16,7 +16,7 @@ from overdrive.proof.budget import ProofBudget, horizon, runs_at_once
     [
         (0.01, math.inf, 400),
         (0.01, 36.0, 400),
-        (0.05, 36.0, 200),  # two shortened epochs
+        (0.05, 36.0, 160),  # two shortened epochs
         (0.5, math.inf, 100),
         (0.5, 36.0, 72),
         (2.0, 36.0, 20),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,10 +79,10 @@ def test_three_states_are_early_and_have_the_first_event_among_them() -> None:
 class Replayed:
     """Runs no trial: each has its first chosen step in its result."""
 
-    def __init__(self, folder: Path, error: float | None = 1e-7) -> None:
+    def __init__(self, folder: Path, error: float | None = 1e-7, log: Sequence[StepRecord] = ()) -> None:
         self.pool = SimpleNamespace(scratch=folder)
         self.made: list[str] = []
-        self._error = error
+        self._error, self._log = error, tuple(log)
         self.known, self.forget = UntimedRunner.known.__get__(self), UntimedRunner.forget.__get__(self)
         self._traces: dict[str, Trace] = {}
 
@@ -93,7 +94,7 @@ class Replayed:
             {"step": step, "kind": "gradient", "tensor": "one", "error": self._error, "size": 1.0, "count": 9}
             for step in chosen
         ]
-        return Trace(steps, replay={"states": list(chosen), "rows": rows})
+        return Trace(steps, digests=self._log[:steps], replay={"states": list(chosen), "rows": rows})
 
 
 def test_what_came_of_one_reference_run_s_states_is_not_taken_for_another_s(tmp_path: Path) -> None:
@@ -119,3 +120,19 @@ def test_a_careful_reference_that_compares_nothing_is_none(error: float | None, 
     refusal = ReferenceRun(untimed, TrialSpec(Program("train.py")), 100).begin()
     assert refusal is not None and "cannot be repeated" in refusal and why in refusal
     assert untimed.made == ["reference", "candidate", "careful reference", "candidate"]
+
+
+def test_a_reference_run_that_missed_what_is_rare_is_made_again_about_that(tmp_path: Path) -> None:
+    """Where epochs end is foretold by their lengths; a program may evaluate at any other step."""
+    log, plain = program(400, 81), TrialSpec(Program("train.py"))
+    missed, foretold = (ReferenceRun(Replayed(tmp_path, log=log), plain, 400, events) for events in ((), (81, 82)))  # type: ignore[arg-type]
+    for run, roles in ((missed, 2 * ["reference", "candidate"]), (foretold, ["reference", "candidate"])):
+        assert run.begin() is None and run._untimed.made == roles  # type: ignore[attr-defined]
+        trace = run.candidate(plain)
+        assert isinstance(trace, Trace) and {80, 81, 82, 83} <= set(trace.replay["states"])
+
+
+def test_where_nothing_is_rare_one_reference_run_is_enough(tmp_path: Path) -> None:
+    untimed: Any = Replayed(tmp_path, log=[StepRecord(samples=32)] * 400)
+    assert ReferenceRun(untimed, TrialSpec(Program("train.py")), 400).begin() is None
+    assert untimed.made == ["reference", "candidate"]

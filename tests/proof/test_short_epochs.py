@@ -15,7 +15,7 @@ from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.program import Program
 from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.proof.budget import ProofBudget, short_epoch
+from overdrive.proof.budget import ProofBudget, ends_of_epochs, short_epoch
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.replays import events_in
 from overdrive.proof.rounding import RoundingProof
@@ -37,6 +37,14 @@ def test_epochs_are_cut_where_the_proof_would_not_see_two() -> None:
     assert short_epoch(replace(FACTS, loaders=(replace(TRAIN, length=None),)), 100) == 0
     assert short_epoch(FACTS, 60) == 0  # slow steps: no time for evaluations either
     assert short_epoch(replace(FACTS, framework="keras"), 100) == 0
+
+
+def test_where_epochs_end_is_foretold_by_the_loaders() -> None:
+    assert ends_of_epochs(FACTS, 480, 100) == (48, 49, 96, 97)
+    assert ends_of_epochs(replace(FACTS, samples_per_step=40.0), 48 * 40, 100) == (48, 49, 96, 97)
+    assert ends_of_epochs(replace(FACTS, loaders=(replace(TRAIN, length=395),)), 0, 100) == (40, 41, 80, 81)
+    assert ends_of_epochs(FACTS, 0, 100) == ()  # not within so many steps
+    assert ends_of_epochs(replace(FACTS, loaders=()), 0, 100) == ()
 
 
 TRAINS = """

@@ -16,7 +16,7 @@ MOST_STEPS = 400
 _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze random draws shows
 PAST_THE_END = 4  # steps after the last shortened epoch, when its evaluation is over
 _SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS ...
-_SECONDS_SHORT = 10.0  # ... and where epochs are shortened: two evaluations come to them
+_SECONDS_SHORT = 8.0  # ... and where epochs are shortened: two evaluations come to them
 _HASHING = 9e-9  # seconds for a parameter and two numbers of its optimizer: 12 bytes, 1.3 GB a second (on a GPU none)
 # Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
@@ -89,8 +89,29 @@ def short_epoch(facts: Facts, steps: int) -> int:
     if facts.framework != "torch" or facts.inference or steps < FEWEST_STEPS or length + _PAST_THE_EPOCH <= steps:
         return 0
     each = (steps - PAST_THE_END) // 2
-    longest = max((each for each in facts.loaders if _epoch(each) == length), key=lambda each: each.batch_size or 0)
-    return math.ceil(each * max(longest.batch_size or 1, facts.samples_per_step))  # a step may be made of some batches
+    return math.ceil(each * _samples_of_step(facts, length))
+
+
+def ends_of_epochs(facts: Facts, epoch: int, steps: int) -> tuple[int, ...]:
+    """Of so many steps those at which an epoch should end, and those after, which have the evaluation in them; empty
+    where no loader tells.
+
+    Args:
+        epoch: samples that epochs are cut to; 0: they are whole.
+    """
+    length = _longest_epoch(facts)
+    if not length:
+        return ()
+    each = _samples_of_step(facts, length)
+    samples = epoch or max(loader.length or 0 for loader in facts.loaders if _epoch(loader) == length)
+    period = math.ceil(samples / each)
+    return tuple(step for end in range(period, steps + 1, period) for step in (end, end + 1) if step <= steps)
+
+
+def _samples_of_step(facts: Facts, length: int) -> float:
+    """A step may be made of some batches. `length`: of the longest epoch, in batches."""
+    batch = max(each.batch_size or 0 for each in facts.loaders if _epoch(each) == length)
+    return max(batch or 1, facts.samples_per_step)
 
 
 def _longest_epoch(facts: Facts) -> int:

@@ -23,6 +23,7 @@ _FIRST, _IN_A_ROW, _SPACED = 4, 8, 7  # of the 32 chosen ones
 # Among the spaced ones: what happens every so many steps does so at these, for most of the numbers that people take.
 _MULTIPLES = (64, 100, 128, 200)
 _ABOUT_EVENTS = 12
+_ENOUGH = 12  # of a program that ends sooner, after one shortened epoch: others would take a reference run more
 FEW_STATES = 3
 _FEW_STEPS = (2, 8, 16)  # optimizers have something to remember from the second on
 _FEW_REACH = 64  # steps within which an event is waited for
@@ -51,7 +52,8 @@ class ReferenceRun:
         Args:
             most: states at most, of which the first few calls are none: an engine begins with them.
             few: three states, for a short look (see `few_steps`).
-            events: see `replay_steps`.
+            events: steps in which something rare should happen (see `replay_steps`): where the log of the first
+                candidate knows of other kinds of such steps, another reference run is made about these.
             among: the steps that may be chosen, where a candidate makes many in a call; empty: all.
         """
         self.careful = ""
@@ -65,6 +67,7 @@ class ReferenceRun:
         self._few = few
         self._folder: Path | None = None
         self._saved: Mapping[str, Any] = {}
+        self._looked = False  # for events that were not foretold
 
     @property
     def begun(self) -> bool:
@@ -93,7 +96,8 @@ class ReferenceRun:
         """Make a reference run in this role; returns why it is of no use, or None."""
         chosen = self._chosen(self._steps)
         trace = self._run(role, chosen)
-        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < self.fewest:
+        enough = min(self.fewest, _ENOUGH)
+        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < enough:
             self._forget()  # a short program: other steps
             trace = self._run(role, self._chosen(trace.steps))
         if isinstance(trace, ExitReason):
@@ -109,7 +113,23 @@ class ReferenceRun:
         candidate = self.candidate(self.plain)
         if isinstance(candidate, ExitReason):
             return candidate
+        if self._has_missed_events(candidate):
+            return self._run_as(role)
         return replayed.usable(replayed.rows_of(candidate.replay), careful=role != "reference")
+
+    def _has_missed_events(self, candidate: Trace) -> bool:
+        """Whether something rare happened, and none of the states is about it; then it is told where, and all forgotten
+        that was made."""
+        if self._among or self._few or self._looked:
+            return False
+        self._looked = True
+        states = set(self._saved["states"])
+        missed = [steps for steps in _kinds_of_events(candidate.digests) if steps and not states.intersection(steps)]
+        if not missed:
+            return False
+        self._events = events_in(candidate.digests)
+        self._forget()
+        return True
 
     def _run(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
         replay = ReplayRole(role, str(self._folder), chosen, tuple(self._events))
@@ -195,6 +215,11 @@ def events_in(steps: Sequence[StepRecord]) -> tuple[int, ...]:
 
     They are numbered from 1. An evaluation counts to the step after it.
     """
+    return tuple(sorted({step for steps in _kinds_of_events(steps) for step in steps}))
+
+
+def _kinds_of_events(steps: Sequence[StepRecord]) -> list[list[int]]:
+    """The steps of each kind."""
     before = [None, *(each.settings for each in steps)]
     kinds = (
         [bool(each.evaluation) for each in steps],
@@ -203,7 +228,7 @@ def events_in(steps: Sequence[StepRecord]) -> tuple[int, ...]:
         [None is not old != each.settings for old, each in zip(before, steps, strict=False)],
     )
     rare = [kind for kind in kinds if sum(kind) <= _RARE * len(steps)]
-    return tuple(step for step in range(1, len(steps) + 1) if any(kind[step - 1] for kind in rare))
+    return [[step for step, happens in enumerate(kind, 1) if happens] for kind in rare]
 
 
 def _rarely(values: Sequence[object]) -> list[bool]:
