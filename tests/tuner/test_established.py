@@ -89,7 +89,7 @@ def test_a_plan_is_proved_once(offer: Offer, tmp_path: Path, monkeypatch: pytest
     found = searched(tmp_path, budget=240.0)
     assert names(found) == ["fast"] and found.verdict is Verdict.FASTER and found.confirmed
     assert sum(bool(order.digests) for order in program.started) == 2
-    assert program.spent < 250.0 and found.proof and found.proof.exact and found.proof.exact.steps == 250
+    assert program.spent < 250.0 and found.proof and found.proof.exact and found.proof.exact.steps == 200
 
 
 def test_a_plan_whose_confirmation_came_too_late_is_kept_and_told_as_not_confirmed(

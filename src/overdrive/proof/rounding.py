@@ -15,6 +15,7 @@ from overdrive.proof.budget import MOST_STEPS, ends_of_epochs
 from overdrive.proof.replays import STATES, ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
 
+_QUICK = 15.0  # seconds of a run
 # Of programs that only call their model: calls in fp64 take up to 16 times as long as others (convolutions on a CPU).
 _FP64_SECONDS, _FP64_TIMES = 20.0, 16.0
 _FEWEST_CALLS = 6  # that are recorded all the same
@@ -45,8 +46,9 @@ class RoundingProof:
         replay = max(run + min(2 * STATES, steps) * _STATE_SECONDS, untimed.seconds)
         if self.begun:
             return replay + untimed.given_up.get("candidate", 0.0)
-        # Before the candidate: the original's reference run, and its own steps from the states.
-        plain = max(run, untimed.seconds) if self._runs.asks_what_was_made else 0.0
+        # Before the candidate: a log of the original's calls, its reference run, and its own steps from the states.
+        looked = self._runs.facts.inference and self._is_quick(steps)
+        plain = max(run, untimed.seconds) if looked or self._runs.asks_what_was_made else 0.0
         return plain + 3 * replay + max(untimed.given_up.values(), default=0.0)
 
     def compare(self, plain: TrialSpec, new: TrialSpec) -> Check:
@@ -143,7 +145,7 @@ class RoundingProof:
             most = self._most_calls() if plain.clock == "inference" else 2 * STATES
             if most < 2 * STATES:
                 steps = min(steps, _STEPS_A_CALL * most)
-            events = self._events(steps)
+            events = self._events(plain, steps)
             self._reference = ReferenceRun(self._runs.untimed, self._runs.cut(plain), steps, events, most=most)
         return self._reference
 
@@ -152,11 +154,17 @@ class RoundingProof:
         seconds = _FP64_TIMES * self._runs.facts.step_seconds
         return min(2 * STATES, max(_FEWEST_CALLS, int(_FP64_SECONDS / max(seconds, 1e-6))))
 
-    def _events(self, steps: int) -> tuple[int, ...]:
+    def _events(self, plain: TrialSpec, steps: int) -> tuple[int, ...]:
         """Steps in which something rare happens, by a log that is there, or else as the lengths of epochs foretell it."""
         if self._runs.seen:
             return events_in(self._runs.seen)
+        if plain.clock == "inference":  # few of its calls are replayed, and no log of these reaches the last batch
+            perturbed = self._runs.perturbed(plain) if self._is_quick(steps) else None
+            return events_in(perturbed.digests) if isinstance(perturbed, Trace) else ()
         return ends_of_epochs(self._runs.facts, self._runs.epoch, steps)
+
+    def _is_quick(self, steps: int) -> bool:
+        return steps * self._runs.facts.step_seconds <= _QUICK
 
     def _replayed(self, reference: ReferenceRun, new: TrialSpec) -> tuple[Trace, Trace] | Check:
         """The original and `new`, both from the reference run's states."""
