@@ -53,7 +53,7 @@ OF_THE_DAY = {
     "datacache/in_use.py",
     "datacache/partial_table.py",
     "engines/kept.py",
-    "survive/clocks.py",
+    "seams/clocks.py",
     "changes/written_files.py",
     "techniques/data/prefix_cache/proving.py",
     "techniques/data/prefix_cache/recall.py",

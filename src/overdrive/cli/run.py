@@ -156,6 +156,8 @@ def run_as_rank(
     if plan is None and plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     survivor = survivor_in_group(rank, Path(run_folder), taken, survives, launched) if survives else None
+    if survivor is None:  # which answers for the clocks itself
+        rank.first_times.answer()
     # Of ranks that Horovod has not started, an installed one knows nothing: each would train by itself.
     return run(program, taken, name, record, rank=rank, engine=engine or "overdrive", survivor=survivor, wish=watch)
 

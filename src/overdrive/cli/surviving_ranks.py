@@ -204,7 +204,8 @@ def survivor_in_group(
         each=lambda done: [int(each) for each in rank.group.of_each(done, "whether its part of a snapshot is written")],
     )
     in_parts = parts if any(_keeps_parts(*each) for each in techniques) else None
-    group = InGroup(rank.rank, rank.leave, rank.lockstep.aside, agree if shares else None, in_parts, launched)
+    aside, times = rank.lockstep.aside, rank.first_times.around
+    group = InGroup(rank.rank, rank.leave, aside, times, agree if shares else None, in_parts, launched)
     ending = Ending(wish.requeue_code)
     try:
         survivor = Survivor(folder, output, interval_of(wish), ending, rank.say, anew, under(techniques), group)

@@ -26,6 +26,22 @@ def is_library(path: str) -> bool:
     return path.startswith(_LIBRARIES) or "/site-packages/" in path or "/dist-packages/" in path
 
 
+def is_library_file(path: str) -> bool:
+    """The same, of code: also of none that lies in a file, of ours, and of a PyTorch that was built in place."""
+    return path.startswith(("<", OURS, _torch())) or is_library(path)
+
+
+def _torch() -> str:
+    """The folder that holds PyTorch, which is no folder of libraries where it was built in place."""
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return _folder_around(file) if file else OURS  # it may still be imported
+
+
+@functools.cache
+def _folder_around(file: str) -> str:
+    return str(Path(file).parents[1]) + os.sep
+
+
 def is_installed(path: str) -> bool:
     """Whether a file is a library's wherever it lies: `pip install --target` puts packages into any folder."""
     if is_library(path):

@@ -59,6 +59,10 @@ class Lockstep:
         seams.loss_backward.subscribe(self._loss)
         seams.seed_set.subscribe(self._seed)
 
+    def alone(self) -> bool:
+        """Whether what the program reads now is this rank's own."""
+        return self._reads.alone()
+
     def stop(self) -> None:
         self._stopped = True
 

@@ -21,6 +21,7 @@ from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
+from overdrive.ranks.first_times import FirstTimes
 from overdrive.ranks.input import take_own
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import IMAGINED, LOGS, SEED, Membership
@@ -56,6 +57,7 @@ class Rank:
     Attributes:
         divides: whether calls are divided; the program may bring its own parallelism.
         technique: that divides them.
+        first_times: has the times that the program reads be rank 0's, once it is told to answer.
         batches_alone: whether it divides batches, and nothing else.
         parts: what this rank alone has of parameters, once it has some (see `survive.in_parts.Parts`).
         write_stacks: see `Monitor`.
@@ -79,8 +81,9 @@ class Rank:
         self._membership, self._clean = membership, catch_failures
         self.rank, self.size = membership.rank, membership.size
         seed = os.environ.pop(SEED, "")
+        logs = os.environ.get(LOGS) if seed and not trial else None
         if seed and not trial:
-            take_own(os.environ.get(LOGS), self.rank)
+            take_own(logs, self.rank)
         self.output = RankOutput(membership, apart=not trial)
         if seed:  # our own agent started us
             end_with_parent(signal.SIGTERM)
@@ -92,10 +95,13 @@ class Rank:
         self._files: FileOrder | None = None
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
+        met = lambda: self.__dict__.get("group") if self.divides else None  # noqa: E731
         if not trial:
-            met = lambda: self.__dict__.get("group") if self.divides else None  # noqa: E731
             self._files = FileOrder(self.rank, self.size, met, self.say)
-        self.lockstep = Lockstep(lambda: self.group, lambda what: self.output.say(f"{self.name} {what}"))
+        say_own = lambda what: self.output.say(f"{self.name} {what}")  # noqa: E731
+        self.lockstep = Lockstep(lambda: self.group, say_own)
+        before = Path(logs) / "times" if logs else None
+        self.first_times = FirstTimes(self.rank, met, self.lockstep.alone, before, say_own)
         self.technique, self.batches_alone = "data_parallel", True
         self.parts: Any = None
         self.write_stacks: Callable[[str], bool] = lambda why: False
@@ -173,6 +179,7 @@ class Rank:
     def over(self, failure: BaseException | None, code: int) -> int:
         """The program has ended; the exit code for this process."""
         failed = bool(code)
+        self.first_times.over()
         if "group" not in self.__dict__:  # it never used PyTorch: each rank ran it alone
             return code if self.rank == 0 else 0
         group = self.group
@@ -191,6 +198,7 @@ class Rank:
 
     def over_in_trial(self, failed: bool) -> None:
         """The program has ended, or failed; its worker goes on to report, and needs no other rank any more."""
+        self.first_times.over()
         if "group" in self.__dict__ and not failed and self.divides:
             self.lockstep.compare("at the end")
         self.over_alone()
@@ -224,6 +232,7 @@ class Rank:
         if seams.frameworks[-1] != "torch":
             return
         redirect_torch()
+        self.first_times.met()
         share_torch(self._entropy)
         watch_for_own_groups(self._membership)
         if self._membership.without_gpu:

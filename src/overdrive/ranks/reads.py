@@ -92,7 +92,7 @@ class Reads:
 
     def _read(self, tensor: Any, call: Callable[[], Any]) -> Any:
         number = call()
-        if isinstance(number, complex) or self._alone():
+        if isinstance(number, complex) or self.alone():
             return number
         asked = number if isinstance(number, float) else int(number)
         return type(number)(self._of_first([asked], "a number")[0])
@@ -104,11 +104,11 @@ class Reads:
             return self._printed(call)
         value = call()
         if isinstance(value, bool):
-            return value if self._alone() else bool(self._of_first([int(value)], "a truth value")[0])
+            return value if self.alone() else bool(self._of_first([int(value)], "a truth value")[0])
         if isinstance(value, (int, float)):
-            return value if self._alone() else type(value)(self._of_first([value], "a number")[0])
+            return value if self.alone() else type(value)(self._of_first([value], "a number")[0])
         own = _few(value)
-        if own is None or self._alone():
+        if own is None or self.alone():
             return value
         told = self._of_first(own, "a number")
         return value if _same(own, told) else _with(value, told)
@@ -118,7 +118,7 @@ class Reads:
         with self._printing:
             return call()
 
-    def _alone(self) -> bool:
+    def alone(self) -> bool:
         """Whether this rank goes by its own."""
         return bool(self._printing) or not self._goes() or self._in_own_step() or self._in_fetch()
 

@@ -18,13 +18,14 @@ from typing import Any
 
 from overdrive.core.flag import FlagOfThread
 from overdrive.core.places import samples_folder
+from overdrive.core.whose import is_library_file
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
 from overdrive.survive.before import Before
 from overdrive.survive.changed_paths import changed_paths, place_of
 from overdrive.survive.contents import CONTENTS
 from overdrive.survive.file_states import FileStates, State, kind_of, remove
-from overdrive.survive.ours import by_technique, is_library_file, is_python_file
+from overdrive.survive.ours import by_technique, is_python_file
 from overdrive.survive.passing import Temporary
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file

@@ -14,7 +14,8 @@ from typing import Any
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.core.units import several
-from overdrive.survive.ours import file_of, is_library_file
+from overdrive.core.whose import is_library_file
+from overdrive.survive.ours import file_of
 from overdrive.version import __version__
 
 _PACKAGES = (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
-from overdrive.survive.ours import is_library_file
+from overdrive.core.whose import is_library_file
 
 Noted = list[int | str]  # size, time in nanoseconds, sha256 of beginning and end, or "" where only the size counts
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from overdrive.core.whose import OURS, is_library, is_ours, is_python
+from overdrive.core.whose import OURS, is_library_file, is_ours, is_python
 
 
 def _places(*rooms: str) -> tuple[str, ...]:
@@ -26,29 +25,7 @@ _SEAMS = _places("seams/", "core/")
 _SANDBOX = _places("sandbox/")
 _BESIDE = _places("survive/", "core/", "ranks/")
 (_WATCHING,) = _places("worker/")
-_OF_BARS = os.path.join("keras", "src", "utils", "progbar.py")
 (_START,) = _places("worker/launch.py")
-
-
-def _torch() -> str:
-    """The folder that holds PyTorch, which is no folder of libraries where it was built in place."""
-    file = getattr(sys.modules.get("torch"), "__file__", None)
-    return _folder_around(file) if file else OURS  # it may still be imported
-
-
-@cache
-def _folder_around(file: str) -> str:
-    return str(Path(file).parents[1]) + os.sep
-
-
-def is_library_file(path: str) -> bool:
-    return path.startswith(("<", OURS, _torch())) or is_library(path)
-
-
-def prints_times(file: str) -> bool:
-    """Whether this file of a library's prints what it reads of clocks on standard output, as often as these say:
-    Keras's bar."""
-    return file.endswith(_OF_BARS)
 
 
 def is_python_file(path: str) -> bool:

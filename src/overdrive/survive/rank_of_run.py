@@ -11,6 +11,7 @@ from overdrive.survive.folder import DAMAGED, FROM_START
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from overdrive.seams.clocks import Read
     from overdrive.survive.in_group import InGroup
     from overdrive.survive.in_parts import Parts
     from overdrive.survive.journal import Journal
@@ -91,6 +92,10 @@ class RankOfRun:
             if self.parts is not None:
                 stack.enter_context(self.parts.as_it_is())
             yield
+
+    def told(self, read: Read) -> Read:
+        """`read`, whose answers on rank 0 are those of all."""
+        return read if self._group is None else self._group.times(read)
 
     def leave(self) -> None:
         """Before this process ends by itself."""

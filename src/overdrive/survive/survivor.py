@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.core.streams import flush
 from overdrive.ranks.entropy import seed_tensorflow
+from overdrive.seams import clocks
 from overdrive.seams.points import reason_of
-from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import IN_VAIN, Ending, end_children
 from overdrive.survive.failures import Failures, came_from, may_be_outage, what_then
@@ -110,7 +110,7 @@ class Survivor:
         Raises:
             Unusable: there is none, and the files cannot be made what they were.
         """
-        clocks.tell(self.calls.times.time, self.calls.times.in_library)
+        clocks.tell(self._rank.told(self.calls.times.time), self.calls.times.in_library)
         self.ending.pass_over() if self._rank.follows else self.ending.listen()
         self._library_files.listen()
         self._find()

@@ -21,7 +21,7 @@ from overdrive.core.records import ExitReason
 from overdrive.core.streams import flush
 from overdrive.ranks.entropy import Entropy, share
 from overdrive.ranks.horovod.imports import HorovodImports
-from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.membership import IMAGINED, SEED, Membership
 from overdrive.ranks.rank import Rank
 from overdrive.ranks.trackers import MLFLOW_FOLDER, mlflow_kept_here
 from overdrive.sandbox.isolation import FOLLOWERS, isolate, redirect_torch
@@ -85,6 +85,8 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     _take_in(job.also)  # here: what comes from outside may bring a clock
     worker = Worker(commands, reports, job)
     worker.rank = Rank(membership, [], hide_own_frames, trial=True) if membership else None
+    if worker.rank and IMAGINED not in os.environ:
+        worker.rank.first_times.answer()
     if not worker.rank:
         share(Entropy(str(job.spec.seed)))  # else two trials of a program that sets no seed could not be compared
     if isolation:

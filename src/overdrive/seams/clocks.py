@@ -1,4 +1,4 @@
-"""The times that a program's own lines read: the same again when the run is made again.
+"""The times that a program's own lines read: who told them once can tell them again, or to other ranks.
 
 By `time.time()` and its kin, by `time.strftime("%H:%M")` and by `datetime.now()`, of which names of folders are made.
 Libraries read the time as it is, but for the first calendar times of each of their lines: TensorBoard's `SummaryWriter`
@@ -20,7 +20,8 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from overdrive.survive.ours import belongs_to_us, is_library_file, prints_times
+from overdrive.core.whose import is_library_file, is_ours
+from overdrive.seams.place import OWN
 
 MADE = "OVERDRIVE_SURVIVE_CLOCK"  # where this is set, each time that is noted is a millisecond after the one before
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
@@ -36,6 +37,8 @@ _OF_NOW = {
 }
 _NOW = frozenset(("now", "utcnow", "today"))  # by which a class of `datetime` tells the time
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+# A file of a library's that prints what it reads of clocks on standard output, as often as these say: Keras's bar.
+_OF_BARS = os.path.join("keras", "src", "utils", "progbar.py")
 _BEGINNING = 1_700_000_000_000  # milliseconds since 1970: of times that are made
 
 
@@ -49,8 +52,8 @@ class Read(Protocol):
         """
 
 
-def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float]) -> None:
-    """From here on `read` answers where a line of the program's asks for the time. For good.
+def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float] = lambda line, now: now()) -> None:
+    """From here on `read` answers where a line of the program's asks for the time. For good, and once in a process.
 
     Args:
         read_in_library: answers where a line of a library's (its file and number) asks for a calendar time, given
@@ -63,13 +66,15 @@ def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float
         plain = getattr(time, name)
         kind = _Clock if made or name in _OF_THE_WORLD else _RunningOn
         setattr(time, name, kind(plain, read, functools.partial(made.read, name) if made else plain))
+    if timeit := sys.modules.get("timeit"):  # it has taken a copy
+        timeit.default_timer = time.perf_counter  # type: ignore[attr-defined]
 
     def now() -> float:
         frame: Any = sys._getframe(1)
         while frame.f_code.co_filename == __file__:
             frame = frame.f_back
         file = frame.f_code.co_filename
-        if belongs_to_us(file):
+        if file == OWN or is_ours(file):
             return plain_now()
         library = _is_library(file)
         clock = made_for_libraries if library else made
@@ -98,7 +103,7 @@ class _Made:
 
 @functools.cache
 def _is_library(file: str) -> bool:
-    return is_library_file(file) and not prints_times(file)
+    return is_library_file(file) and not file.endswith(_OF_BARS)
 
 
 def _by_program() -> bool:

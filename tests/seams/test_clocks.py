@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from overdrive.survive import clocks
+from overdrive.seams import clocks
 
 # Runs `program.py` with the clocks told; answers from `journal`, where that is there.
 DRIVER = """
 import json, os, runpy, sys
-from overdrive.survive import clocks
+from overdrive.seams import clocks
 known = json.load(open("journal")) if os.path.exists("journal") else None
 noted = []
 def read(plain, made):
