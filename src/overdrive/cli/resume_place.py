@@ -20,8 +20,8 @@ from overdrive.cli.survive import SEED
 from overdrive.core.program import Program
 from overdrive.core.unlike_ranks import Survival
 from overdrive.insight.requirements.failures import Back, survival_of
+from overdrive.seams.clocks import MADE
 from overdrive.seams.points import reason_of
-from overdrive.survive.clocks import MADE
 from overdrive.survive.files import Files
 from overdrive.survive.folder import COST, GONE_ON, RunFolder
 
