@@ -66,6 +66,23 @@ def test_optimizers_whose_state_is_divided_go_on_with_all_of_it(
     assert (got.stdout, files_of(tmp_path / "killed")) == whole
 
 
+# What is trained hangs on the times that it reads, also before PyTorch comes.
+TIMED = ON_RANKS.replace("import os,", "import time, os,").replace("import torch\n", "began = time.time()\nimport torch\n", 1)
+TIMED = TIMED.replace(
+    "optimizer.zero_grad()", "optimizer.param_groups[0]['lr'] *= 1 - (time.time() - began) % 0.1; optimizer.zero_grad()"
+)
+
+
+@pytest.mark.survive
+@pytest.mark.fault("lost rank")
+def test_times_of_a_run_that_goes_on_are_rank_0s(tmp_path: Path) -> None:
+    (tmp_path / "killed-cache").mkdir()
+    variables = {"ON_RANK": "1", "DIED": str(tmp_path / "killed-cache" / "died")}
+    got = survive(tmp_path, "killed", TIMED, "--ranks", "2", dies=17, variables=variables)
+    assert got.returncode == 0 and "rank 1 is lost (SIGKILL); all go on from step" in got.stderr, got.stderr
+    assert "gone on after step" in got.stderr and "from its start" not in got.stderr, got.stderr
+
+
 @pytest.mark.survive
 @pytest.mark.fault("lost rank")
 def test_ranks_of_a_launcher_go_on_where_it_starts_them_again(tmp_path: Path) -> None:
