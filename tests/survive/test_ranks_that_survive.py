@@ -74,7 +74,6 @@ TIMED = TIMED.replace(
 
 
 @pytest.mark.survive
-@pytest.mark.fault("lost rank")
 def test_times_of_a_run_that_goes_on_are_rank_0s(tmp_path: Path) -> None:
     (tmp_path / "killed-cache").mkdir()
     variables = {"ON_RANK": "1", "DIED": str(tmp_path / "killed-cache" / "died")}
