@@ -18,6 +18,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ from overdrive.tuner.whole_runs import whole_run  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 QUIET = 0.3  # cores that others may use
+STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # codes of a tune that was asked to end
 Result = dict[str, Any]
 
 
@@ -70,7 +72,11 @@ class Place:
 
 
 def tune(contract: str, minutes: float, place: Place) -> Result:
-    """A tune with nothing kept from before."""
+    """A tune with nothing kept from before.
+
+    Raises:
+        SystemExit: it was stopped: what it has found by then is no result of its minutes.
+    """
     shutil.rmtree(place.kept, ignore_errors=True)
     place.kept.mkdir(parents=True)
     budget = f"{60 * minutes:.0f}s"
@@ -81,6 +87,8 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
             [*OVERDRIVE, "tune", *options, *place.words], cwd=place.folder, text=True, stderr=subprocess.PIPE
         )
     seconds = {"budget_seconds": 60 * minutes, "wall_seconds": round(time.perf_counter() - began, 1)}
+    if done.returncode in STOPPED:
+        sys.exit(f"The tune in {place.folder} was stopped; nothing is written down of it.")
     if done.returncode:
         return {**seconds, "refused": done.stderr.strip()[-500:]}
     return {**seconds, **outcome_of(json.loads(place.told.read_text()))}

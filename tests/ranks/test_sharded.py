@@ -119,6 +119,15 @@ def test_what_asks_for_values_has_them_and_nothing_else_gathers(sharded: tuple[n
         assert weight.isnan().all()  # what slips past is seen
 
 
+def test_what_is_whole_stays_so_while_it_is_used_together_with_what_is_not(
+    sharded: tuple[nn.Module, kept.Kept],
+) -> None:
+    model, held = sharded
+    expected = model[2].weight.sum() + model[0].weight.sum()
+    assert held.of(model[0].weight).unit.is_open and not held.of(model[2].weight).unit.is_open
+    assert torch.cat([model[0].weight.view(-1), model[2].weight.view(-1)]).sum().allclose(expected)
+
+
 def test_memory_that_somebody_holds_stays_the_parameters(sharded: tuple[nn.Module, kept.Kept]) -> None:
     model, held = sharded
     weight = model[0].weight

@@ -26,9 +26,11 @@ from overdrive.ranks.writes import Writes
 from overdrive.sandbox.patches import Patches
 
 if TYPE_CHECKING:
+    from overdrive.ranks.data import FilesRead
     from overdrive.ranks.group import Group
 
 _CHANGES = ("mkdir", "remove", "unlink", "rmdir", "rename", "replace", "link", "symlink")
+_NAME_ANEW = ("rename", "replace", "link", "symlink")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _NO_FILES = ("/dev/", "/proc/", "/sys/")
 _PATIENCE = 60.0  # seconds for a rank that lives and is late
@@ -47,9 +49,9 @@ def _is_ours() -> bool:
     return is_ours(_by())
 
 
-def _by() -> str:
+def _by(depth: int = 4) -> str:
     """The file of code that makes a change: not Python's, nor our core, which do so for others."""
-    frame: Any = sys._getframe(4)
+    frame: Any = sys._getframe(depth)
     while frame is not None and (is_python(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(_CORE)):
         frame = frame.f_back
     return "" if frame is None else frame.f_code.co_filename
@@ -74,6 +76,22 @@ def _saves(obj: Any = None, f: Any = None, *args: Any, **kwargs: Any) -> bool:
     return _is_file(f) and not _is_ours()
 
 
+def _note_opened(read: FilesRead, file: Any = None, mode: Any = "r", *args: Any, **kwargs: Any) -> None:
+    if _is_file(file) and isinstance(mode, str):
+        (read.made if any(each in mode for each in "wax") else read.opened)(file)
+
+
+def _note_opened_by_flags(read: FilesRead, path: Any = None, flags: Any = 0, *args: Any, **kwargs: Any) -> None:
+    if _is_file(path) and isinstance(flags, int):
+        (read.made if flags & (os.O_WRONLY | os.O_CREAT | os.O_TRUNC) else read.opened)(path)
+
+
+def _note_second(read: FilesRead, first: Any = None, second: Any = None, *args: Any, **kwargs: Any) -> None:
+    """Of two paths, or of what is saved and its path."""
+    if _is_file(second):
+        read.made(second)
+
+
 class FileOrder:
     """In this process, for good. Attributes: `writes`: what rank 0 is in the middle of.
 
@@ -81,12 +99,21 @@ class FileOrder:
     it no more. What one rank changes alone so puts no later change out of step.
     """
 
-    def __init__(self, rank: int, size: int, group: Callable[[], Group | None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        group: Callable[[], Group | None],
+        say: Callable[[str], None],
+        read: FilesRead | None = None,
+    ) -> None:
         """
         Args:
             group: gives none as long as the ranks have not met.
             say: tells people a sentence.
+            read: is to hear what the program opens.
         """
+        self._read = read
         self._rank, self._size, self._group, self._say = rank, size, group, say
         self._change = (0, 0)  # number of the exchange before, and of the change since then
         self.writes = Writes()
@@ -97,25 +124,35 @@ class FileOrder:
             tempfile.gettempdir()  # it tries folders by writing to them, once in a process: not on all ranks together
         patches = Patches()
         for name in _CHANGES:
-            patches.set_os(name, self._ordered(getattr(os, name), lambda *_, **__: not _is_the_runs()))
-        patches.set_os("open", self._ordered(os.open, _opens_by_flags))
-        opening = self._ordered(builtins.open, _opens)
+            noted = _note_second if name in _NAME_ANEW else None
+            patches.set_os(name, self._ordered(getattr(os, name), lambda *_, **__: not _is_the_runs(), noted))
+        patches.set_os("open", self._ordered(os.open, _opens_by_flags, _note_opened_by_flags))
+        opening = self._ordered(builtins.open, _opens, _note_opened)
         patches.set(builtins, "open", opening)
         patches.set(io, "open", opening)
 
     def follow(self, torch: Any) -> None:
         """PyTorch opens past Python what it saves to."""
-        torch.save = self._ordered(torch.save, _saves)
+        torch.save = self._ordered(torch.save, _saves, _note_second)
 
     def uncounted(self) -> Flag:
         """Changes within are made at once, by as many ranks as come to them."""
         return self._within
 
-    def _ordered(self, plain: Callable[..., Any], changes: Callable[..., bool]) -> Callable[..., Any]:
-        """Args: `changes`: whether a call of it, with these arguments, changes the program's files."""
+    def _ordered(
+        self, plain: Callable[..., Any], changes: Callable[..., bool], noted: Callable[..., None] | None = None
+    ) -> Callable[..., Any]:
+        """
+        Args:
+            changes: whether a call of it, with these arguments, changes the program's files.
+            noted: tells who wants to hear of them which file it opens or makes.
+        """
+        read = self._read
 
         @functools.wraps(plain)
         def change(*args: Any, **kwargs: Any) -> Any:
+            if read is not None and read.notes and noted is not None and not is_ours(_by(2)):
+                noted(read, *args, **kwargs)
             group = self._group() if not self._within and changes(*args, **kwargs) else None
             if group is None or not group.mine():
                 return plain(*args, **kwargs)

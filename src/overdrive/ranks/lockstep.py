@@ -45,7 +45,7 @@ class Lockstep:
         self.part_of: Callable[[Any], Any] = lambda parameter: None
         self.places = 1
         self.seeded = False
-        self._reads = Reads(group_of, say, lambda: self._goes, lambda: self._steps, self.differing)
+        self._reads = Reads(group_of, say, lambda: self.goes, lambda: self._steps, self.differing)
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -76,7 +76,7 @@ class Lockstep:
             self._stopped = before
 
     @property
-    def _goes(self) -> bool:
+    def goes(self) -> bool:
         """Ranks meet when PyTorch arrives; before that, and without it, nothing is compared."""
         return not self._stopped and "torch" in sys.modules and self._group_of().mine()
 
@@ -93,17 +93,17 @@ class Lockstep:
     def _seed(self, seed: Any) -> Any:
         """One that is made of the clock, say."""
         self.seeded = True
-        if not self._goes or not -(2**63) <= seed < 2**63:
+        if not self.goes or not -(2**63) <= seed < 2**63:
             return seed
         return self._group_of().from_first(seed if isinstance(seed, float) else int(seed), "a seed")
 
     def _loss(self, loss: Any) -> Any:
-        if self._goes and loss.numel() == 1:
+        if self.goes and loss.numel() == 1:
             self._pending.append(loss.detach())
         return loss
 
     def _step_ends(self, optimizer: Any) -> None:
-        if not self._goes:
+        if not self.goes:
             return
         self._steps += 1
         if not any(each is optimizer for each in self._optimizers):
@@ -118,7 +118,7 @@ class Lockstep:
         Args:
             lap: as many steps were made since this was last said: who is slow is told.
         """
-        if not self._goes or not self._steps:
+        if not self.goes or not self._steps:
             return
         for loss in self._pending:
             self._losses = zlib.crc32(loss.double().cpu().numpy().tobytes(), self._losses)

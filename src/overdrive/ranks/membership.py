@@ -69,6 +69,7 @@ class Membership:
         attempt: how often that agent has started all ranks again; of several, each knows of some of these times.
         may_restart: whether all ranks may be started again, by an agent that keeps the store.
         run: what the launcher calls this start of all ranks; empty where it has no name for it.
+        one_host: all ranks are on one, as the launcher says.
         own: why the program is left to its own parallelism; empty where it is not.
         without_gpu: what to tell where this rank uses a GPU all the same; empty where there is one for it, or none.
     """
@@ -82,6 +83,7 @@ class Membership:
     attempt: int = 0
     may_restart: bool = False
     run: str = ""
+    one_host: bool = False
     own: str = ""
     without_gpu: str = ""
     on_own: list[Callable[[str], None]] = field(default_factory=list)
@@ -177,6 +179,7 @@ def _of_torchrun(environment: Mapping[str, str]) -> Membership:
         int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
         agents_store and SEED not in environment,  # ours starts them once
         f"run {run}" if (run := environment.get("TORCHELASTIC_RUN_ID")) else "",
+        environment.get(_OF_AGENT) == environment["WORLD_SIZE"],
     )
 
 
@@ -191,6 +194,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Membership:
         int(environment.get("MASTER_PORT") or _FIRST_PORT + (job * 31 + number) % _PORTS),
         agents_store=False,
         run="" if _PARTS_OF_JOB in environment else f"step {job}.{number} of Slurm",
+        one_host=_PARTS_OF_JOB not in environment and environment.get("SLURM_STEP_NUM_NODES") == "1",
     )
 
 
@@ -206,7 +210,8 @@ def _names_of_mpi(environment: Mapping[str, str]) -> tuple[str, ...] | None:
 def _of_mpirun(environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str) -> Membership:
     ranks = int(environment[size])
     address = environment.get("MASTER_ADDR")
-    if not address and int(environment.get(local_size, "0")) != ranks:
+    one_host = int(environment.get(local_size, "0")) == ranks
+    if not address and not one_host:
         raise NotARank(
             "mpirun does not say which host has rank 0: name it in MASTER_ADDR, for all ranks "
             "(mpirun -x MASTER_ADDR=HOST)."
@@ -216,7 +221,7 @@ def _of_mpirun(environment: Mapping[str, str], rank: str, size: str, local_rank:
     number = int(environment[rank])
     own = int(environment.get(local_rank, number))
     run = f"job {job} of mpirun" if job else ""
-    return Membership(number, ranks, own, address or "127.0.0.1", int(port), agents_store=False, run=run)
+    return Membership(number, ranks, own, address or "127.0.0.1", int(port), False, run=run, one_host=one_host)
 
 
 def first_node(nodes: str) -> str:

@@ -19,6 +19,7 @@ from overdrive.core.exchanged import Exchanged
 from overdrive.core.rng import reseed
 from overdrive.core.streams import flush
 from overdrive.machine.parent import end_with_parent
+from overdrive.ranks.data import DataCompared, FilesRead
 from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.first_times import FirstTimes
@@ -93,11 +94,13 @@ class Rank:
         membership.hide()
         membership.take_gpu(len(glob.glob("/dev/nvidia[0-9]*")))
         self._files: FileOrder | None = None
+        self._read: FilesRead | None = None
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
         share(self._entropy)
         met = lambda: self.__dict__.get("group") if self.divides else None  # noqa: E731
         if not trial:
-            self._files = FileOrder(self.rank, self.size, met, self.say)
+            self._read = None if membership.one_host else FilesRead()
+            self._files = FileOrder(self.rank, self.size, met, self.say, self._read)
         say_own = lambda what: self.output.say(f"{self.name} {what}")  # noqa: E731
         self.lockstep = Lockstep(lambda: self.group, say_own)
         before = Path(logs) / "times" if logs else None
@@ -157,6 +160,8 @@ class Rank:
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
         seams.keras_used.subscribe(self._keras_used)
         self.lockstep.observe(seams)
+        if self._read is not None:
+            DataCompared(self._read, lambda: self.group, lambda: self.lockstep.goes).observe(seams)
 
     def leave_to_program(self, reason: str) -> None:
         """It brings its own parallelism: nothing is divided or compared from here on."""
@@ -215,6 +220,8 @@ class Rank:
         self._tells_trackers()
         if self._files is not None:
             self._files.writes.hear_no_more()
+        if self._read is not None:
+            self._read.notes = False
         if self._view is not None and not self._view.lift() and self.rank == 1:
             self.output.say("what ranks above 0 write is thrown away: this system cannot give them the real files")
         self._entropy.apart(self.rank)

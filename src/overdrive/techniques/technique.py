@@ -131,6 +131,10 @@ class Technique:
         """`settles_in`, with these settings."""
         return self.settles_in
 
+    def contract_with(self, settings: Settings) -> Contract:
+        """`contract`, with these settings: one that changes more says so here."""
+        return self.contract
+
     def computes_in(self, settings: Settings) -> str:
         """The number format that the program computes in by it (see `core.facts.FORMATS`); "" where it changes none."""
         return ""

@@ -85,7 +85,7 @@ class Judge:
                 duel,
                 judged,
                 wanted == "memory",
-                joined=self._seen_at_best(technique.contract) if statistical else None,
+                joined=self._seen_at_best(technique.contract_with(settings)) if statistical else None,
                 share=both,
             )
             for technique, settings in candidate.members

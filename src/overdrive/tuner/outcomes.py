@@ -82,7 +82,7 @@ class Adopted:
     def looser(self) -> Contract | None:
         """The next level to try to prove one at that joined; None: there is none."""
         technique = catalogue()[self.name]
-        return technique.fallback_contract if self.joined is technique.contract else None
+        return technique.fallback_contract if self.joined is technique.contract_with(self.settings) else None
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def _contract(found: Findings) -> Contract:
 
 def _level(found: Findings, adopted: Adopted) -> Contract:
     """The level a plan may promise: what was seen here, but no stricter than the technique promises anywhere."""
-    declared = catalogue()[adopted.name].contract
+    declared = catalogue()[adopted.name].contract_with(adopted.settings)
     proof = found.proof if adopted.joined else None  # it was never proved but with the whole plan
     seen = (proof.level if proof else adopted.check.level) or declared
     return seen if declared.allows(seen) is False else declared

@@ -35,7 +35,8 @@ class Starts:
 
 def starts_under(techniques: Iterable[Chosen], inference: bool = False) -> Starts | None:
     """Of a run as it is, and of one under a plan of these; None where one of them does not tell."""
-    planned = (PlannedTechnique(*each, catalogue()[each[0]].contract) for each in techniques)
+    known = catalogue()
+    planned = (PlannedTechnique(name, each, known[name].contract_with(each)) for name, each in techniques)
     plan = Plan("start.py", Contract.OPEN, tuple(planned), inference=inference)
     with scratch.passing("overdrive-start-") as folder:
         script, file = folder / plan.program, folder / "plan.toml"

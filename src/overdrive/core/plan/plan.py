@@ -36,8 +36,7 @@ class TechniqueLike(Protocol):
     @property
     def knobs(self) -> Sequence[KnobLike]: ...
 
-    @property
-    def contract(self) -> Contract: ...
+    def contract_with(self, settings: Mapping[str, Value]) -> Contract: ...
 
 
 @dataclass(frozen=True)
@@ -262,13 +261,14 @@ def _read_technique(table: TomlTable, catalogue: Mapping[str, TechniqueLike]) ->
             "name",
         )
     table.only(("name", "settings", "contract", "verdict", "speedup"), "a technique")
-    known = catalogue[name]
-    contract = table.one_of("contract", known.contract)
-    if contract.rank < known.contract.rank:
-        raise table.fault(f"{name!r} keeps {known.contract} at best, not {contract}", "contract")
+    settings = _read_settings(table, name, catalogue[name].knobs)
+    best = catalogue[name].contract_with(settings)
+    contract = table.one_of("contract", best)
+    if contract.rank < best.rank:
+        raise table.fault(f"{name!r} keeps {best} at best, not {contract}", "contract")
     return PlannedTechnique(
         name=name,
-        settings=_read_settings(table, name, known.knobs),
+        settings=settings,
         contract=contract,
         verdict=table.text("verdict", ""),
         speedup=table.interval("speedup"),

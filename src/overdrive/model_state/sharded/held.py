@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from overdrive.model_state.sharded.rounded import as_sent, same_bits
 from overdrive.model_state.sharded.share import Share
 
 
@@ -39,11 +40,23 @@ class Sharded(nn.Parameter):
 
 
 class Unit:
-    """Parameters that are gathered together."""
+    """Parameters that are gathered together.
+
+    Attributes:
+        is_open: they are whole.
+        is_rounded: with fewer digits (see `rounded`).
+        written: the program has written to what was gathered so, on this rank.
+        in_full: it did so on some rank, and they are gathered with all digits from then on.
+    """
 
     def __init__(self) -> None:
         self.all: list[Held] = []
-        self.is_open = True  # they are whole
+        self.is_open = True
+        self.is_rounded = self.written = self.in_full = False
+
+    def serves(self, for_call: bool) -> bool:
+        """Whether who asks finds them as needed; a model's call takes fewer digits."""
+        return self.is_open and (for_call or not self.is_rounded)
 
 
 class Held:
@@ -51,6 +64,7 @@ class Held:
     Attributes:
         like: an empty tensor of its type and device.
         part: this rank's share of it; None where all of it is in memory.
+        rounded: all of it is in memory with fewer digits, and `part` has all of this rank's.
         gradient: this rank's share of it; None where there is no gradient, or it is in its place, whole.
         looked: the program has seen its gradient, which is in its place since.
     """
@@ -60,6 +74,7 @@ class Held:
         self.share, self.unit = share, unit
         self.like = parameter.detach().new_empty(0)
         self.part: torch.Tensor | None = None
+        self.rounded = False
         self.gradient: torch.Tensor | None = None
         self.looked = False
 
@@ -67,6 +82,34 @@ class Held:
     def parameter(self) -> Any:
         """None where the program has dropped it."""
         return self._parameter()
+
+    def room(self) -> torch.Tensor:
+        """For all of it, with this rank's share: where it is in memory, somebody may hold that, and it is that."""
+        parameter = self.parameter
+        if parameter is not None and (self.part is None or self.rounded):
+            whole: torch.Tensor = parameter.data
+        elif self.part is not None and self.share.is_whole:
+            return self.share.seen_whole(self.part)
+        else:
+            whole = self.share.blank(self.like)
+        if self.part is not None:
+            self.share.of(whole).copy_(self.part)
+        return whole
+
+    def is_written(self) -> bool:
+        """Whether the program has changed what was gathered with fewer digits."""
+        assert self.part is not None
+        data = self.parameter.data
+        if data.shape != self.share.shape or data.stride() != self.share.stride or data.device != self.part.device:
+            return True
+        return not same_bits(self.share.of(data), as_sent(self.part, self.share))
+
+    def take_back_digits(self) -> None:
+        """This rank's share has all digits again, in the memory that somebody holds; the next exchange brings the
+        others'."""
+        if self.rounded:
+            self.room()
+            self.part, self.rounded = None, False
 
     def settle(self, within: bool) -> None:
         """Have the class that its state asks for.

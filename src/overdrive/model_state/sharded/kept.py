@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from overdrive.model_state.sharded.held import Held, Sharded, Unit, keepers, set_data
 from overdrive.model_state.sharded.parts import GradientParts, may_gather
+from overdrive.model_state.sharded.rounded import Sent, exchange_rounded
 from overdrive.model_state.sharded.saved import Saved
 from overdrive.model_state.sharded.share import Share, exchange
 from overdrive.ranks.group import Group
@@ -51,8 +52,9 @@ class Kept:
         in_stages: a call in which each rank uses what is its own, and the others' nowhere.
     """
 
-    def __init__(self, group: Callable[[], Group]) -> None:
-        self._group_of = group
+    def __init__(self, group: Callable[[], Group], rounds: bool = False) -> None:
+        """`rounds`: a model's call gathers them with fewer digits (see `rounded`)."""
+        self._group_of, self._rounds = group, rounds
         self._held: dict[int, Held] = {}  # by the parameter's id
         self._open: list[Unit] = []
         self._within = False  # a model's call
@@ -113,7 +115,7 @@ class Kept:
     def _answered(self, function: Any, args: Any, kwargs: Any) -> Any:
         """With whole parameters."""
         given = pytree.tree_leaves((args, kwargs))
-        self.gather(held for each in given if (held := self.of(each)) is not None)
+        self.gather([held for each in given if (held := self.of(each)) is not None], for_call=self._within)
         if not any(type(each) is Sharded for each in given):
             return function(*args, **kwargs)
         with as_plain_tensors(), self._saved.hooks():
@@ -134,12 +136,22 @@ class Kept:
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Around a model's call: within it, parameters that are whole cost nothing more."""
+        before = self._within
         self._set_within(True)
         try:
             with self._saved.hooks():
                 yield
         finally:
-            self._set_within(False)
+            self._set_within(before)
+
+    def again(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What a checkpoint calls in the call, and again in the backward pass, where that is a part of it too."""
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self.calling():
+                return function(*args, **kwargs)
+
+        return called
 
     @contextmanager
     def staged(self) -> Iterator[None]:
@@ -163,12 +175,16 @@ class Kept:
 
     # -- gathered and given back ----------------------------------------------------------------
 
-    def gather(self, wanted: Iterable[Held]) -> None:
+    def gather(self, wanted: Iterable[Held], for_call: bool = False) -> None:
         """
+        Args:
+            for_call: of a model, or its backward pass.
+
         Raises:
             RuntimeError: there are no other ranks here to have them from.
         """
-        units = [*dict.fromkeys(each.unit for each in wanted if not each.unit.is_open)]
+        all_wanted = dict.fromkeys(each.unit for each in wanted)
+        units = [each for each in all_wanted if not each.serves(for_call)]
         if not units:
             return
         group = self._group_of()
@@ -177,10 +193,11 @@ class Kept:
         if self.in_stages:
             raise RuntimeError("a parameter of another stage is used where its stage does not see it")
         may_gather(group)
-        self.give_back(units)
+        self.give_back([each for each in all_wanted if each not in units])
         with torch.no_grad(), _unseen():
             for unit in units:
-                self._gather(unit, group)
+                if not (for_call and self._rounds and self._gather_rounded(unit, group)):
+                    self._gather(unit, group)
 
     @contextmanager
     def for_a_fork(self, model: nn.Module) -> Iterator[None]:
@@ -208,39 +225,60 @@ class Kept:
 
     def _gather(self, unit: Unit, group: Group) -> None:
         """All of it: of what is in memory here, another rank may have its share alone."""
+        made = [(held.room(), held.share) for held in unit.all]
+        exchange(made, group, "a layer's parameters")
+        for held, (whole, _) in zip(unit.all, made, strict=True):
+            held.part, held.rounded = None, False
+            self._place(held, whole)
+        self._opened(unit, rounded=False)
+
+    def _gather_rounded(self, unit: Unit, group: Group) -> bool:
+        """The same with fewer digits. False where a rank has found that the program writes to it: to change what all
+        digits are kept of elsewhere would change nothing."""
+        if unit.in_full:
+            return False
         made = []
         for held in unit.all:
-            whole = held.parameter.data if held.part is None and held.parameter is not None else None
-            if held.part is not None and held.share.is_whole:
-                whole = held.share.seen_whole(held.part)
-            elif held.part is not None or whole is None:
-                whole = held.share.blank(held.like)
-                if held.part is not None:
-                    held.share.of(whole).copy_(held.part)
-            made.append((whole, held.share))
-        exchange(made, group, "a layer's parameters")
-        unit.is_open = True
+            whole = held.room()
+            own = held.share.of(whole) if held.part is None else held.part
+            made.append(Sent(own, whole, held.share, stays=held.part is None))
+        unit.in_full = exchange_rounded(made, group, "a layer's parameters, rounded", unit.written)
+        if unit.in_full:
+            return False
+        for held, sent in zip(unit.all, made, strict=True):
+            held.rounded = held.part is not None
+            self._place(held, sent.whole)
+        self._opened(unit, rounded=True)
+        return True
+
+    def _place(self, held: Held, whole: torch.Tensor) -> None:
+        if held.parameter is not None:
+            set_data(held.parameter, whole)
+            self._saved.whole(held)
+
+    def _opened(self, unit: Unit, rounded: bool) -> None:
+        unit.is_open, unit.is_rounded = True, rounded
         self._open.append(unit)
-        for held, (whole, _) in zip(unit.all, made, strict=True):
-            held.part = None
-            if held.parameter is not None:
-                set_data(held.parameter, whole)
-                self._saved.whole(held)
-                self.settle(held)
+        for held in unit.all:
+            self.settle(held)
 
     def _give_back(self, held: Held) -> None:
         parameter = held.parameter
-        if parameter is None or held.part is not None:
+        if parameter is None or (held.part is not None and not held.rounded):
             return
         parameter.__class__ = nn.Parameter
+        if held.rounded and held.is_written():  # that it is, from here on
+            held.part, held.rounded, held.unit.written = None, False, True
         if parameter.shape != held.share.shape or parameter.stride() != held.share.stride:
             ranks = len(held.share.sizes)  # the program gave it other data
             held.share = Share(parameter, held.share.rank, ranks, held.share.owner)
         held.like = parameter.data.new_empty(0)
         if storage_owners(parameter.untyped_storage()) == _OWNERS:
             self._saved.gone(held)
-            part = held.share.of(parameter.data)
-            held.part = part if held.share.is_whole else part.clone()
+            if held.part is None:
+                part = held.share.of(parameter.data)
+                held.part = part if held.share.is_whole else part.clone()
+            held.rounded = False
             held.hide()
         self.settle(held)
 

@@ -23,9 +23,9 @@ _WRITTEN = (
 
 
 class Saved:
-    """Args: `gather`: makes parameters whole."""
+    """Args: `gather`: makes parameters whole, with fewer digits if that is said of them."""
 
-    def __init__(self, gather: Callable[[Iterable[Held]], None]) -> None:
+    def __init__(self, gather: Callable[[Iterable[Held], bool], None]) -> None:
         self._gather = gather
         self._by_memory: dict[int, Held] = {}
 
@@ -49,7 +49,7 @@ class Saved:
             parameter = held.parameter if held is not None else None
             if parameter is None or tensor.dtype != parameter.dtype or storage_id(parameter) != key:
                 return tensor, version_of(tensor)
-            return held, version_of(parameter), tensor.size(), tensor.stride(), tensor.storage_offset()
+            return held, held.rounded, version_of(parameter), tensor.size(), tensor.stride(), tensor.storage_offset()
 
     def _unpack(self, packed: Any) -> Any:
         """
@@ -61,8 +61,8 @@ class Saved:
                 tensor, version = packed
                 now, shape = version_of(tensor), tensor.shape
             else:
-                held, version, size, stride, offset = packed
-                self._gather([held])
+                held, rounded, version, size, stride, offset = packed
+                self._gather([held], rounded)
                 now, shape = version_of(held.parameter), held.share.shape
                 tensor = held.parameter.data.as_strided(size, stride, offset)
             if now != version:

@@ -9,7 +9,7 @@ import torch
 from overdrive.model_state.division.exchange import shares
 from overdrive.ranks.group import Group
 
-_BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
+BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
 
 
 class Share:
@@ -124,7 +124,7 @@ def _buckets(held: Sequence[tuple[torch.Tensor, Share]]) -> Iterator[list[tuple[
     for whole, share in held:
         if bucket and (
             share.owner is not None
-            or size + whole.nbytes > _BUCKET
+            or size + whole.nbytes > BUCKET
             or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)
         ):
             yield bucket

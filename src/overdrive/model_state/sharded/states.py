@@ -161,6 +161,8 @@ class ShardedStates:
                 state[name] = share.of(share.laid(value)).clone()
         if own is None:
             own = share.of(share.laid(gradient.detach()))
+        if held is not None:
+            held.take_back_digits()
         part = held.part if held is not None else None
         whole = parameter.data if part is None else None
         _set(parameter, part if whole is None else share.of(whole), own)

@@ -42,7 +42,8 @@ class Candidate:
     @property
     def contract(self) -> Contract:
         """The strictest level that all of it can keep."""
-        return max((technique.contract for technique in self.techniques), key=lambda each: each.rank)
+        levels = [technique.contract_with(settings) for technique, settings in self.members]
+        return max(levels, key=lambda each: each.rank)
 
     @property
     def fallback_contract(self) -> Contract | None:

@@ -20,11 +20,17 @@ from overdrive.seams.torch.tracing import compiled
 
 
 class Sharding:
-    """All that one run does about its models' parameters. `say`: tells the user a sentence, on rank 0."""
+    """All that one run does about its models' parameters.
 
-    def __init__(self, group: Callable[[], Group], say: Callable[[str], None]) -> None:
+    Args:
+        say: tells the user a sentence, on rank 0.
+        rounds: see `Kept`.
+    """
+
+    def __init__(self, group: Callable[[], Group], say: Callable[[str], None], rounds: bool = False) -> None:
         self._group_of, self._say = group, say
-        self.kept = Kept(group)
+        self._how = ", gathered for calls in bfloat16" if rounds else ""
+        self.kept = Kept(group, rounds)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._seen: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -72,7 +78,7 @@ class Sharding:
         own = whole - sum(divided) + sum(divided) // ranks
         self._say(
             f"{name}: parameters and gradients are divided over {ranks} ranks, {size(whole)} → {size(own)} a rank, and "
-            f"{size(max(divided))} more while they are used, in {len(divided)} units"
+            f"{size(max(divided))} more while they are used, in {len(divided)} units{self._how}"
         )
 
     def _fits(self, parameter: Any, ranks: int) -> bool:

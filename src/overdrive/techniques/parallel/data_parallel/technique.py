@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
+_EXACT = "exact"
+
 
 class DataParallel(Technique):
     """Divides each batch over the ranks of a run, at the model's call: one script on N ranks, the numbers of one.
@@ -26,7 +28,8 @@ class DataParallel(Technique):
     and they are averaged before anything can look at them. Random numbers inside of the call are drawn for the whole
     batch and divided; batch normalisation takes the statistics of all ranks. With `shards = "state"` each rank keeps
     its share of the optimizer's state alone; with "all", of gradients and parameters too, which are whole while
-    somebody uses them.
+    somebody uses them. `gather = "bfloat16"` has a call and its backward pass gather them so, without their last 16
+    bits, vectors excepted; it computes in the program's own format. All else (steps, gradients, files) has all digits.
 
     When it helps: models whose calls take long, beside what the rest of a step takes on every rank anyway (loading,
     loss, optimizer) and beside the exchange of gradients. In shares, models that do not fit one device.
@@ -45,10 +48,11 @@ class DataParallel(Technique):
     state that C code keeps; integers that mix samples (`mask & mask.roll(1, 0)`), if no batch that is tried shows it;
     a term whose weight is a tensor on a GPU, and 0 when it is tried.
 
-    Contract: rounding. The same products are summed in another order.
+    Contract: rounding. The same products are summed in another order. With `gather = "bfloat16"`, statistical.
 
     Source: Li et al., PyTorch Distributed, VLDB 2020 (averaged gradients, in buckets); Ioffe and Szegedy, Batch
-    Normalization, 2015; `torch.nn.DataParallel`, whose border it has; Rajbhandari et al., ZeRO, SC 2020 (shares)
+    Normalization, 2015; `torch.nn.DataParallel`, whose border it has; Rajbhandari et al., ZeRO, SC 2020 (shares);
+    Zhao et al., PyTorch FSDP, VLDB 2023 (its mixed precision, which computes so too: here `autocast` does)
     """
 
     name = "data_parallel"
@@ -59,10 +63,14 @@ class DataParallel(Technique):
     knobs = (
         Knob("ranks", 2, "as how many processes the program runs", low=2),
         Knob("shards", "nothing", "what each rank keeps its share of alone", choices=("nothing", "state", "all")),
+        Knob("gather", _EXACT, 'how calls gather what shares = "all" divides', choices=(_EXACT, "bfloat16")),
     )
 
     def applies(self, facts: Facts) -> str | None:
         return "it takes several processes: `overdrive tune --ranks auto` tries it on top of the plan that it finds"
+
+    def contract_with(self, settings: Settings) -> Contract:
+        return self.contract if settings.get("gather", _EXACT) == _EXACT else Contract.STATISTICAL
 
     def ranks(self, settings: Settings) -> int:
         return int(settings["ranks"])
@@ -79,8 +87,10 @@ class DataParallel(Technique):
         def arrived() -> None:
             from overdrive.techniques.parallel.data_parallel.calls import Divided
 
-            sparing = settings["shards"] != "nothing"
-            sharding = _shard(seams, rank, settings["shards"] == "all") if sparing else None
+            sparing, rounds = settings["shards"] != "nothing", settings["gather"] != _EXACT
+            if rounds and settings["shards"] != "all":
+                rank.say('gather = "bfloat16" changes nothing: it is for parameters in shares (shards = "all")')
+            sharding = _shard(seams, rank, settings["shards"] == "all", rounds) if sparing else None
             divided = Divided(lambda: rank.group, rank.say, rank.lockstep.aside, sharding, sparing)
             notes.told = divided.told
             seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
@@ -106,15 +116,17 @@ class _Notes:
         self.told: Callable[[], str] = lambda: ""
 
 
-def _shard(seams: Seams, rank: Rank, parameters: bool) -> Sharding | None:
-    """Have optimizers' state divided, and `parameters` with their gradients."""
+def _shard(seams: Seams, rank: Rank, parameters: bool, rounds: bool) -> Sharding | None:
+    """Have optimizers' state divided, and `parameters` with their gradients; `rounds`: see `Kept`."""
     from overdrive.model_state.sharded.sharing import share
     from overdrive.techniques.parallel.data_parallel.sharding import Sharding
 
-    sharding = Sharding(lambda: rank.group, rank.say) if parameters else None
+    sharding = Sharding(lambda: rank.group, rank.say, rounds) if parameters else None
     kept, divide = (sharding.kept, sharding.called) if sharding else (None, None)
     share(seams, rank, lambda: rank.group, kept, divide)
     if sharding:
         rank.lockstep.differing.append(lambda parameter: sharding.kept.of(parameter) is not None)
         seams.optimizer_made.subscribe(sharding.made)
+        if rounds:
+            seams.call_checkpointed.subscribe(sharding.kept.again)
     return sharding
