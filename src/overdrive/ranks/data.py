@@ -32,7 +32,7 @@ _HIDDEN = os.sep + "."  # settings and caches of libraries lie in such folders
 
 
 class FilesRead:
-    """By this process, from here on until they are told. Attributes: `notes`: whether it still wants to hear of them."""
+    """By this process, from here on. Attributes: `notes`: whether it wants to hear of them, until it has told them."""
 
     def __init__(self) -> None:
         self.notes = True
