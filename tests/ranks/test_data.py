@@ -166,6 +166,7 @@ ONE_READS = "os.path.exists('extra.bin') and open('extra.bin').read()"
         (TWO_READ, b"\0", False, ""),
         (ONE_READS, b"\0", True, ""),
     ],
+    ids=["other content", "another size", "a file of its own", "one alone reads"],
 )
 def test_other_data_on_another_host_end_the_run(act: str, last: bytes, extra: bool, said: str, tmp_path: Path) -> None:
     """As a launcher starts ranks in the folders of two hosts: what the program uses of its data is the same in both."""
