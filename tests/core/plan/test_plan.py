@@ -23,6 +23,9 @@ class Known:
     contract: Contract = Contract.EXACT
     knobs: tuple[Knob, ...] = ()
 
+    def contract_with(self, settings: object) -> Contract:
+        return self.contract
+
 
 CATALOGUE = {
     "cache_samples": Known(
