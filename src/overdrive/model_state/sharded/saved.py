@@ -47,7 +47,7 @@ class Saved:
             key = storage_id(tensor)
             held = self._by_memory.get(key)
             parameter = held.parameter if held is not None else None
-            if parameter is None or tensor.dtype != parameter.dtype or storage_id(parameter) != key:
+            if held is None or parameter is None or tensor.dtype != parameter.dtype or storage_id(parameter) != key:
                 return tensor, version_of(tensor)
             return held, held.rounded, version_of(parameter), tensor.size(), tensor.stride(), tensor.storage_offset()
 
