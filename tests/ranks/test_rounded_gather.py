@@ -20,6 +20,7 @@ from overdrive.model_state.sharded.states import ShardedStates  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.tuner.strategies import Candidate  # noqa: E402
 from tests.conftest import Run  # noqa: E402
+from tests.ranks.test_sharded import HERE, differing  # noqa: E402
 
 Write = Callable[[str], Path]
 WEIGHTS, BIASES = (8 * 6 + 4 * 8) * 4, (8 + 4) * 4  # bytes
@@ -303,3 +304,16 @@ def test_beside_autocast_only_what_that_leaves_alone_is_rounded_once_more(script
     half, other, said = trained(plan("bfloat16", besides=AUTOCAST), path, overdrive)
     assert "left out" not in said and half["losses"] == full["losses"] and half["bytes"] < full["bytes"]
     assert all(torch.equal(other[name], each) for name, each in state.items())
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("program", ["parameter_uses.py", "small_programs.py"])
+def test_of_programs_in_fp64_all_numbers_stay(program: str, tmp_path: Path, python: Run, overdrive: Run) -> None:
+    """Nothing of them is rounded; who keeps which memory, and what is gathered when, is as of others."""
+    text = plan("bfloat16").replace("train.py", program)
+    (tmp_path / "plan.toml").write_text(text)
+    one = python(program, cwd=HERE)
+    words = ("run", "--ranks", "2", "--plan", str(tmp_path / "plan.toml"), program)
+    many = overdrive(*words, cwd=HERE, timeout=1200)
+    assert many.returncode == 0 and differing(one.stdout, many.stdout) == {}, many.stderr
+    assert "gathered for calls in bfloat16" in many.stderr

@@ -49,7 +49,10 @@ class Saved:
             parameter = held.parameter if held is not None else None
             if held is None or parameter is None or tensor.dtype != parameter.dtype or storage_id(parameter) != key:
                 return tensor, version_of(tensor)
-            return held, held.rounded, version_of(parameter), tensor.size(), tensor.stride(), tensor.storage_offset()
+            # Whether its unit is rounded, which all ranks find alike: one on which somebody holds its memory has not
+            # rounded it.
+            how = held.unit.is_rounded
+            return held, how, version_of(parameter), tensor.size(), tensor.stride(), tensor.storage_offset()
 
     def _unpack(self, packed: Any) -> Any:
         """
