@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from overdrive.core.hyperparameters import SCHEDULE, ValuePlace
-from overdrive.core.search_result import Tried
+from overdrive.core.search_result import Tried, marks_of
 from overdrive.core.settings import Value
 from overdrive.report.search import notes, sentence
 from overdrive.search.parameters import Parameter
@@ -64,6 +64,32 @@ def test_where_seeds_change_nothing_there_is_one_comparison_and_no_interval(tmp_
     assert result.verdict == "not established" and result.comparison and len(result.comparison.seeds) > 1
     assert result.comparison.gain.low == -math.inf and result.comparison.gain.estimate > 0
     assert "seeds change nothing about it, so that there is one comparison" in sentence(result)
+
+
+class Coarse(Simulated):
+    """Told in whole hundredths, as of a test on a hundred samples; its training differs from seed to seed."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__(lambda values, chance: 0.9 + gain * (float(values["lr"]) > 0.02), 0)
+
+    def run(self, values: Mapping[str, Value], seed: int, *given: Any) -> Tried:
+        made = super().run(values, seed, *given)
+        seen = ((0.3, 0.88), (0.4, 0.89), (1.0, made.metric or 0.0))
+        return replace(made, seen=seen, losses=marks_of([2.0 + seed, 1.0]), printed=marks_of([0.88, 0.89]))
+
+
+def test_where_a_metric_is_too_coarse_to_show_the_seeds_its_step_is_the_interval(tmp_path: Path) -> None:
+    """It was said that seeds change nothing, and that there was one comparison."""
+    result = searched(Coarse(0.05), tmp_path / "journal")
+    assert result.verdict == "better" and result.comparison and len(result.comparison.seeds) > 1
+    gain = result.comparison.gain
+    assert (gain.low, gain.estimate, gain.high) == pytest.approx((0.04, 0.05, 0.06))
+    assert not any("seeds changed nothing" in note for note in notes(result))
+
+
+def test_a_gain_of_one_step_of_the_metric_may_be_nothing(tmp_path: Path) -> None:
+    result = searched(Coarse(0.01), tmp_path / "journal")
+    assert result.verdict == "no better" and "seeds leave" in sentence(result)
 
 
 def test_defaults_that_nothing_beats_are_told_without_a_comparison(tmp_path: Path) -> None:

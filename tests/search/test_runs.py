@@ -10,7 +10,7 @@ import pytest
 from overdrive.core.hyperparameters import ANNEALED
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
-from overdrive.core.search_result import COSTS
+from overdrive.core.search_result import COSTS, are_alike
 from overdrive.core.settings import Value
 from overdrive.search.goal import Goal
 from overdrive.search.listing import listing
@@ -303,3 +303,26 @@ def test_learning_rates_fall_over_a_share_of_the_default_runs_samples(
     assert half[40] == pytest.approx(0.05 * ANNEALED, rel=0.05)
     larger = rates({"anneal": 1.0, "batch-size": 32, "lr": 0.1})  # half as many steps for as many samples
     assert len(larger) == 27 and larger[-1] == pytest.approx(0.1 * (1 - 0.99 * 26 / 27), rel=0.05)
+
+
+DRAWS_ITSELF = (
+    PROGRAM.replace("torch.manual_seed(0)", "own = torch.Generator().manual_seed(0)")
+    .replace("torch.randn(96, 5)", "torch.randn(96, 5, generator=own)")
+    .replace("shuffle=True)", "shuffle=True, generator=own)")
+    .replace(
+        "model = nn.Linear(5, 1)", "model = nn.Linear(5, 1); nn.init.zeros_(model.weight); nn.init.zeros_(model.bias)"
+    )
+)
+
+
+@pytest.mark.parametrize(("program", "alike"), [(DRAWS_ITSELF, True), (PROGRAM, False)], ids=["its own", "seeded"])
+def test_runs_that_seeds_change_nothing_about_are_alike_wherever_they_were_ended(
+    pool: TrialPool, script: Callable[[str], Path], program: str, alike: bool
+) -> None:
+    """By all that was computed up to there: a loss that is read a moment later is another one."""
+    runs = made(pool, script(program), Metric(), target=3.0)
+    whole = runs.run({}, 1, 60.0)
+    runs.total, runs.steps = whole.progress, whole.steps
+    cut = runs.run({}, 2, 60.0)
+    assert whole.steps == 54 and cut.reached is not None and cut.steps < 54 and cut.losses and whole.losses
+    assert are_alike([whole, cut], cut=True) is alike

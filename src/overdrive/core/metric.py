@@ -70,16 +70,19 @@ class Metric:
             return value if math.isfinite(value) else math.nan
         if self.function:
             return math.nan if returned is None else returned
-        found = self._printed(output)
+        found = self.printed(output)
         return found[-1] if found else math.nan
 
     def first(self, output: str) -> float | None:
         """The metric where a run printed it first; None where it is not printed several times."""
-        found = [] if self.is_loss or self.function else self._printed(output)
+        found = self.printed(output)
         return found[0] if len(found) >= _FEWEST_PRINTED and math.isfinite(found[0]) else None
 
-    def _printed(self, output: str) -> list[float]:
-        """A word of the user's own expression that is no number counts as nan. That expression may name colours."""
+    def printed(self, output: str) -> list[float]:
+        """All that a run printed of it, in order. A word of the user's own expression that is no number counts as nan.
+        That expression may name colours."""
+        if self.is_loss or self.function:
+            return []
         pattern, found = self._pattern(), []
         words = pattern.findall(output) if "(" in self.name else []
         for each in words or pattern.findall(without_colours(output)):

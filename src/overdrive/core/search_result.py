@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+import operator
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +52,8 @@ class Tried:
         outside: parameters by whose values it lies outside of what the speed plan was proved for.
         without: techniques of the plan that left themselves out.
         start: seconds to the first step; 0 where that is not known.
+        losses: marks of its training's losses, a hash each of the first 1, 2, 4, ...; in runs of the comparison.
+        printed: likewise of the values of the metric that it printed.
     """
 
     number: int
@@ -65,6 +70,8 @@ class Tried:
     outside: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     start: float = 0.0
+    losses: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
 
     @property
     def pace(self) -> float:
@@ -74,6 +81,35 @@ class Tried:
     def metric_by(self, seconds: float) -> float | None:
         """What was printed last by then; None where nothing was, or its times are not known."""
         return next((metric for at, metric in reversed(self.seen) if at <= seconds), None)
+
+
+def marks_of(values: Sequence[float]) -> tuple[str, ...]:
+    """By which two runs are compared that were not ended at the same place."""
+    digest, marks = hashlib.sha256(), []
+    for count, value in enumerate(values, start=1):
+        digest.update(struct.pack("<d", value))
+        if not count & (count - 1):
+            marks.append(digest.hexdigest()[:16])
+    return tuple(marks)
+
+
+def are_alike(runs: Sequence[Tried], cut: bool) -> bool:
+    """Whether runs of one configuration came the same way, whatever their seeds.
+
+    An accuracy of a hundred samples may well be the same at the end of two runs that trained differently; and what is
+    read of a run while it goes on depends on when.
+
+    Args:
+        cut: they were ended on the way, by time or at a target: their metrics are of different places.
+    """
+    first, *others = runs
+    told = all(each.losses or each.printed for each in runs)
+    return all(
+        ((cut and told) or each.metric == first.metric)
+        and all(map(operator.eq, each.losses, first.losses))
+        and all(map(operator.eq, each.printed, first.printed))
+        for each in others
+    )
 
 
 @dataclass(frozen=True)

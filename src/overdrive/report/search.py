@@ -19,6 +19,7 @@ from overdrive.core.search_result import (
     SearchResult,
     SeedComparison,
     Tried,
+    are_alike,
 )
 from overdrive.core.settings import Value
 from overdrive.core.units import clock, count, duration
@@ -219,7 +220,7 @@ def notes(result: SearchResult) -> list[str]:
     samples, more = (sum(run.progress for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
     if samples and not 0.95 < more / samples < 1.05:
         said.append(f"A run with it sees {more / samples:.2g} times as many samples as with the defaults.")
-    if len({run.metric for run in found.defaults}) == 1 and len(found.defaults) > 1 and math.isfinite(gain.low):
+    if are_alike(found.defaults, bool(result.within)) and len(found.defaults) > 1 and math.isfinite(gain.low):
         said.append("The seeds changed nothing about the defaults.")
     return said
 

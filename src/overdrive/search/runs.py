@@ -14,7 +14,7 @@ from overdrive.core.json_data import from_json
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.records import Block, Trace, TrialOver
-from overdrive.core.search_result import MEMORY, PARAMETERS, STEP, TIME, Tried
+from overdrive.core.search_result import MEMORY, PARAMETERS, STEP, TIME, Tried, marks_of
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import step_losses
@@ -122,6 +122,8 @@ class _RunUnderWay:
         self._paces: list[float] = []  # seconds a step
         self._start = 0.0  # seconds to the first one
         self._memory = self._parameters = 0  # bytes at most; trained
+        self._losses: tuple[str, ...] = ()
+        self._printed: tuple[str, ...] = ()
 
     def to_its_end(self, values: Values) -> Tried:
         state, why = "", ""
@@ -136,6 +138,8 @@ class _RunUnderWay:
                     state, why = self._late()
                     break
                 self._advance(self._trial.run(self._chunk(), until=self._cut()))
+            if self._reached is not None:
+                self._mark(self._trial.trace())
         except TrialOver as over:
             state, why = self._ended(over)
         finally:
@@ -160,6 +164,8 @@ class _RunUnderWay:
             tuple(self._seen),
             self._cost(seconds),
             start=self._start,
+            losses=self._losses,
+            printed=self._printed,
         )
 
     def _cost(self, seconds: float) -> float | None:
@@ -255,3 +261,11 @@ class _RunUnderWay:
         output = self._trial.output_tail(_MOST_OUTPUT)
         self._metric = self._runs.metric.value(losses, output, trace.returned if trace else None)
         self._note()
+        self._mark(trace)
+
+    def _mark(self, trace: Trace | None) -> None:
+        """What tells it from runs under other seeds: all that was computed and printed, whoever looked when."""
+        if self._watch:
+            return
+        self._losses = marks_of(step_losses(trace) if trace else [])
+        self._printed = marks_of(self._runs.metric.printed(self._trial.output_tail(_MOST_OUTPUT)))
