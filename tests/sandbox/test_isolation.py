@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import glob
 import importlib.util
+import inspect
 import io
 import os
 import pathlib
+import pickle
 import pwd
 import shutil
 import socket
@@ -19,6 +21,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -587,6 +590,24 @@ def test_a_view_that_is_taken_away_leaves_the_real_files(desk: Desk, tier: str) 
     assert told["made.txt"].stat().st_uid == desk.person.uid
 
 
+def test_redirected_functions_are_no_methods_of_a_class_that_has_them(tmp_path: Path) -> None:
+    """As those in C: `class Table: open = open`."""
+    redirection = Redirection(Mirror(str(tmp_path), []))
+    redirection.enter()
+    try:
+        kind: Any = type("Table", (), {"open": open, "size_of": os.stat, "names_in": os.listdir})
+        table = kind()
+        with table.open(__file__) as file:
+            assert file.readline()
+        assert table.size_of(__file__).st_size > 0 and Path(__file__).name in table.names_in(os.path.dirname(__file__))
+        for function in (open, os.stat, os.listdir):
+            assert pickle.loads(pickle.dumps(function)) is function
+        assert inspect.signature(os.stat) == inspect.signature(os.stat.__wrapped__)  # type: ignore[attr-defined]
+        assert os.stat in os.supports_follow_symlinks
+    finally:
+        redirection.exit()
+
+
 def test_redirected_functions_are_all_put_back(tmp_path: Path) -> None:
     owners = (builtins, io, os, shutil, glob, pathlib)
     before = [dict(vars(owner)) for owner in owners]
@@ -595,7 +616,8 @@ def test_redirected_functions_are_all_put_back(tmp_path: Path) -> None:
     redirection.enter()
     assert os.stat is not before[2]["stat"] and open is not before[0]["open"]
     redirection.exit()
-    assert [dict(vars(owner)) for owner in owners] == before
+    for owner, names in zip(owners, before, strict=True):  # one of ours would be equal to the one that it stands for
+        assert {name: id(each) for name, each in vars(owner).items()} == {name: id(names[name]) for name in names}
     assert [os.supports_dir_fd, os.supports_follow_symlinks] == abilities
 
 

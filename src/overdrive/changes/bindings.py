@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
+from overdrive.core.in_place import InPlace
+
 STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
 _OURS = f"{__name__.split('.')[0]}."
 _ABSENT = object()
@@ -29,6 +31,8 @@ class Bindings:
 
 def is_ours(thing: Any) -> bool:
     """Whether it is a function of Overdrive's."""
+    if isinstance(thing, InPlace):
+        return True
     if isinstance(thing, property):
         thing = thing.fget
     function = getattr(thing, "__func__", thing)

@@ -16,13 +16,14 @@ from overdrive.changes.bindings import is_ours
 from overdrive.changes.code import is_library_code, is_library_module
 from overdrive.changes.state import PLAIN
 from overdrive.changes.watch import Watch
+from overdrive.core.in_place import InPlace
 from overdrive.core.whose import OURS
 
 # By the places that they are found in (a module, or one's class or object: `textwrap:TextWrapper`), the names that were
 # come to, with where in memory lies what stands by each. In a fork that is where it lies in the program, too.
 Called = Mapping[str, Mapping[str, int]]
 
-_STAY = (FunctionType, BuiltinFunctionType, type, property, staticmethod, classmethod)
+_STAY = (FunctionType, BuiltinFunctionType, InPlace, type, property, staticmethod, classmethod)
 MADE_ON_THE_HEAP = 1 << 9  # of a class; attributes of others, which C made for good, cannot be set
 
 
@@ -66,7 +67,9 @@ class Calls:
             elif isinstance(thing, type):
                 if thing.__flags__ & MADE_ON_THE_HEAP and is_library_module(thing.__module__):
                     self._note(f"{place}:{name}", vars(thing), names)
-            elif not isinstance(thing, FunctionType) and isinstance(own := getattr(thing, "__dict__", None), dict):
+            elif isinstance(thing, (FunctionType, InPlace)):
+                continue
+            elif isinstance(own := getattr(thing, "__dict__", None), dict):
                 self._note(f"{place}:{name}", own, names)
 
     def _note(self, place: str, space: Mapping[str, Any], names: set[str]) -> None:

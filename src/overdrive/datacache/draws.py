@@ -16,12 +16,13 @@ from overdrive.changes import code
 from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.generators import frozen, seed_generator, set_state, state_of
 from overdrive.changes.state import PLAIN, slots_of
+from overdrive.core.in_place import InPlace
 from overdrive.core.rng import States, reseed
 
 # Looking through this many objects takes 0.1 s; a list of as many paths is looked through, not followed.
 _MOST_OBJECTS = 200_000
 # They hold nothing that draws or fetches. A list of 50,000 paths, each with its parts, took 1.5 s.
-_LEAVES = (type, ModuleType, np.ndarray, PurePath)
+_LEAVES = (type, ModuleType, np.ndarray, PurePath, InPlace)
 
 
 class Generators:

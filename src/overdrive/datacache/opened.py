@@ -3,12 +3,14 @@ than to read."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 from typing import Any
 
 from overdrive.changes.files import Files, data_files, places_of
+from overdrive.core.in_place import in_place_of
 from overdrive.forks.effects import effect_of
 
 # Python lists folders to find what is imported.
@@ -92,7 +94,7 @@ class LookedFor(Opened):
 
     def __enter__(self) -> LookedFor:
         for name, real in self._real.items():
-            setattr(os, name, lambda path, *args, real=real, **kwargs: self._ask(real, path, *args, **kwargs))
+            setattr(os, name, in_place_of(real)(functools.partial(self._ask, real)))
         super().__enter__()
         return self
 

@@ -7,9 +7,10 @@ import os
 import signal
 import weakref
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache
 from typing import Any, Protocol
 
+from overdrive.core.in_place import in_place_of, stands
 from overdrive.forks.forked_process import forget, is_ours
 
 
@@ -52,7 +53,8 @@ def _keep_from_program() -> None:
     os.register_at_fork(before=_none_going)
     for name, first in (("wait", _pid), ("wait3", _pid), ("waitpid", _pid), ("wait4", _pid), ("waitid", _si_pid)):
         if original := getattr(os, name, None):
-            setattr(os, name, _of_its_own(original, first))
+            setattr(os, name, waiting := _of_its_own(original, first))
+            stands(waiting, os, name)
 
 
 def _none_going() -> None:
@@ -72,7 +74,7 @@ def _of_its_own(original: Callable[..., Any], pid_of: Callable[[Any], int]) -> C
     """The system's call, which does not return with a process of ours but goes on waiting."""
     names_one = original.__name__ in ("waitpid", "wait4")
 
-    @wraps(original)
+    @in_place_of(original)
     def waiting(*arguments: Any, **named: Any) -> Any:
         if names_one and arguments and isinstance(arguments[0], int) and arguments[0] > 0:
             return original(*arguments, **named)

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from overdrive.core.in_place import InPlace, stands
 from overdrive.core.rng import reseed
 from overdrive.core.whose import is_ours, is_python
 
@@ -74,9 +75,12 @@ def share(entropy: Entropy) -> None:
         asker = _asker()
         return of_system(size) if asker is None else entropy.bytes(size, asker)
 
+    stand_in = InPlace(of_system, urandom)
     modules: Any = (os, random)
     for module, name in ((modules[0], "urandom"), (modules[1], "_urandom")):
-        setattr(module, name, urandom)
+        setattr(module, name, stand_in)
+
+    stands(stand_in, os, "urandom")
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         if a is None and (asker := _asker()) is not None:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.flag import Flag
+from overdrive.core.in_place import InPlace
 from overdrive.core.whose import OURS, is_ours, is_python
 from overdrive.ranks.monitor import has_gone_on
 from overdrive.ranks.writes import Writes
@@ -127,7 +128,7 @@ class FileOrder:
             noted = _note_second if name in _NAME_ANEW else None
             patches.set_os(name, self._ordered(getattr(os, name), lambda *_, **__: not _is_the_runs(), noted))
         patches.set_os("open", self._ordered(os.open, _opens_by_flags, _note_opened_by_flags))
-        opening = self._ordered(builtins.open, _opens, _note_opened)
+        opening = InPlace(builtins.open, self._ordered(builtins.open, _opens, _note_opened))
         patches.set(builtins, "open", opening)
         patches.set(io, "open", opening)
 

@@ -8,12 +8,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from overdrive.core.in_place import InPlace, stands
+
 # Classes that took a copy of os functions when their module was imported, which setting the
 # name in `os` does not reach: pathlib up to 3.10, glob from 3.13.
 _COPIES = (("pathlib", "_NormalAccessor"), ("glob", "_StringGlobber"))
-
-# os lists here which functions understand follow_symlinks and the like; shutil looks them up.
-_ABILITIES = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
 
 
 class Patches:
@@ -28,6 +27,7 @@ class Patches:
         # As the owner holds it: a class answers with what is inside a staticmethod.
         before = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
         setattr(owner, name, value)
+        stands(value, owner, name)
         self._undo.append(lambda: setattr(owner, name, before))
         if isinstance(owner, types.ModuleType) and callable(value):
             self._functions[id(value)] = value, before
@@ -35,19 +35,17 @@ class Patches:
     def set_os(self, name: str, function: Callable[..., Any]) -> None:
         """Replace a function of `os`, and the copies of it that others hold."""
         original = getattr(os, name)
-        self.set(os, name, function)
-        for abilities in _ABILITIES:
-            if original in abilities:
-                abilities.add(function)
-                self._undo.append(lambda known=abilities: known.discard(function))  # type: ignore[misc]
-        self.set_copies(name, original, function)
+        # Equal to that one, it is in the lists of what understands `follow_symlinks` and the like, which shutil asks.
+        stand_in = InPlace(original, function)
+        self.set(os, name, stand_in)
+        self.set_copies(name, original, stand_in)
 
-    def set_copies(self, name: str, original: object, function: Callable[..., Any]) -> None:
+    def set_copies(self, name: str, original: object, stand_in: Callable[..., Any]) -> None:
         """Replace `original` where a class kept it under `name`."""
         for module, kind in _COPIES:
             holder = getattr(sys.modules.get(module), kind, None)
             if holder is not None and getattr(holder, name, None) is original:
-                self.set(holder, name, staticmethod(function))
+                self.set(holder, name, stand_in)
 
     def undo(self) -> None:
         """Put everything back, last first, also where a module that was imported since has `from os import listdir`."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.in_place import in_place_of
 from overdrive.sandbox.landlock import allow_writes_only
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import WRITING, Redirection, within_open
@@ -137,7 +138,7 @@ def _on_path(
 ) -> Callable[..., Any]:
     """`function` with the path at `position`, also known as `keyword`, replaced by the real one."""
 
-    @functools.wraps(function)
+    @in_place_of(function)
     def redirected(*args: Any, **kwargs: Any) -> Any:
         if len(args) > position and isinstance(args[position], (str, os.PathLike)):
             path = convert(os.fspath(args[position]))

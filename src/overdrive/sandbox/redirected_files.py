@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from overdrive.core.flag import FlagOfThread
+from overdrive.core.in_place import in_place_of
 from overdrive.sandbox.mirror import Mirror, exists, fail
 from overdrive.sandbox.patches import Patches
 
@@ -130,7 +131,7 @@ class Redirection:
         def opener(path: Any, flags: int) -> int:
             return self.open(path, flags, 0o666)
 
-        @functools.wraps(real)
+        @in_place_of(real)
         def open_file(file: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(file, int):
                 return real(file, *args, **kwargs)

@@ -20,6 +20,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from overdrive.core.in_place import InPlace
 from overdrive.core.whose import is_library_file, is_ours
 from overdrive.seams.place import OWN
 
@@ -65,7 +66,8 @@ def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float
     for name in _NAMES:
         plain = getattr(time, name)
         kind = _Clock if made or name in _OF_THE_WORLD else _RunningOn
-        setattr(time, name, kind(plain, read, functools.partial(made.read, name) if made else plain))
+        clock = kind(plain, read, functools.partial(made.read, name) if made else plain)
+        setattr(time, name, InPlace(plain, clock.tell))
     if timeit := sys.modules.get("timeit"):  # it has taken a copy
         timeit.default_timer = time.perf_counter  # type: ignore[attr-defined]
 
@@ -85,7 +87,8 @@ def tell(read: Read, read_in_library: Callable[[str, Callable[[], float]], float
 
     for name, (place, takes_parts) in _OF_NOW.items():
         given = (lambda: local(now())) if takes_parts else now
-        setattr(time, name, _OfNow(getattr(time, name), place, given))
+        plain = getattr(time, name)
+        setattr(time, name, InPlace(plain, _of_now(plain, place, given)))
     sys.modules["datetime"].__class__ = _datetime_of(now)
 
 
@@ -111,24 +114,11 @@ def _by_program() -> bool:
     return not _is_library(sys._getframe(2).f_code.co_filename)
 
 
-class _InPlace:
-    """In the place of a function in C: as that, and unlike one of Python, it is no method of a class that has it
-    (`logging.Formatter.converter = time.gmtime`)."""
-
-    def __init__(self, plain: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, plain)  # type: ignore[arg-type]  # it is called in the classes below
-        self._plain = plain
-
-    def __reduce__(self) -> str:
-        return self._plain.__name__
-
-
-class _Clock(_InPlace):
+class _Clock:
     def __init__(self, plain: Callable[[], Any], read: Read, noted: Callable[[], Any]) -> None:
-        super().__init__(plain)
-        self._read, self._noted = read, noted
+        self._plain, self._read, self._noted = plain, read, noted
 
-    def __call__(self) -> Any:
+    def tell(self) -> Any:
         return self._read(self._plain, self._noted) if _by_program() else self._plain()
 
 
@@ -146,24 +136,21 @@ class _RunningOn(_Clock):
             return self._last
         return now
 
-    def __call__(self) -> Any:
+    def tell(self) -> Any:
         if not _by_program():
             return self._plain()
         self._last = self._read(self._ahead, self._ahead)
         return self._last
 
 
-class _OfNow(_InPlace):
+def _of_now(plain: Callable[..., Any], place: int, now: Callable[[], Any]) -> Callable[..., Any]:
     """A function that makes something of a time: of now, where it is given none at that place of its arguments."""
 
-    def __init__(self, plain: Callable[..., Any], place: int, now: Callable[[], Any]) -> None:
-        super().__init__(plain)
-        self._place, self._now = place, now
-
-    def __call__(self, *args: Any) -> Any:
-        place = self._place
+    def told(*args: Any) -> Any:
         of_now = len(args) == place or (len(args) == place + 1 and args[place] is None)
-        return self._plain(*args[:place], self._now()) if of_now else self._plain(*args)
+        return plain(*args[:place], now()) if of_now else plain(*args)
+
+    return told
 
 
 def _is_for_now(frame: Any) -> bool:

@@ -6,12 +6,12 @@ backend, whose seams may all be there, and a seed must not be changed twice.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
 
 from overdrive.core.flag import FlagOfThread
+from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 
@@ -29,7 +29,7 @@ def enter(hub: Seams, patches: Patches, functions: Iterable[tuple[Any, str]]) ->
 
 
 def _seeding(hub: Seams, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @in_place_of(original)
     def seed(*args: Any, **kwargs: Any) -> Any:
         name = next((each for each in _NAMES if each in kwargs), "")
         value = args[0] if args else kwargs.get(name)

@@ -25,12 +25,13 @@ import numpy as np
 import torch
 
 from overdrive.changes.generators import state_of
+from overdrive.core.in_place import InPlace
 from overdrive.survive.names import attributes, content_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SKIPPED = (
     types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.BuiltinMethodType, weakref.ref, type,
-    types.WrapperDescriptorType, types.MethodDescriptorType, torch.Tensor, torch.dtype, torch.device,
+    types.WrapperDescriptorType, types.MethodDescriptorType, InPlace, torch.Tensor, torch.dtype, torch.device,
 )  # fmt: skip
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 # Of these libraries' C types each takes samples by their number, or keeps no place.

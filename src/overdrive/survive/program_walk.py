@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from overdrive.core.in_place import InPlace
 from overdrive.survive.names import content_of, of_frame, of_function, roots
 from overdrive.survive.ours import belongs_to_library, is_redirected
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 SEQUENCES = (list, tuple, deque)
 OF_CODE = (types.FrameType, types.FunctionType, types.CellType)
-_OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType)
+_OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, InPlace)
 
 Child = tuple[str, Any, bool]  # the path to a thing, the thing, and whether it is the program's own
 # Is called with each thing that is not plain and not code alone; notes what counts of it, and gives what is in it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ from torch import fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-from overdrive.seams import torch as seams_of_torch  # noqa: E402
 from overdrive.seams.hub import Seams  # noqa: E402
-from overdrive.seams.torch.operators import METHODS, OPERATORS  # noqa: E402
 
 CALLS = {  # how each is called with something in a tensor's place
     "conv1d": lambda call, x: call(x, x),
@@ -34,21 +31,6 @@ ALONE = ("flatten", "ravel", "rand_like", "bernoulli", "normal", "poisson", "is_
 ALONE_TOO = ("where", "unique", "unique_consecutive", "bincount", "repeat_interleave", "one_hot")
 
 
-@pytest.fixture
-def hub() -> Iterator[Seams]:
-    """All that stands in the place of functions."""
-    seams = Seams()
-    for name in (*OPERATORS, *METHODS):
-        seams.operator_called(name).subscribe(lambda *_: None)
-    seams.random_drawn.subscribe(lambda *_: None)
-    for point in (seams.value_asked, seams.shape_asked, seams.value_read):
-        point.subscribe(lambda _, call: call())
-    leave = seams_of_torch.enter(seams)
-    yield seams
-    leave()
-    assert not seams.left_out
-
-
 class Told:
     """As a quantised tensor, or one with units."""
 
@@ -62,20 +44,20 @@ def found(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [*CALLS, *ALONE, *ALONE_TOO])
-def test_a_class_knows_the_function_that_it_is_told_of(hub: Seams, name: str) -> None:
+def test_a_class_knows_the_function_that_it_is_told_of(all_in_place: Seams, name: str) -> None:
     """It kept `torch.conv2d` in a table, was told of another function, and took it for one that it does not have."""
     call = CALLS.get(name, lambda call, x: call(x))
     assert call(found(name), Told()) is found(name)
 
 
-def test_a_class_knows_it_beside_a_default_device(hub: Seams) -> None:
+def test_a_class_knows_it_beside_a_default_device(all_in_place: Seams) -> None:
     """Which is a mode that is to be told of PyTorch's own functions: a class behind it is not."""
     with torch.device("cpu"):
         assert torch.flatten(Told()) is torch.flatten and torch.rand_like(Told()) is torch.rand_like
         assert torch.rand(2).shape == (2,)
 
 
-def test_a_name_of_an_argument_is_pytorchs_own(hub: Seams) -> None:
+def test_a_name_of_an_argument_is_pytorchs_own(all_in_place: Seams) -> None:
     """`one_hot(input=labels)` was refused."""
     labels, names = torch.tensor([0, 2]), ("input", "tensor")
     seen = [name for name in names if _takes(F.one_hot, **{name: labels})]
@@ -100,9 +82,9 @@ class Counting(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_so_does_a_mode_and_subscribers_are_asked_within_it(hub: Seams) -> None:
+def test_so_does_a_mode_and_subscribers_are_asked_within_it(all_in_place: Seams) -> None:
     asked: list[str] = []
-    hub.random_drawn.subscribe(lambda name, *_: asked.append(name))
+    all_in_place.random_drawn.subscribe(lambda name, *_: asked.append(name))
     x = torch.ones(2, 1, 4, 4)
     with Counting() as mode:
         torch.conv2d(x, x[:1])
@@ -111,16 +93,16 @@ def test_so_does_a_mode_and_subscribers_are_asked_within_it(hub: Seams) -> None:
     assert asked == ["bernoulli"]
 
 
-def test_a_mode_of_ours_is_told_of_pytorchs_own_when_subscribers_have_been_asked(hub: Seams) -> None:
+def test_a_mode_of_ours_is_told_of_pytorchs_own_when_subscribers_have_been_asked(all_in_place: Seams) -> None:
     asked: list[str] = []
-    hub.random_drawn.subscribe(lambda name, *_: asked.append(name))
+    all_in_place.random_drawn.subscribe(lambda name, *_: asked.append(name))
     ours = type("Ours", (Counting,), {"__module__": "overdrive.somewhere"})
     with ours() as mode:
         torch.bernoulli(torch.ones(2))
-    assert torch.bernoulli not in mode.seen and asked == ["bernoulli"]
+    assert not any(each is torch.bernoulli for each in mode.seen) and asked == ["bernoulli"]
 
 
-def test_what_is_traced_is_found_by_its_function(hub: Seams) -> None:
+def test_what_is_traced_is_found_by_its_function(all_in_place: Seams) -> None:
     """As by passes over graphs: `node.target is torch.flatten`."""
     graph = fx.symbolic_trace(lambda x, weight: torch.flatten(torch.conv2d(x, weight), 1))
     assert [each.target for each in graph.graph.nodes if each.op == "call_function"] == [torch.conv2d, torch.flatten]
@@ -129,7 +111,7 @@ def test_what_is_traced_is_found_by_its_function(hub: Seams) -> None:
     assert "torch.conv2d(x, weight)" in graph.code
 
 
-def test_a_subclass_that_overrides_nothing_stays_one(hub: Seams) -> None:
+def test_a_subclass_that_overrides_nothing_stays_one(all_in_place: Seams) -> None:
     class Own(torch.Tensor):
         pass
 

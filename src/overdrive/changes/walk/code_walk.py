@@ -270,8 +270,10 @@ def _may_be_called(space: Mapping[str, Any]) -> set[str]:
 def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
     """Whether it may have been put into a library's module by the program: a function that is neither a library's nor
     ours, an object of the program's, or what can hold such a thing."""
+    if is_ours(thing):
+        return False
     if isinstance(thing, types.FunctionType):
-        return not is_ours(thing) and not code.is_library_code(thing.__code__)
+        return not code.is_library_code(thing.__code__)
     if isinstance(thing, types.ModuleType):
         return False
     if module is sys:  # whose own lists are of modules and of what is imported

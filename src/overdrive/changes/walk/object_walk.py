@@ -33,6 +33,7 @@ from overdrive.changes.walk.code_walk import CodeWalk
 from overdrive.changes.walk.made_by_c import OF_C, visit_error
 from overdrive.changes.walk.speech import is_logger, is_only_written, is_output, visit_logger
 from overdrive.changes.walk.unnamed import visit_around, visit_hooks_of_all
+from overdrive.core.in_place import InPlace
 
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150
@@ -289,6 +290,7 @@ _VISITORS: dict[type, Callable[[ObjectWalk, Any], None]] = {
     types.MethodType: ObjectWalk.bound,
     types.BuiltinMethodType: ObjectWalk.bound,
     types.CodeType: ObjectWalk.visit_code,
+    InPlace: lambda walk, thing: walk.visit(thing.__wrapped__),
     functools.cached_property: ObjectWalk.cached_property,
     type(functools.cache(lambda: None)): ObjectWalk.cached,
     random.Random: ObjectWalk.generator,

@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import handle_torch_function
 
+from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
@@ -50,7 +51,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         patches.replace(packet, "__call__", _called(hub.shape_asked, packet.__call__))
         where = torch.where
 
-        @functools.wraps(where)
+        @in_place_of(where)
         def places(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
                 return handle_torch_function(places, given, *args, **kwargs)
@@ -60,7 +61,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         encode = functional.one_hot
 
-        @functools.wraps(encode)
+        @in_place_of(encode)
         def one_hot(*args: Any, **kwargs: Any) -> Any:  # documented as `tensor`, called `input`
             if torch.compiler.is_compiling():
                 return encode(*args, **kwargs)
@@ -118,7 +119,7 @@ def _asked_of(point: Around, name: str, plain: Callable[..., Any]) -> Callable[.
 def _asked(point: Around, name: str, plain: Callable[..., Any], function: bool) -> Callable[..., Any]:
     """`function`: it is no method."""
 
-    @functools.wraps(plain)
+    @in_place_of(plain)
     def asked(*args: Any, **kwargs: Any) -> Any:
         if function and not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
             return handle_torch_function(asked, given, *args, **kwargs)

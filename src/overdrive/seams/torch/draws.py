@@ -5,7 +5,6 @@ What draws within a function of C (dropout between the layers of an LSTM) does n
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -19,6 +18,7 @@ from torch.overrides import handle_torch_function
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
@@ -70,7 +70,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _seen(point: Answer, name: str, plain: Callable[..., Any], function: bool = False) -> Callable[..., Any]:
     """`function`: it is no method."""
 
-    @functools.wraps(plain)
+    @in_place_of(plain)
     def draw(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return plain(*args, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional as F
 from torch.overrides import handle_torch_function
 
+from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
@@ -65,7 +65,7 @@ def _seen(
         function: it is no method.
     """
 
-    @functools.wraps(plain)
+    @in_place_of(plain)
     def operator(*args: Any, **kwargs: Any) -> Any:
         if function and not is_compiling() and (given := overriding(args, kwargs)):
             return handle_torch_function(operator, given, *args, **kwargs)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function
 
+from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
@@ -61,7 +62,7 @@ def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
 def _read(point: Around, name: str, plain: Callable[..., Any], function: bool) -> Callable[..., Any]:
     """`function`: it is no method."""
 
-    @functools.wraps(plain)
+    @in_place_of(plain)
     def read(*args: Any, **kwargs: Any) -> Any:
         if function and not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
             return handle_torch_function(read, given, *args, **kwargs)
