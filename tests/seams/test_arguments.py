@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import click
 import pytest
@@ -251,92 +250,6 @@ def test_functions_that_fire_finds_where_it_is_called(heard: Heard, monkeypatch:
     monkeypatch.setattr(sys, "argv", ["train.py"])
     fire.Fire(fit)
     assert called[2:] == [(0.1, 64)] and set(heard) == {"--lr", "--batch_size"}
-
-
-@dataclass
-class Schedule:
-    decay: float = 0
-    cosine: bool = True
-
-
-@dataclass
-class Args:
-    lr: float = 0.1
-    batch_size: int = 64
-    use_amp: bool = False
-    model: Literal["gru", "lstm"] = "gru"
-    out: str = "runs"
-    clip: float | None = None
-    renamed: Annotated[int, "tyro.conf.arg(name=...)"] = 1
-    schedule: Schedule = field(default_factory=Schedule)
-    worked_out: int = field(default=0, init=False)
-
-
-def _cli_of_tyro(f: Any, *, args: Any = None, config: Any = None, **named: Any) -> Any:
-    """Stands in for tyro's where that is not installed."""
-    return f(lr=0.5)
-
-
-@pytest.fixture(params=["stand-in", "tyro"])
-def tyro(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Iterator[Any]:
-    if request.param == "tyro":
-        module = pytest.importorskip("tyro")
-    else:
-        module = ModuleType("tyro")
-        module.cli = _cli_of_tyro  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "tyro", module)
-    plain = module.cli
-    leave = arguments.enter(lambda places: heard.update({place.name: place for place in places}))
-    yield module
-    leave()
-    assert module.cli is plain or request.param == "tyro"  # `heard` itself may be in front of that
-
-
-def test_fields_of_the_data_class_that_tyro_makes(heard: Heard, tyro: Any) -> None:
-    assert tyro.cli(Args).lr == 0.5
-    assert {name: place.value for name, place in heard.items()} == {
-        "--lr": 0.5,
-        "--batch-size": 64,
-        "--use-amp": False,
-        "--model": "gru",
-        "--schedule.decay": 0.0,
-        "--schedule.cosine": True,
-    }
-    assert heard["--model"].choices == ("gru", "lstm")
-    assert (heard["--use-amp"].on, heard["--use-amp"].off) == ("--use-amp", "--no-use-amp")
-    assert heard["--schedule.cosine"].off == "--schedule.no-cosine"
-    heard.clear()
-    tyro.cli(Args, args=["--lr", "1"])
-    tyro.cli(Args, config=(tyro.conf.FlagConversionOff,) if hasattr(tyro, "conf") else ("markers",))
-    assert not heard
-
-
-def test_parameters_of_the_function_that_tyro_calls(heard: Heard, tyro: Any) -> None:
-    """They are told as it is called: in the call the program trains."""
-    told = []
-
-    def train(
-        lr: float,
-        epochs: int = 3,
-        use_amp: bool = False,
-        schedule: Schedule = Schedule(),  # noqa: B008
-        renamed: Annotated[int, "tyro.conf.arg(name=...)"] = 1,
-    ) -> float:
-        """Trains."""
-        told.append(dict(heard))
-        return lr
-
-    assert tyro.cli(train) == 0.5
-    assert {name: place.value for name, place in told[0].items()} == {
-        "--lr": 0.5,
-        "--epochs": 3,
-        "--use-amp": False,
-        "--schedule.decay": 0.0,
-        "--schedule.cosine": True,
-    }
-    heard.clear()
-    tyro.cli(train, args=["--lr", "1"])
-    assert not told[1]
 
 
 @dataclass

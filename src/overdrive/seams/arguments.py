@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.configurations import CONFIGURATIONS
-from overdrive.seams.flags import place_of, watch_absl, watch_fire, watch_tyro
+from overdrive.seams.flags import place_of, watch_absl, watch_fire
 from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
@@ -38,7 +38,6 @@ def enter(heard: Heard) -> Callable[[], None]:
         Arrival(_TYPERS_OWN, lambda: _watch_click(patches, heard, _TYPERS_OWN)),
         Arrival("absl.flags", lambda: watch_absl(patches, heard)),
         Arrival("fire", lambda: watch_fire(patches, heard)),
-        Arrival("tyro", lambda: watch_tyro(patches, heard)),
         *(Arrival(name, functools.partial(watch, patches, heard)) for name, watch in CONFIGURATIONS.items()),
     ]
     for arrival in arrivals:

@@ -18,6 +18,7 @@ from typing import Any
 from overdrive.core.hyperparameters import ValuePlace
 from overdrive.seams.flags import place_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.tyro_options import watch_tyro
 
 Heard = Callable[[list[ValuePlace]], None]
 _KEY = re.compile(r"[A-Za-z_]\w*")
@@ -174,4 +175,5 @@ CONFIGURATIONS = {
     "hydra": _if_it_is_that(watch_hydra),
     "omegaconf": _if_it_is_that(watch_omegaconf),
     "jsonargparse": _if_it_is_that(watch_jsonargparse),
+    "tyro": _if_it_is_that(watch_tyro),
 }

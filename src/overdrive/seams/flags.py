@@ -1,27 +1,23 @@
-"""Seam of a script's command line where absl, fire or tyro reads it: the program's flags, a function's parameters, the
-fields of a data class.
+"""Seam of a script's command line where absl or fire reads it: the program's flags, a function's parameters.
 
-`app.run(main)` parses absl's flags; `fire.Fire(train)` and `tyro.cli(train)` call a function with what the command
-line says of its parameters; `tyro.cli(Args)` makes a data class of it. Of absl's own flags, and those that libraries
-define, none is told.
+`app.run(main)` parses absl's flags; `fire.Fire(train)` calls a function with what the command line says of its
+parameters. Of absl's own flags, and those that libraries define, none is told.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.core.whose import is_library
 from overdrive.seams.patch import Patches
 
 Heard = Callable[[list[ValuePlace]], None]
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def watch_absl(patches: Patches, heard: Heard) -> None:
@@ -95,70 +91,6 @@ def _told(component: Any, heard: Heard) -> Any:
 
 def _fire_places(name: str, value: Any) -> list[ValuePlace]:
     return place_of(f"--{name}", value, (), on=f"--{name}=True", off=f"--{name}=False")
-
-
-def watch_tyro(patches: Patches, heard: Heard) -> None:
-    import tyro
-
-    parse = tyro.cli
-
-    @functools.wraps(parse)
-    def parsed(f: Any, *more: Any, **named: Any) -> Any:
-        own_words = named.get("args") is None or list(named["args"]) == sys.argv[1:]
-        if not own_words or named.get("config"):
-            return parse(f, *more, **named)
-        dash = "_" if named.get("use_underscores") else "-"
-        if inspect.isfunction(f):
-            return parse(_told_to_tyro(f, dash, heard), *more, **named)
-        made = parse(f, *more, **named)
-        if isinstance(f, type) and dataclasses.is_dataclass(f):
-            with contextlib.suppress(Exception):  # a class of the program's own making is not told
-                heard(_tyro_fields(made[0] if named.get("return_unknown_args") else made, "", dash))
-        return made
-
-    patches.replace(tyro, "cli", parsed)
-
-
-def _told_to_tyro(function: Any, dash: str, heard: Heard) -> Any:
-    """Tells what it is called with: to the end of the call the program may have trained."""
-
-    @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(Exception):
-            given = inspect.signature(function).bind(*args, **kwargs)
-            given.apply_defaults()
-            typed = [name for name, each in given.signature.parameters.items() if each.kind in _BY_NAME]
-            heard(_tyro_places(function, {name: given.arguments[name] for name in typed}, "", dash))
-        return function(*args, **kwargs)
-
-    return told
-
-
-def _tyro_fields(made: Any, prefix: str, dash: str) -> list[ValuePlace]:
-    """Of a data class."""
-    values = {field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.init}
-    return _tyro_places(type(made), values, prefix, dash)
-
-
-def _tyro_places(annotated: Any, values: Mapping[str, Any], prefix: str, dash: str) -> list[ValuePlace]:
-    """What its annotations may have given another name or form (`Annotated`, a subcommand) is not told."""
-    found = []
-    hints = get_type_hints(annotated, include_extras=True)
-    for own, value in values.items():
-        hint = hints.get(own)
-        name = f"{prefix}{own.replace('_', dash)}"
-        if hasattr(hint, "__metadata__"):
-            continue
-        if dataclasses.is_dataclass(value):
-            found += _tyro_fields(value, f"{name}.", dash) if type(value) is hint else []
-            continue
-        if hint is float and type(value) is int:  # a default that is written as `0`
-            value = float(value)
-        choices = get_args(hint) if get_origin(hint) is Literal else ()
-        group, last = name[: len(prefix)], name[len(prefix) :]
-        off = f"--{group}no{dash}{last}"
-        found += place_of(f"--{name}", value, choices, on=f"--{name}", off=off)
-    return found
 
 
 def place_of(name: str, value: Any, choices: Sequence[Any], on: str = "", off: str = "") -> list[ValuePlace]:
