@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.overrides import handle_torch_function
 
 from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
@@ -21,7 +20,7 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
 from overdrive.seams.slots import derived_from, staying_no_sequences
-from overdrive.seams.torch.overriding import overriding
+from overdrive.seams.torch.overriding import NOBODY, overridden
 from overdrive.seams.torch.scripted import scripted_alike
 
 _ALONE = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist")  # take nothing besides
@@ -53,8 +52,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @in_place_of(where)
         def places(*args: Any, **kwargs: Any) -> Any:
-            if not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
-                return handle_torch_function(places, given, *args, **kwargs)
+            if (answer := overridden(places, args, kwargs)) is not NOBODY:
+                return answer
             if len(args) != 1 or kwargs:
                 return where(*args, **kwargs)
             return hub.shape_asked.run(("where", args[0]), functools.partial(where, *args))
@@ -65,8 +64,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         def one_hot(*args: Any, **kwargs: Any) -> Any:  # documented as `tensor`, called `input`
             if torch.compiler.is_compiling():
                 return encode(*args, **kwargs)
-            if given := overriding(args, kwargs):
-                return handle_torch_function(one_hot, given, *args, **kwargs)
+            if (answer := overridden(one_hot, args, kwargs)) is not NOBODY:
+                return answer
             if (args[1] if len(args) > 1 else kwargs.get("num_classes", -1)) != -1:
                 return encode(*args, **kwargs)
             tensor = args[0] if args else kwargs.get("input")
@@ -121,8 +120,8 @@ def _asked(point: Around, name: str, plain: Callable[..., Any], function: bool) 
 
     @in_place_of(plain)
     def asked(*args: Any, **kwargs: Any) -> Any:
-        if function and not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
-            return handle_torch_function(asked, given, *args, **kwargs)
+        if function and (answer := overridden(asked, args, kwargs)) is not NOBODY:
+            return answer
         if point.rests or not point.subscribers or torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         subject = args[0] if args else next(iter(kwargs.values()), None)

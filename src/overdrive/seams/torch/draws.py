@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import _VF
 from torch.nn import functional as F
-from torch.overrides import handle_torch_function
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -24,7 +23,7 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
 from overdrive.seams.torch.internals import schema_of
-from overdrive.seams.torch.overriding import overriding
+from overdrive.seams.torch.overriding import NOBODY, overridden
 from overdrive.seams.torch.scripted import scripted_alike
 
 _DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -74,8 +73,8 @@ def _seen(point: Answer, name: str, plain: Callable[..., Any], function: bool = 
     def draw(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return plain(*args, **kwargs)
-        if function and (given := overriding(args, kwargs)):
-            return handle_torch_function(draw, given, *args, **kwargs)
+        if function and (answer := overridden(draw, args, kwargs)) is not NOBODY:
+            return answer
         if not point.subscribers or _thread.within:
             return plain(*args, **kwargs)
         _thread.within = True

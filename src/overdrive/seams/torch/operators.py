@@ -7,16 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
 from torch.nn import functional as F
-from torch.overrides import handle_torch_function
 
 from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
-from overdrive.seams.torch.overriding import overriding
+from overdrive.seams.torch.overriding import NOBODY, overridden
 from overdrive.seams.torch.scripted import scripted_alike
 from overdrive.seams.torch.tracing import of_the_compiler, traced
 
@@ -67,8 +65,8 @@ def _seen(
 
     @in_place_of(plain)
     def operator(*args: Any, **kwargs: Any) -> Any:
-        if function and not is_compiling() and (given := overriding(args, kwargs)):
-            return handle_torch_function(operator, given, *args, **kwargs)
+        if function and (answer := overridden(operator, args, kwargs)) is not NOBODY:
+            return answer
         if not args or type(args[0]) not in (torch.Tensor, torch.nn.Parameter) or traced():
             return plain(*args, **kwargs)
         frame = sys._getframe(1)

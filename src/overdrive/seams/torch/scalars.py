@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.overrides import handle_torch_function
 
 from overdrive.core.in_place import in_place_of
 from overdrive.seams.hub import Seams
@@ -20,7 +19,7 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Around
 from overdrive.seams.torch.asked import BOTH
-from overdrive.seams.torch.overriding import overriding
+from overdrive.seams.torch.overriding import NOBODY, overridden
 from overdrive.seams.torch.scripted import scripted_alike
 
 _VALUES = ("__bool__", "__index__", "tolist", "numpy", "__repr__")
@@ -64,8 +63,8 @@ def _read(point: Around, name: str, plain: Callable[..., Any], function: bool) -
 
     @in_place_of(plain)
     def read(*args: Any, **kwargs: Any) -> Any:
-        if function and not torch.compiler.is_compiling() and (given := overriding(args, kwargs)):
-            return handle_torch_function(read, given, *args, **kwargs)
+        if function and (answer := overridden(read, args, kwargs)) is not NOBODY:
+            return answer
         if not point.subscribers or torch.compiler.is_compiling():
             return plain(*args, **kwargs)
         return point.run(name, functools.partial(plain, *args, **kwargs))
