@@ -105,6 +105,8 @@ def test_rows_of_several_forms_say_which_is_theirs() -> None:
 
 
 BASE = torch.rand(4, 4)
+
+
 def named(thing: Any) -> Any:
     """As a data set hands on which sample it is, for a `collate_fn` of its own."""
     thing.sample_id = 3

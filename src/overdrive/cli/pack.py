@@ -133,8 +133,8 @@ def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, A
             trial.first_step()
             told: dict[str, Any] | None = trial.observed().get(_FINDER)
         except TrialOver as over:
-            if over.exit_reason.kind == "unwatched":
-                raise CannotPack(f"{over.exit_reason.detail}.") from None
+            if said := over.exit_reason.unwatched:
+                raise CannotPack(said) from None
             if over.exit_reason.by_itself:
                 raise CannotPack("The program made no training step that Overdrive could see.") from None
             if pool.last_output.strip():

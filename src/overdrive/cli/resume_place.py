@@ -19,7 +19,9 @@ from overdrive.cli.resume_ends import End
 from overdrive.cli.survive import SEED
 from overdrive.core.program import Program
 from overdrive.core.unlike_ranks import Survival
+from overdrive.core.variables import set_in
 from overdrive.insight.requirements.failures import Back, survival_of
+from overdrive.ranks.trackers import MLFLOW_FOLDER, STORE, kept_here
 from overdrive.seams.clocks import MADE
 from overdrive.seams.points import reason_of
 from overdrive.survive.files import Files
@@ -67,7 +69,9 @@ class Place:
         self._working = self.folder / Path.cwd().relative_to(root)
         self.root = root
         self._program, self._plan = program, plan.resolve() if plan else None
-        self._environment = {**os.environ, SEED: seed, MADE: "1"}  # else no printed time is the same
+        store = (within.resolve() / name / MLFLOW_FOLDER).as_uri()  # trackers would have several runs more of it
+        self._environment = {**os.environ, SEED: seed, MADE: "1", STORE: store}  # else no printed time is the same
+        set_in(self._environment, kept_here(os.environ, store))
         self._backs: list[Back] = []
 
     def run(self, every: float, moment: Moment | None = None) -> int | None:

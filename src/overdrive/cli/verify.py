@@ -133,8 +133,8 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
         facts = trial.facts()
         trace = trial.trace()
     except TrialOver as over:
-        if over.exit_reason.kind == "unwatched":
-            raise CannotVerify(f"{over.exit_reason.detail}.") from None
+        if said := over.exit_reason.unwatched:
+            raise CannotVerify(said) from None
         if not over.exit_reason.by_itself:
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)

@@ -21,7 +21,9 @@ from overdrive.core.settings import Chosen
 from overdrive.core.streams import flush_files
 from overdrive.core.units import count, duration, listed, several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
+from overdrive.ranks.trackers import STORE, mlflow_kept_here
 from overdrive.seams import frameworks, keras_2
+from overdrive.seams.arrival import Arrival
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.call_times import CallTimes
 from overdrive.worker.clock import clock_for
@@ -60,6 +62,8 @@ def run(
     """
     speak_on(sys.stderr)
     HorovodImports().provide(engine == "overdrive")
+    if store := os.environ.get(STORE):
+        Arrival("mlflow", lambda: mlflow_kept_here(store)).watch()
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
     # What is made again is compared by real numbers: beside other ranks, and while a run that survives is made again up

@@ -28,6 +28,11 @@ class ExitReason:
         """The program came to its end, or made no training step where there was nothing else to wait for."""
         return self.kind in ("ended", "answers", "no optimizer")
 
+    @property
+    def unwatched(self) -> str:
+        """Why the program cannot be followed, in a sentence; empty of a trial that is over for another reason."""
+        return f"{self.detail.rstrip('.')}." if self.kind == "unwatched" else ""
+
     def __str__(self) -> str:
         if self.kind == "exception" and self.detail:
             return self.detail.rstrip(".")  # it names its own kind, or is an exit code

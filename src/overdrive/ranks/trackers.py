@@ -23,6 +23,8 @@ _HERE = {
 # In which nothing is sent; disabled, W&B starts no process either.
 _SILENT = ("offline", "disabled", "dryrun", "debug", "local")
 MLFLOW_FOLDER = "mlruns"  # in a trial's own
+# The address of a folder for MLflow, in whole runs that are made for a proof and tell nobody.
+STORE = "OVERDRIVE_TRACKED_IN"
 _SERVER, _MODELS = "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"  # files without them
 _OF_SERVER = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")  # which nobody else knows
 _FILES = "MLFLOW_ALLOW_FILE_STORE"  # else files are refused from 3.13 on

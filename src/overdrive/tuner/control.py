@@ -232,8 +232,8 @@ def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
         return f"It is not clear whether the program trains ({failure.detail}).", False
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
-    if failure.kind == "unwatched":
-        return f"{failure.detail}.", False
+    if said := failure.unwatched:
+        return said, False
     if failure.kind == "busy":
         return f"Another process has the GPU, which takes one only ({failure.detail}).", True
     return f"The program fails by itself ({failure}).", True

@@ -177,8 +177,8 @@ def enough(blocks: list[BlockPair], length: int | None, processes: int) -> bool:
 
 def _length(pool: TrialPool, over: TrialOver) -> int:
     steps = over.trace.steps if over.trace else 0
-    if over.exit_reason.kind == "unwatched":
-        raise CannotProfile(over.exit_reason.detail)
+    if said := over.exit_reason.unwatched:
+        raise CannotProfile(said)
     if over.exit_reason.kind == "trains":
         raise _Trains
     if over.exit_reason.kind == "hang":

@@ -149,8 +149,8 @@ def _peak(pool: TrialPool, plain: TrialSpec) -> int:
 def _why(over: TrialOver, trial: Trial) -> str:
     if over.exit_reason.kind == "hang":
         return f"The program stopped making steps ({over.exit_reason.detail})."
-    if over.exit_reason.kind == "unwatched":
-        return f"{over.exit_reason.detail}."
+    if said := over.exit_reason.unwatched:
+        return said
     if over.exit_reason.kind == "trains":
         said = "The program calls its model for long before it trains: those calls are no steps of it"
         return f"{said} ({over.exit_reason.detail})."
