@@ -62,8 +62,7 @@ def run(
     """
     speak_on(sys.stderr)
     HorovodImports().provide(engine == "overdrive")
-    if store := os.environ.get(STORE):
-        Arrival("mlflow", lambda: mlflow_kept_here(store)).watch()
+    _tell_no_server(os.environ.get(STORE))
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
     # What is made again is compared by real numbers: beside other ranks, and while a run that survives is made again up
@@ -102,6 +101,11 @@ def run(
             _before_its_traceback(failure, session, rank)
     code = watching.code(end_as_python_would(failure) if failure else 0)
     return code if os.getpid() != process else _agreed(code, failure, rank, survivor)
+
+
+def _tell_no_server(store: str | None) -> None:
+    if store:
+        Arrival("mlflow", lambda: mlflow_kept_here(store)).watch()
 
 
 def _let_go(techniques: list[Chosen], survivor: Survivor | None, failure: BaseException | None) -> None:

@@ -21,6 +21,7 @@ from overdrive.core.in_place import in_place_of
 from overdrive.sandbox.landlock import allow_writes_only
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirected_files import WRITING, Redirection, within_open
+from overdrive.sandbox.tensorflow_files import TensorFlowFiles
 
 # A socket's path may take 107 bytes, of which multiprocessing and torch use up to 50.
 LONGEST_TEMPORARY = 57
@@ -71,18 +72,17 @@ def redirect_hdf5() -> None:
         have_hdf5_follow(_active.path_in_mode)
 
 
-def redirect_event_files() -> None:
-    """The same of the folders that TensorFlow writes for TensorBoard, in C++; call it once TensorFlow is imported."""
-    operations = sys.modules.get("tensorflow.python.ops.gen_summary_ops")
-    if _active is not None and operations is not None:
-        _have_events_follow(operations, _active.folder_to_write)
+def redirect_tensorflow() -> None:
+    """The same of TensorFlow, which opens files in C++; call it once that is imported."""
+    if _active is not None:
+        TensorFlowFiles(_active).follow()
 
 
 # By the library whose import is to be waited for; PyTorch's is a framework's arrival.
 FOLLOWERS: dict[str, Callable[[], None]] = {
     "safetensors": redirect_safetensors,
     "h5py": redirect_hdf5,
-    "tensorflow": redirect_event_files,
+    "tensorflow": redirect_tensorflow,
 }
 
 
@@ -117,20 +117,6 @@ def have_hdf5_follow(path_in_mode: Callable[[str, str], str]) -> None:
         make(self, name, mode, *args, **kwargs)
 
     kind.__init__ = __init__
-
-
-def _have_events_follow(operations: Any, folder_to_write: Callable[[str], str]) -> None:
-    """All of TensorFlow's writers come through this operation, whichever name a program has of them."""
-    make = operations.create_summary_file_writer
-
-    @functools.wraps(make)
-    def create_summary_file_writer(writer: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:
-        told = logdir.numpy() if hasattr(logdir, "numpy") else logdir
-        if isinstance(told, (str, bytes)):  # else it is a part of a graph
-            logdir = folder_to_write(os.fsdecode(told))
-        return make(writer, logdir, *args, **kwargs)
-
-    operations.create_summary_file_writer = create_summary_file_writer
 
 
 def _on_path(
