@@ -155,7 +155,7 @@ class RoundingProof:
         return min(2 * STATES, max(_FEWEST_CALLS, int(_FP64_SECONDS / max(seconds, 1e-6))))
 
     def _events(self, plain: TrialSpec, steps: int) -> tuple[int, ...]:
-        """Steps in which something rare happens, by a log that is there, or else as the lengths of epochs foretell it."""
+        """Steps in which something rare happens: by a log that is there, else as the lengths of epochs foretell it."""
         if self._runs.seen:
             return events_in(self._runs.seen)
         if plain.clock == "inference":  # few of its calls are replayed, and no log of these reaches the last batch
