@@ -45,8 +45,9 @@ def test_files_are_told_by_their_size_and_their_ends(tmp_path: Path, monkeypatch
 def test_what_is_no_data_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".cache").mkdir()
+    (tmp_path / "__pycache__").mkdir()
     read = FilesRead()
-    for name in ("data", ".cache/settings", "written"):
+    for name in ("data", ".cache/settings", "__pycache__/numbas", "written"):
         old(tmp_path / name, b"x")
         read.opened(Path(name))
     read.made(b"written")

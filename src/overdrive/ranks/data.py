@@ -28,7 +28,7 @@ _WHAT = "the files that are read"
 # What a host has of its own, or the interpreter does.
 _SYSTEMS = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/run/", "/var/lib/", "/var/run/")
 _PREFIXES = tuple(os.path.join(each, "") for each in {sys.prefix, sys.base_prefix} - {"/"})
-_HIDDEN = os.sep + "."  # settings and caches of libraries lie in such folders
+_CACHES = (os.sep + ".", "/__pycache__/")  # in hidden folders lie settings and caches of libraries
 
 
 class FilesRead:
@@ -58,7 +58,8 @@ class FilesRead:
 
 
 def _may_be_data(place: str) -> bool:
-    return not (place.startswith((*_SYSTEMS, *_PREFIXES)) or _HIDDEN in place or is_library(place) or is_ours(place))
+    belongs = place.startswith((*_SYSTEMS, *_PREFIXES)) or is_library(place) or is_ours(place)
+    return not (belongs or any(each in place for each in _CACHES))
 
 
 def _looked_at(place: str, since: float) -> tuple[int, str] | None:
