@@ -82,10 +82,13 @@ class DataCompared:
 
     Args:
         goes: whether ranks are compared at all.
+        say: tells a sentence for all ranks.
     """
 
-    def __init__(self, read: FilesRead, group_of: Callable[[], Group], goes: Callable[[], bool]) -> None:
-        self._read, self._group_of, self._goes = read, group_of, goes
+    def __init__(
+        self, read: FilesRead, group_of: Callable[[], Group], goes: Callable[[], bool], say: Callable[[str], None]
+    ) -> None:
+        self._read, self._group_of, self._goes, self._say = read, group_of, goes, say
 
     def observe(self, seams: Seams) -> None:
         def model_begins(module: Any) -> None:
@@ -98,18 +101,22 @@ class DataCompared:
             if self._goes():
                 seams.model_begins.unsubscribe(model_begins)
                 seams.step_begins.unsubscribe(begins)
-                compare(self._read.told(), self._group_of())
+                if said := compared(self._read.told(), self._group_of()):
+                    self._say(f"{said}. Where that is data, ranks will part in the first steps: all hosts need the same")
 
         seams.model_begins.subscribe(model_begins)
         seams.step_begins.subscribe(begins)
 
 
-def compare(mine: Mapping[str, tuple[int, str]], group: Group) -> None:
-    """End all ranks where two of them have read files of one name that differ."""
+def compared(mine: Mapping[str, tuple[int, str]], group: Group) -> str:
+    """Which file of one name is not the same for two ranks; "" where none is.
+
+    It is told, and no reason to end: it may be settings of a host's own. Data that differ end in the first steps, in
+    the comparison of what these come to.
+    """
     own = int(hashlib.sha256(json.dumps(mine, sort_keys=True).encode()).hexdigest()[:15], 16)
     digests = group.of_all([own], _WHAT)
-    if any(each != digests[0] for each in digests) and (said := differing(_lists(mine, group))):
-        group.end(f"stopped: {said}: all hosts need the same data")
+    return differing(_lists(mine, group)) if any(each != digests[0] for each in digests) else ""
 
 
 def differing(lists: Sequence[tuple[str, Mapping[str, Sequence[Any]]]]) -> str:

@@ -161,7 +161,7 @@ class Rank:
         seams.keras_used.subscribe(self._keras_used)
         self.lockstep.observe(seams)
         if self._read is not None:
-            DataCompared(self._read, lambda: self.group, lambda: self.lockstep.goes).observe(seams)
+            DataCompared(self._read, lambda: self.group, lambda: self.lockstep.goes, self.say).observe(seams)
 
     def leave_to_program(self, reason: str) -> None:
         """It brings its own parallelism: nothing is divided or compared from here on."""
