@@ -167,6 +167,13 @@ def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run
     assert "no training step" in got.stderr
 
 
+def test_without_a_plan_no_technique_is_read(script: Write, overdrive: Run) -> None:
+    """The catalogue takes 0.03 s."""
+    path = script("import sys\nprint([each for each in sys.modules if each.startswith('overdrive.techniques.')])\n")
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == "['overdrive.techniques.technique', 'overdrive.techniques.catalogue']\n"
+
+
 def test_a_script_is_the_first_to_import_numpy_under_a_plan_too(script: Write, overdrive: Run) -> None:
     """Having said by a variable how many threads it is to have."""
     path = script("import sys\nprint('numpy' in sys.modules)\n")

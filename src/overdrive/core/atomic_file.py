@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
             stream.writelines(parts)
         return
     target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.tmp")
     try:
         try:
             mode = target.stat().st_mode & 0o777

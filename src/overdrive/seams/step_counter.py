@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 # A leading optimizer that is silent for this many steps of others has been replaced (a second phase).
@@ -18,20 +19,20 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.steps = 0
-        self._leader: weakref.ref[Any] | None = None
+        self._leader: Callable[[], Any] = lambda: None
         self._others = 0
 
     def leads(self, optimizer: Any) -> bool:
         """Whether a step of `optimizer` would complete a training step."""
-        leader = self._leader() if self._leader else None
+        leader = self._leader()
         return leader is None or leader is optimizer or self._others >= _PATIENCE
 
     def tick(self, optimizer: Any) -> bool:
         """Tell that `optimizer` stepped; True where this completes a training step."""
-        if not self.leads(optimizer):
-            self._others += 1
-            return False
-        if self._leader is None or self._leader() is not optimizer:
+        if self._leader() is not optimizer:
+            if not self.leads(optimizer):
+                self._others += 1
+                return False
             self._leader = weakref.ref(optimizer)
         self._others = 0
         self.steps += 1

@@ -10,7 +10,6 @@ import os
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from types import ModuleType
 
 from overdrive import techniques
@@ -52,6 +51,8 @@ def _techniques_in(module: ModuleType) -> Iterator[type[Technique]]:
 
 def _of_packages(taken: set[str]) -> list[Technique]:
     """Of every entry point: a technique's class, or a module with some. One that fails is left out with its reason."""
+    from importlib.metadata import entry_points  # 0.01 s, which a run without a plan does not pay
+
     found: list[Technique] = []
     _broken.clear()
     for entry in entry_points(group=_GROUP):
@@ -113,5 +114,5 @@ def set_already(technique: Technique, needed: Mapping[str, str]) -> str | None:
 
 def ranks_for(chosen: Iterable[Chosen]) -> int:
     """As how many processes the program runs under these techniques."""
-    known = catalogue()
-    return max((known[name].ranks({**known[name].defaults(), **settings}) for name, settings in chosen), default=1)
+    known = ((catalogue()[name], settings) for name, settings in chosen)
+    return max((each.ranks({**each.defaults(), **settings}) for each, settings in known), default=1)

@@ -35,24 +35,17 @@ class Clock(Protocol):
         """
 
 
-class TrainingClock:
+class TrainingClock(StepCounter):
     """One step is one step of the leading optimizer (see `StepCounter`)."""
 
     inference = trains = False
 
     def __init__(self) -> None:
-        self._counter = StepCounter()
+        super().__init__()
         self._acts: dict[Callable[[], None], Callable[[], None]] = {}
 
-    @property
-    def steps(self) -> int:
-        return self._counter.steps
-
     def watch(self, seams: Seams) -> None:
-        seams.step_ends.subscribe(self._stepped)
-
-    def _stepped(self, optimizer: Any) -> None:
-        self._counter.tick(optimizer)
+        seams.step_ends.subscribe(self.tick)
 
     def at_rest(self, seams: Seams, act: Callable[[], None]) -> None:
         if act in self._acts:
@@ -80,11 +73,11 @@ class InferenceClock(TrainingClock):
         super().__init__()
         self.trains = False
 
-    def _stepped(self, optimizer: Any) -> None:
+    def tick(self, optimizer: Any) -> bool:
         if isinstance(optimizer, AnsweringModel):
-            super()._stepped(optimizer)
-        else:
-            self.trains = True
+            return super().tick(optimizer)
+        self.trains = True
+        return False
 
 
 class WholeRunClock(TrainingClock):

@@ -20,6 +20,7 @@ class Recorder:
     def __init__(self, losses: bool = False, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or TrainingClock()
         self._seen = 0  # steps of the clock, at the last optimizer's step
+        self._at_rest = 0  # likewise, when the program last rested
         self.first_step_at: float | None = None  # time.perf_counter() when the first step was done
         self.last_step_at = 0.0
         self.first_step_samples = 0
@@ -34,10 +35,15 @@ class Recorder:
             self._step_recorders[name] = frameworks.seams_of(name).make_step_recorder(seams, self._with_losses)
             self.framework = self.framework or name
 
+        def stepped(optimizer: Any) -> None:
+            self._stepped(optimizer)
+            if self.first_step_at is not None and not (self._with_losses or seams.inference):
+                seams.step_ends.unsubscribe(stepped)  # it is known whose steps they are, and nothing of each is kept
+
         seams.framework_arrived.subscribe(arrived)
         self.clock.watch(seams)
-        seams.step_ends.subscribe(self._stepped)
-        self.clock.at_rest(seams, self._rests)
+        seams.step_ends.subscribe(stepped)
+        seams.between_steps.subscribe(self._rests)
 
     def _stepped(self, optimizer: Any) -> None:
         steps = self.clock.steps
@@ -48,10 +54,13 @@ class Recorder:
                 self.framework = name
 
     def _rests(self) -> None:
+        if (steps := self.clock.steps) == self._at_rest:  # another optimizer of the same step
+            return
+        self._at_rest = steps
         self.last_step_at = time.perf_counter()
         if self.first_step_at is None:
             self.first_step_at = self.last_step_at
-            self._first_steps = self.clock.steps
+            self._first_steps = steps
             self.first_step_samples = self.samples
 
     @property

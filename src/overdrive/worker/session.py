@@ -88,7 +88,8 @@ class Session:
     def __enter__(self) -> Session:
         _entered.add(self)
         chosen = dict(self._techniques)
-        for name, technique in catalogue().items():  # in the order of installation
+        # In the order of installation. Reading the catalogue takes 0.03 s, which a run without a plan does not pay.
+        for name, technique in catalogue().items() if chosen else ():
             if name not in chosen:
                 continue
             with self.seams.owned_by(name):
@@ -159,6 +160,8 @@ class Session:
 def _is_for(owner: str, framework: str) -> bool:
     """Whether who subscribed is to hear of this framework: a technique only of those that it is made for."""
     owner = owner.removeprefix(f"{OBSERVER} for ")  # see `own_facts`
+    if owner.startswith(OBSERVER):
+        return True
     return owner not in catalogue() or framework in catalogue()[owner].frameworks
 
 

@@ -10,8 +10,6 @@ import os
 import sys
 from typing import Any
 
-from overdrive.machine.cpu import granted_cores
-
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 BACKENDS = ("tensorflow", "jax", "torch")  # those that train
 
@@ -75,6 +73,8 @@ def gpus() -> int:
 
 def threads() -> int:
     """That one operation may use on the CPU."""
+    from overdrive.machine.cpu import granted_cores  # with psutil 0.01 s, and PyTorch's seams come past this file
+
     if backend() == "torch":
         return int(sys.modules["torch"].get_num_threads())
     tensorflow = sys.modules.get("tensorflow")

@@ -31,18 +31,23 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not hub.loss_backward.wanted and not hub.backward_done.wanted:
         return []
     run = torch.autograd.backward
+    sent, done = hub.loss_backward, hub.backward_done
 
     @functools.wraps(run)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         if in_backward():  # what a checkpoint sends backward, or a function's own, is no loss
             run(tensors, *args, **kwargs)
             return
-        if _is_one(tensors):
-            run(_sent(hub, tensors), *args, **kwargs)
+        if isinstance(tensors, torch.Tensor):
+            run(sent.apply(tensors), *args, **kwargs)
+        elif isinstance(tensors, GradientEdge):  # a place in the graph is a tuple by itself; it has no value
+            run(tensors, *args, **kwargs)
         else:
             tensors = tuple(tensors)  # it may be read once only
-            run(tuple(_sent(hub, each) for each in tensors), *args, **kwargs)
-        hub.backward_done.publish(tensors)
+            losses = tuple(sent.apply(each) if isinstance(each, torch.Tensor) else each for each in tensors)
+            run(losses, *args, **kwargs)
+        if done.subscribers:
+            done.publish(tensors)
 
     patches.replace(torch.autograd, "backward", backward)
     return []
@@ -75,13 +80,3 @@ def _watch(hub: Seams, patches: Patches) -> None:
     patches.replace(torch.Tensor, "register_hook", register_hook)
     patches.replace(torch.Tensor, "register_post_accumulate_grad_hook", register_post_accumulate_grad_hook)
     patches.replace(torch.Tensor, "retain_grad", retain_grad)
-
-
-def _is_one(tensors: Any) -> bool:
-    """A place in the graph is a tuple by itself."""
-    return isinstance(tensors, (torch.Tensor, GradientEdge))
-
-
-def _sent(hub: Seams, each: Any) -> Any:
-    """A place in the graph has no value, and is no loss."""
-    return hub.loss_backward.apply(each) if isinstance(each, torch.Tensor) else each

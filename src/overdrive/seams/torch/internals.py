@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch._C import _current_graph_task_id
 from torch.overrides import TorchFunctionMode
 
 
@@ -139,7 +140,7 @@ def end_mark(mark: Any) -> None:
 
 def in_backward() -> bool:
     """Whether this thread is in a backward pass: what checkpoints compute anew is computed there."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    return _current_graph_task_id() != -1  # the name alone: asked for in every step, and for each module's call
 
 
 def is_accumulated() -> bool:

@@ -49,14 +49,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         patches.replace(DataLoader, "__iter__", __iter__)
     if hub.batch_fetched.wanted or hub.batch_awaited.wanted:
         fetch = _BaseDataLoaderIter.__next__
+        awaited, fetched = hub.batch_awaited, hub.batch_fetched
 
         @functools.wraps(fetch)
         def __next__(self: Any) -> Any:
             if _BEHIND in self.__dict__:
                 return fetch(self)
             began = time.perf_counter()
-            batch = hub.batch_awaited.run(self, fetch, self) if hub.batch_awaited.subscribers else fetch(self)
-            hub.batch_fetched.publish(self, batch, time.perf_counter() - began)
+            batch = awaited.run(self, fetch, self) if awaited.subscribers else fetch(self)
+            fetched.publish(self, batch, time.perf_counter() - began)
             return batch
 
         patches.replace(_BaseDataLoaderIter, "__next__", __next__)

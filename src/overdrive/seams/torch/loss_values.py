@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from overdrive.seams.torch.internals import unseen_by_modes
+from overdrive.seams.torch.internals import count_of_function_modes, unseen_by_modes
 from overdrive.seams.torch.tracing import traced
 
 _PLACES = 64  # losses of a GPU that may be under way at once; those that come while all are taken are not looked at
@@ -42,6 +42,7 @@ class LossValues:
             heard: is told the step and the value of each that is finite.
         """
         self._item = torch.Tensor.item  # as it is before any seam puts another in its place
+        self._modes = count_of_function_modes()
         self._heard = heard
         self._every, self._count = every, 0
         self._copies: dict[torch.dtype, _Copies] = {}
@@ -54,12 +55,17 @@ class LossValues:
         """
         if type(loss) is not torch.Tensor or traced():
             return None
-        with unseen_by_modes():
-            if loss.numel() != 1:
-                return None
-            if loss.is_cpu:
-                return self._told(self._item(loss), loss.dtype, step)
-            return self._noted_on_gpu(loss, step) if loss.is_cuda else None
+        if self._modes():
+            with unseen_by_modes():
+                return self._looked_at(loss, step)
+        return self._looked_at(loss, step)
+
+    def _looked_at(self, loss: torch.Tensor, step: int) -> tuple[int, float] | None:
+        if loss.numel() != 1:
+            return None
+        if loss.is_cpu:
+            return self._told(self._item(loss), loss.dtype, step)
+        return self._noted_on_gpu(loss, step) if loss.is_cuda else None
 
     def _noted_on_gpu(self, loss: torch.Tensor, step: int) -> tuple[int, float] | None:
         found = self._arrived()

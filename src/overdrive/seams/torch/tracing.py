@@ -42,7 +42,7 @@ def traced() -> bool:
         is_compiling()
         or get_eval_frame_callback() is not None
         or _is_tracing()
-        or transformed()
+        or _functorch.peek_interpreter_stack() is not None
         or _len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     )
