@@ -26,6 +26,7 @@ from overdrive.machine.inventory import machine, versions
 from overdrive.worker.clock import clock_for
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
+from overdrive.worker.watching.losses import LossWatch
 
 RESULTS = ROOT / "benchmarks" / "results" / "no_plan.json"
 _LEAD, _STEPS = 20, 200  # of a block: before it is timed, and timed
@@ -46,7 +47,8 @@ def main() -> None:
     def block(within: bool) -> float:
         """Seconds a step."""
         recorder = Recorder(clock=clock_for(False))
-        with Session((), [recorder]) if within else contextlib.nullcontext():
+        watch = LossWatch(None, lambda: recorder.clock.steps, print)
+        with Session((), [recorder, watch]) if within else contextlib.nullcontext():
             for step, (images, labels) in enumerate(loader):
                 if step == _LEAD:
                     began = time.perf_counter()

@@ -69,12 +69,12 @@ def test_the_noise_scale_is_found_from_gradients_on_the_gpu() -> None:
 def test_a_loss_that_is_not_finite_is_known_without_waiting() -> None:
     values, found = LossValues(1), None
     losses = [torch.tensor(float("nan") if step == 3 else 1.0, device="cuda") for step in range(1, 50)]
-    values.noted(losses[0], 0)  # which makes its memory
+    values.noted(losses[0], int)  # which makes its memory
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for step, loss in enumerate(losses, 1):
-            found = found or values.noted(loss, step)
+        for step, loss in enumerate(losses):
+            found = found or values.noted(loss, lambda step=step: step)
             time.sleep(0.001)
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -34,7 +34,7 @@ def train(steps: int) -> int:
 
 
 def test_few_functions_of_ours_are_called_in_a_step() -> None:
-    """As `overdrive run` has it. They were 45; each costs 0.1 to 0.5 us in steps that may take 300."""
+    """As `overdrive run` has it. They were 38; each costs 0.3 us and more amid a step of 200."""
     recorder, called = Recorder(), Counter[str]()
 
     def count(frame: FrameType, event: str, arg: object) -> None:
@@ -49,4 +49,4 @@ def test_few_functions_of_ours_are_called_in_a_step() -> None:
         assert not session.seams.left_out
     assert recorder.clock.steps == STEPS + 3 and recorder.samples == samples
     in_each = {name: number for name, number in called.items() if number >= STEPS}
-    assert sum(in_each.values()) <= 22 * STEPS, in_each
+    assert sum(in_each.values()) <= 16 * STEPS, in_each

@@ -42,15 +42,15 @@ NAN, INF = float("nan"), float("inf")
     ],
 )
 def test_a_loss_on_the_cpu_is_known_at_once(value: float, kind: Any, lost: bool) -> None:
-    found = LossValues(1).noted(torch.tensor(value, dtype=kind), 3)
+    found = LossValues(1).noted(torch.tensor(value, dtype=kind), lambda: 2)
     assert (found is not None and found[0] == 3) is lost
 
 
 def test_several_numbers_are_no_loss_and_what_is_transformed_is_left_alone() -> None:
     values = LossValues(1)
-    assert values.noted(torch.tensor([NAN, NAN]), 1) is None
+    assert values.noted(torch.tensor([NAN, NAN]), int) is None
     seen = []
-    torch.func.vmap(lambda x: (seen.append(values.noted(x, 1)), x)[1])(torch.tensor([NAN, NAN]))
+    torch.func.vmap(lambda x: (seen.append(values.noted(x, int)), x)[1])(torch.tensor([NAN, NAN]))
     assert seen == [None]
 
 
@@ -69,9 +69,9 @@ def test_a_mode_of_the_programs_sees_nothing_of_it() -> None:
 
     values, loss = LossValues(1), torch.tensor(NAN)
     with Functions():
-        assert values.noted(loss, 1) == (1, pytest.approx(NAN, nan_ok=True))
+        assert values.noted(loss, int) == (1, pytest.approx(NAN, nan_ok=True))
     with Operators():
-        values.noted(loss, 1)
+        values.noted(loss, int)
     assert calls == []
 
 

@@ -49,10 +49,13 @@ class StepRecorder(Protocol):
 
 
 class LossValues(Protocol):
-    def noted(self, loss: Any, step: int) -> tuple[int, float] | None:
-        """`loss` is sent backward, in this step. The first step known by now whose loss is not finite, with its value.
+    def noted(self, loss: Any, steps: Callable[[], int]) -> tuple[int, float] | None:
+        """`loss` is sent backward. The first step known by now whose loss is not finite, with its value.
 
         Waits for no device: a loss on one is known some steps later.
+
+        Args:
+            steps: complete ones so far.
         """
 
 

@@ -44,7 +44,7 @@ class Failing(BaseException):
         self.owner, self.reason = owner, reason
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # slots are quicker to read
 class Subscriber:
     owner: str  # the technique it belongs to, or OBSERVER
     act: Callable[..., Any]

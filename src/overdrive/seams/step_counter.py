@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.steps = 0
+        self.ticked_at = 0.0  # time.perf_counter() when the last of them was complete
         self._leader: Callable[[], Any] = lambda: None
         self._others = 0
 
@@ -36,6 +38,7 @@ class StepCounter:
             self._leader = weakref.ref(optimizer)
         self._others = 0
         self.steps += 1
+        self.ticked_at = time.perf_counter()
         return True
 
 

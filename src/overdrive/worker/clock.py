@@ -25,6 +25,10 @@ class Clock(Protocol):
     def steps(self) -> int:
         """Complete steps so far."""
 
+    @property
+    def ticked_at(self) -> float:
+        """time.perf_counter() when the last of them was complete."""
+
     def watch(self, seams: Seams) -> None:
         """Begin to count. Who needs to know of a step subscribes after this."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from overdrive.seams import frameworks
@@ -20,9 +19,7 @@ class Recorder:
     def __init__(self, losses: bool = False, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or TrainingClock()
         self._seen = 0  # steps of the clock, at the last optimizer's step
-        self._at_rest = 0  # likewise, when the program last rested
         self.first_step_at: float | None = None  # time.perf_counter() when the first step was done
-        self.last_step_at = 0.0
         self.first_step_samples = 0
         self.framework = ""  # whose optimizer steps; before the first step, that which arrived first
         self._first_steps = 0  # that were made at once with the first: a call may make many
@@ -38,12 +35,17 @@ class Recorder:
         def stepped(optimizer: Any) -> None:
             self._stepped(optimizer)
             if self.first_step_at is not None and not (self._with_losses or seams.inference):
-                seams.step_ends.unsubscribe(stepped)  # it is known whose steps they are, and nothing of each is kept
+                seams.step_ends.unsubscribe(stepped)  # it is known whose steps they are, and nothing is kept of each
+
+        def rests() -> None:
+            if self.clock.steps:
+                seams.between_steps.unsubscribe(rests)
+                self._first_step_done()
 
         seams.framework_arrived.subscribe(arrived)
         self.clock.watch(seams)
         seams.step_ends.subscribe(stepped)
-        seams.between_steps.subscribe(self._rests)
+        seams.between_steps.subscribe(rests)
 
     def _stepped(self, optimizer: Any) -> None:
         steps = self.clock.steps
@@ -53,15 +55,10 @@ class Recorder:
             if step_recorder.stepped(optimizer, ticked) and self.first_step_at is None:
                 self.framework = name
 
-    def _rests(self) -> None:
-        if (steps := self.clock.steps) == self._at_rest:  # another optimizer of the same step
-            return
-        self._at_rest = steps
-        self.last_step_at = time.perf_counter()
-        if self.first_step_at is None:
-            self.first_step_at = self.last_step_at
-            self._first_steps = steps
-            self.first_step_samples = self.samples
+    def _first_step_done(self) -> None:
+        self.first_step_at = self.clock.ticked_at
+        self._first_steps = self.clock.steps
+        self.first_step_samples = self.samples
 
     @property
     def step_recorder(self) -> StepRecorder | None:
@@ -90,14 +87,14 @@ class Recorder:
         """Mean over all steps after the first, evaluation between them included."""
         if self.first_step_at is None or self.clock.steps <= self._first_steps:
             return None
-        return (self.last_step_at - self.first_step_at) / (self.clock.steps - self._first_steps)
+        return (self.clock.ticked_at - self.first_step_at) / (self.clock.steps - self._first_steps)
 
     def samples_per_second(self) -> float | None:
         if self.first_step_at is None or self.samples == self.first_step_samples:
             return None
-        if self.last_step_at <= self.first_step_at:  # gradients without a second step
+        if self.clock.ticked_at <= self.first_step_at:  # gradients without a second step
             return None
-        return (self.samples - self.first_step_samples) / (self.last_step_at - self.first_step_at)
+        return (self.samples - self.first_step_samples) / (self.clock.ticked_at - self.first_step_at)
 
     def parameters_hash(self) -> str | None:
         """sha256 of all parameters of all optimizers that stepped, in their order; None before any step."""

@@ -82,7 +82,10 @@ def samples_in(iterator: Any, batch: Any) -> int:
     """
     first = batch[0] if type(batch) in (list, tuple) and batch else batch
     # Mostly a tensor, in every step: to look into it as into anything takes 2 us.
-    rows = first.size(0) if type(first) is torch.Tensor and first.dim() else 0
+    try:
+        rows = first.shape[0] if type(first) is torch.Tensor else 0
+    except (IndexError, RuntimeError):  # a single number; a nested one, whose shape cannot be asked for
+        rows = 0
     found = rows or leading_size(batch)
     size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
     if not isinstance(size, int) or found == size:

@@ -47,25 +47,30 @@ class LossValues:
         self._every, self._count = every, 0
         self._copies: dict[torch.dtype, _Copies] = {}
 
-    def noted(self, loss: Any, step: int) -> tuple[int, float] | None:
-        """`loss` is sent backward, in this step. The first step known by now whose loss is not finite, with its value.
+    def noted(self, loss: Any, steps: Callable[[], int]) -> tuple[int, float] | None:
+        """`loss` is sent backward. The first step known by now whose loss is not finite, with its value.
 
         Tensors of more than one number, and what the program computes under a transform or a mode of its own, are not
         looked at.
+
+        Args:
+            steps: complete ones so far.
         """
         if type(loss) is not torch.Tensor or traced():
             return None
         if self._modes():
             with unseen_by_modes():
-                return self._looked_at(loss, step)
-        return self._looked_at(loss, step)
+                return self._looked_at(loss, steps)
+        return self._looked_at(loss, steps)
 
-    def _looked_at(self, loss: torch.Tensor, step: int) -> tuple[int, float] | None:
+    def _looked_at(self, loss: torch.Tensor, steps: Callable[[], int]) -> tuple[int, float] | None:
         if loss.numel() != 1:
             return None
         if loss.is_cpu:
-            return self._told(self._item(loss), loss.dtype, step)
-        return self._noted_on_gpu(loss, step) if loss.is_cuda else None
+            value = self._item(loss)
+            quiet = self._heard is None and isfinite(value)  # as in almost every step
+            return None if quiet else self._told(value, loss.dtype, steps() + 1)
+        return self._noted_on_gpu(loss, steps() + 1) if loss.is_cuda else None
 
     def _noted_on_gpu(self, loss: torch.Tensor, step: int) -> tuple[int, float] | None:
         found = self._arrived()

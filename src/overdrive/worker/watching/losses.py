@@ -70,7 +70,7 @@ class LossWatch:
 
     def _sent_backward(self, loss: Any) -> Any:
         if self._values is not None:
-            found = self._values.noted(self._scaled.plain(loss) if self._scaled else loss, self._steps() + 1)
+            found = self._values.noted(self._scaled.plain(loss) if self._scaled else loss, self._steps)
             if found and os.getpid() == self._process:  # else a copy of this process, or a program of its own
                 self._values = None
                 self._tell(*found)
