@@ -102,7 +102,7 @@ class DataCompared:
                 seams.model_begins.unsubscribe(model_begins)
                 seams.step_begins.unsubscribe(begins)
                 if said := compared(self._read.told(), self._group_of()):
-                    self._say(f"{said}. Where that is data, ranks will part in the first steps: all hosts need the same")
+                    self._say(f"{said}. If that is data, ranks will part in the first steps: all hosts need the same")
 
         seams.model_begins.subscribe(model_begins)
         seams.step_begins.subscribe(begins)
