@@ -225,3 +225,14 @@ def test_before_ranks_meet_rank_0_tells_by_a_file(tmp_path: Path) -> None:
     zero.met()
     assert _reads(one, 7.0) == 7.0, "rank 0 has gone on"
     one.met()
+
+
+def test_where_rank_0_has_no_room_for_its_times_the_others_wait_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zero, one = (_of(rank, None, before=tmp_path / "times") for rank in (0, 1))
+    monkeypatch.setattr(first_times, "_PATIENCE", 0.05)
+    assert _reads(one, 7.0) == 7.0
+    _reads(zero, 1.5)
+    assert _reads(one, 8.0) == 8.0
+    zero.met(), one.met()

@@ -67,9 +67,7 @@ def test_optimizers_whose_state_is_divided_go_on_with_all_of_it(
 
 
 # What is trained hangs on the times that it reads, also before PyTorch comes.
-TIMED = ON_RANKS.replace("import os,", "import time, os,")
-TIMED = TIMED.replace("import torch\n", "began = time.time()\nimport torch\n", 1)
-TIMED = TIMED.replace(
+TIMED = ON_RANKS.replace("import os,", "import time; began = time.time()\nimport os,").replace(
     "optimizer.zero_grad()", "optimizer.param_groups[0]['lr'] *= 1 - (time.time() - began) % 0.1; optimizer.zero_grad()"
 )
 

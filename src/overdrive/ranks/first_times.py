@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _MOST = 10_000  # times that a line reads between two exchanges: one that spins goes by each rank's own clock then
 _PATIENCE = 60.0  # seconds for a rank 0 that lives and is late
 _IN_VAIN = 5.0  # seconds in all for what rank 0 does not read; then all is this rank's own
-_EVERY = 0.0001
+_EVERY = 0.0001  # seconds between looks for it,
+_LATER_EVERY = 0.005  # and where it is long in coming
 _BEATS_EVERY = 0.2  # seconds between looks at whether rank 0 has gone on
 
 
@@ -129,7 +130,7 @@ class FirstTimes:
                 return value if number == self._number else own
             if gone_on:
                 break
-            time.sleep(_EVERY)
+            time.sleep(_EVERY if looked == began else _LATER_EVERY)
             if (now := time.monotonic()) > looked + _BEATS_EVERY:
                 looked = now
                 # What it has told before that is looked for once more.
@@ -163,9 +164,10 @@ class _File:
             self._write(json.dumps([key, own]))
             return own
         until = time.monotonic() + _PATIENCE
-        while key not in self._known and not self._over and time.monotonic() < until:
+        while key not in self._known and not self._over:
             if not self._read():
-                time.sleep(_EVERY)
+                time.sleep(_LATER_EVERY)
+                self._over = time.monotonic() > until  # rank 0 has no room for it, say
         return self._known.get(key, own)
 
     def _read(self) -> bytes:
