@@ -46,6 +46,7 @@ OF_THE_DAY = {
     "cli/doctor.py",
     "machine/limits.py",
     "machine/scheduler.py",
+    "ranks/data.py",
     "worker/trackers.py",
     "worker/profiling/torch/observing.py",
     "changes/code.py",

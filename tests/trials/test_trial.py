@@ -18,6 +18,7 @@ from overdrive.core import messages
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.techniques import catalogue
 from overdrive.trials.duel import Side
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -105,6 +106,7 @@ def test_what_a_trial_does_before_the_program_begins_is_told_apart(
     """A user's run starts by another way."""
     (tmp_path / "slow_to_come.py").write_text("import time\ntime.sleep(0.3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(catalogue, "_also", [])
     monkeypatch.chdir(tmp_path)
     path = script(TRAIN.replace("FAULT", "time.sleep(0.2)"))
     with WarmPool(also=("slow_to_come",)) as pool:

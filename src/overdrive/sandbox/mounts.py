@@ -115,9 +115,10 @@ def bind(source: str, point: str) -> None:
 
 
 def make_read_only(mount: Mount) -> None:
-    """From here on, a write through this mount fails with EROFS."""
+    """From here on, a write through this mount fails with EROFS; one that is gone by now takes none."""
     flags = sum(_KEPT_FLAGS.get(option, 0) for option in mount.options)
-    _mount(None, mount.point, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+    with contextlib.suppress(FileNotFoundError):
+        _mount(None, mount.point, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
 def make_writable(mount: Mount) -> None:

@@ -57,7 +57,7 @@ def run(made: Path, calls: Sequence[Path], signature: Mapping[str, Any], folder:
         files += [source, place]
     # As whoever deploys it has it: nothing of ours is on the path.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, str(made / "run.py"), *map(str, files)]
+    command = [sys.executable, "-B", str(made / "run.py"), *map(str, files)]  # no `__pycache__` in the user's folder
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False

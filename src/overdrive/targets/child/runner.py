@@ -24,11 +24,12 @@ def placed(target: str, folder: Path, signature: Mapping[str, Any]) -> Answer:
     shutil.copyfile(_SOURCES / f"{'onnx' if target == TRITON else target}.py", folder / "run.py")
     write_signature(folder, signature)
     before, sys.path[:] = sys.path[:], [str(folder), *sys.path]
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the folder is the user's
     sys.modules.pop("checks", None)  # of a first try
     try:
         answer: Answer = runpy.run_path(str(folder / "run.py"), run_name="run")["answer"]
     finally:
-        sys.path[:] = before
+        sys.path[:], sys.dont_write_bytecode = before, writes
     return answer
 
 
