@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from overdrive.cli.started_again import words_of_ranks
+from overdrive.machine.numa import nodes
 from overdrive.ranks.membership import Membership
 from tests.conftest import Run
 from tests.ranks.comparing import difference
@@ -579,6 +580,40 @@ def test_gpus_that_a_launcher_has_dealt_out_stay(monkeypatch: pytest.MonkeyPatch
         assert os.environ.get("CUDA_VISIBLE_DEVICES") == seen
         second.leave("it asks")
         assert os.environ.get("CUDA_VISIBLE_DEVICES") == given
+
+
+@pytest.mark.parametrize(
+    ("ranks", "names", "taken"),
+    [
+        (2, ("0-3", "4-7"), ["0 1 2 3", "4 5 6 7"]),
+        (4, ("0-3", "4-7"), ["0 1 2 3", "0 1 2 3", "4 5 6 7", "4 5 6 7"]),
+        (2, ("0-1", "2-3", "4-5", "6-7"), ["0 1 2 3", "4 5 6 7"]),
+        (3, ("0-3", "4-7"), ["0 1 2 3", "0 1 2 3", "4 5 6 7"]),
+        (3, ("0-1", "2-7"), ["", "", "2 3 4 5 6 7"]),  # two ranks of two threads have no room on two cores
+        (2, ("0-7",), ["", ""]),
+        (2, ("0-7", ""), ["", ""]),  # memory without cores
+    ],
+)
+def test_ranks_keep_to_memory_nodes_of_their_own(
+    ranks: int, names: tuple[str, ...], taken: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No machine with two of them was there."""
+    for number, cores in enumerate(names):
+        (place := tmp_path / f"sys/devices/system/node/node{number}").mkdir(parents=True)
+        (place / "cpulist").write_text(f"{cores}\n")
+    all_cores, bound = frozenset(range(8)), dict[str, frozenset[int]]()
+    monkeypatch.setattr("overdrive.ranks.membership.nodes", lambda: nodes(tmp_path, all_cores))
+    monkeypatch.setattr("overdrive.ranks.membership.allowed_cores", lambda: all_cores)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: all_cores)
+    monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: bound.update(now=cores))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    for rank in range(ranks):
+        bound.clear()
+        member = Membership(rank, ranks, rank, "127.0.0.1", 1, agents_store=False)
+        member.take_cores()
+        assert " ".join(map(str, sorted(bound.get("now", ())))) == taken[rank]
+        member.leave("it asks")
+        assert bound.get("now", all_cores) == all_cores
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,18 @@ def nodes(root: Path = ROOT, allowed: frozenset[int] | None = None) -> list[froz
     return found or ([allowed] if allowed else [])
 
 
+def beside(rank: int, ranks: int, all_nodes: list[frozenset[int]]) -> tuple[frozenset[int], int]:
+    """The cores of the memory nodes that one of so many ranks has, and how many ranks have these: the nodes are dealt
+    out in order, some to each where there are more of them."""
+
+    def first(of: int) -> int:
+        return of * len(all_nodes) // ranks
+
+    mine = first(rank)
+    cores = frozenset[int]().union(*all_nodes[mine : max(mine + 1, first(rank + 1))])
+    return cores, sum(first(each) == mine for each in range(ranks))
+
+
 def one_a_core(cores: frozenset[int], root: Path = ROOT) -> frozenset[int]:
     """The first of these logical cores on each physical core."""
     first = set()

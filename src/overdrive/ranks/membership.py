@@ -12,6 +12,7 @@ from typing import Any
 
 from overdrive.core.ranks_here import RANKS_HERE
 from overdrive.core.variables import set_variables
+from overdrive.machine.numa import allowed_cores, beside, nodes
 from overdrive.ranks.asking import asked_by_program
 from overdrive.seams.arrival import Arrival
 
@@ -129,6 +130,21 @@ class Membership:
             return plain(environment, key)  # type: ignore[no-any-return]
 
         kind.__getitem__ = __getitem__
+
+    def take_cores(self) -> None:
+        """Where this host has several memory nodes, those of one or some: what a rank has in its memory lies beside the
+        cores that compute with it. Called before anything starts a thread, and before `hide`.
+
+        Nothing is done where nodes would have more threads than cores; Slurm and mpirun bind ranks themselves.
+        """
+        here = int(os.environ.get(_OF_AGENT) or os.environ.get(RANKS_HERE) or 1)
+        before, all_nodes = allowed_cores(), nodes()
+        if here < 2 or len(all_nodes) < 2 or self.local_rank >= here:
+            return
+        cores, shared_by = beside(self.local_rank, here, all_nodes)
+        if shared_by * threads_of(here) <= len(cores):
+            os.sched_setaffinity(0, cores)
+            self.on_own.append(lambda _: os.sched_setaffinity(0, before))
 
     def take_gpu(self, gpus: int) -> None:
         """One for each rank of this host, before CUDA looks: to the program, which says "cuda", it is the only one.

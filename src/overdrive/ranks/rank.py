@@ -91,8 +91,11 @@ class Rank:
         scratch = self.output.scratch
         self._view = isolate(scratch, [*keep, scratch.parent], for_good=False) if scratch else None
         self._tells_trackers = keep_here() if scratch else lambda: None
+        gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+        if not gpus:  # else it should be beside its GPU
+            membership.take_cores()
         membership.hide()
-        membership.take_gpu(len(glob.glob("/dev/nvidia[0-9]*")))
+        membership.take_gpu(gpus)
         self._files: FileOrder | None = None
         self._read: FilesRead | None = None
         self._entropy = Entropy(seed) if seed else self._entropy_of_first(chance)
