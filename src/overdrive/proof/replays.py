@@ -118,14 +118,14 @@ class ReferenceRun:
         return replayed.usable(replayed.rows_of(candidate.replay), careful=role != "reference")
 
     def _has_missed_events(self, candidate: Trace) -> bool:
-        """Whether something rare happened, and none of the states is about it; then it is told where, and all forgotten
-        that was made."""
+        """Whether something rare happened where states can be saved, and none is about it; then it is told where, and all
+        forgotten that was made. With several optimizers none can be in the first steps."""
         if self._among or self._few or self._looked:
             return False
         self._looked = True
         states = set(self._saved["states"])
-        missed = [steps for steps in _kinds_of_events(candidate.digests) if steps and not states.intersection(steps)]
-        if not missed:
+        kinds = [{each for each in steps if each >= min(states)} for steps in _kinds_of_events(candidate.digests)]
+        if not any(steps and not states & steps for steps in kinds):
             return False
         self._events = events_in(candidate.digests)
         self._forget()
@@ -173,8 +173,10 @@ class ReferenceRun:
 
 
 def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
-    """The first four steps, those about events, ever fewer others (round numbers among them), the last eight in a
-    row, and some at random.
+    """The first four steps, those about events, ever fewer others (round numbers among them), eight in a row up to the
+    first event that comes after as many, else up to the last step, and some at random.
+
+    A program of one epoch ends with that, where it is shortened: half of the states lie before.
 
     Args:
         last: the last step that may be chosen.
@@ -182,7 +184,8 @@ def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
     """
     if last <= 2 * STATES:
         return tuple(range(1, last + 1))
-    chosen = {*range(1, _FIRST + 1), *range(last - _IN_A_ROW + 1, last + 1)}
+    end = next((each for each in sorted(events) if _FIRST + _IN_A_ROW <= each <= last), last)
+    chosen = {*range(1, _FIRST + 1), *range(end - _IN_A_ROW + 1, end + 1), last}
     around = sorted({step for each in events for step in (each - 1, each, each + 1) if 0 < step <= last})
     runs = in_runs(around)
     for run in _evenly(runs, _ABOUT_EVENTS // max(map(len, runs), default=1)):
