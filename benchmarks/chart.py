@@ -59,11 +59,10 @@ def row(bar: Bar) -> ChartRow:
     else:
         for key in bar.keys:
             found = found[key]
-    verdict = found.get("verdict", "FASTER")
+    if found.get("verdict", "FASTER") != "FASTER":
+        return ChartRow(bar.name, 1.0, 1.0, 1.0, "nothing established", bar.under)
     measured = found.get("speedup", found)
     interval = Interval(measured["low"], measured["estimate"], measured["high"])
-    if verdict != "FASTER":
-        return ChartRow(bar.name, 1.0, 1.0, 1.0, "nothing established", bar.under)
     low, estimate, high = (f"{each:.2f}" for each in (interval.low, interval.estimate, interval.high))
     label, kind = f"{estimate}× [{low}, {high}]", "good" if bar.by_overdrive else ""
     return ChartRow(bar.name, interval.low, interval.estimate, interval.high, label, bar.under, kind=kind)

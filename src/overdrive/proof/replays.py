@@ -118,8 +118,8 @@ class ReferenceRun:
         return replayed.usable(replayed.rows_of(candidate.replay), careful=role != "reference")
 
     def _has_missed_events(self, candidate: Trace) -> bool:
-        """Whether something rare happened where states can be saved, and none is about it; then it is told where, and all
-        forgotten that was made. With several optimizers none can be in the first steps."""
+        """Whether something rare happened where states can be saved (of several optimizers not in the first steps), and
+        none is about it; then it is told where, and all forgotten that was made."""
         if self._among or self._few or self._looked:
             return False
         self._looked = True
