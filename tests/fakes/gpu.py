@@ -64,6 +64,7 @@ class FakeGpu(TorchDispatchMode):
         self._thread = threading.local()
         self._there: dict[int, tuple[StorageWeakRef, int]] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
+        self._copied: dict[int, StorageWeakRef] = {}  # memory of the host's that copies came to
 
     # -- where things are -------------------------------------------------------------------------
 
@@ -121,11 +122,14 @@ class FakeGpu(TorchDispatchMode):
                 del self._pooled[key]
                 self.allocated -= self._there[key][1]
                 self._there[key] = self._there[key][0], 0
-        gone = [key for key, (mark, _) in self._there.items() if mark.expired()]
+        # In lists, which are made at once: a thread that copies batches comes by here, too.
+        gone = [key for key, (mark, _) in list(self._there.items()) if mark.expired()]
         for key in gone:
-            self.allocated -= self._there.pop(key)[1]
-            self.order.freed(key)
-        self._pinned = {key: mark for key, mark in self._pinned.items() if not mark.expired()}
+            if place := self._there.pop(key, None):
+                self.allocated -= place[1]
+                self.order.freed(key)
+        for key in [key for key, mark in list(self._pinned.items()) if mark.expired()]:
+            self._pinned.pop(key, None)
 
     # -- streams and waiting ----------------------------------------------------------------------
 
@@ -236,6 +240,7 @@ class FakeGpu(TorchDispatchMode):
         if pageable or not non_blocking:
             self.not_while_capturing()
         if self.tape is None:
+            self._anew(host.untyped_storage())
             self.order.touch(self.stream, {source.untyped_storage()._cdata}, {into.untyped_storage()._cdata}, "a copy")
         with _disable_current_modes(), torch.no_grad():
             if self.tape is not None:
@@ -249,6 +254,13 @@ class FakeGpu(TorchDispatchMode):
         elif pageable:  # staged: the host's memory is free again
             self.order.made(source.untyped_storage()._cdata, HOST)
         return into
+
+    def _anew(self, storage: torch.UntypedStorage) -> None:
+        """Memory of the host's that has the address of another, which is gone, is not that."""
+        known = self._copied.get(storage._cdata)
+        if known is None or known.expired():
+            self._copied[storage._cdata] = StorageWeakRef(storage)
+            self.order.made(storage._cdata, HOST)
 
     def _refuse(self, func: Any, args: Any, tensors: list[torch.Tensor]) -> None:
         if func in _LENGTHS:
