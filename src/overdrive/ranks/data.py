@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.file_ends import ENDS, digest_of_ends
 from overdrive.core.whose import is_library, is_ours
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _MOST = 1_000  # files, the first ones: of as many small ones all takes 0.1 s
-_ENDS = 1 << 16  # bytes of a file's beginning, and as many of its end
 _WHAT = "the files that are read"
 # What a host has of its own, or the interpreter does.
 _SYSTEMS = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/run/", "/var/lib/", "/var/run/")
@@ -67,14 +67,9 @@ def _looked_at(place: str, since: float) -> tuple[int, str] | None:
         found = os.stat(place)
         if not stat.S_ISREG(found.st_mode) or found.st_mtime >= since:  # to open a pipe may take for ever
             return None
-        with open(place, "rb") as file:
-            ends = hashlib.blake2b(file.read(_ENDS), digest_size=8)
-            if found.st_size > _ENDS:
-                file.seek(max(_ENDS, found.st_size - _ENDS))
-                ends.update(file.read(_ENDS))
+        return found.st_size, digest_of_ends(place, found.st_size)
     except (OSError, ValueError):
         return None
-    return found.st_size, ends.hexdigest()
 
 
 class DataCompared:
@@ -134,7 +129,7 @@ def differing(lists: Sequence[tuple[str, Mapping[str, Sequence[Any]]]]) -> str:
                 continue
             how = f"{size:,} bytes, and {others[name][0]:,} there"
             if size == others[name][0]:
-                how = f"{size:,} bytes in both places, of which the first or the last {_ENDS:,} are not the same"
+                how = f"{size:,} bytes in both places, of which the first or the last {ENDS:,} are not the same"
             return f"rank {rank} on {host} has another {name} than rank {other} on {others_host} ({how})"
     return ""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from overdrive.core.ranks_here import RANKS_HERE
+from overdrive.core.ranks_here import RANKS_HERE, ranks_here
 from overdrive.core.variables import set_variables
 from overdrive.machine.numa import allowed_cores, beside, nodes
 from overdrive.ranks.asking import asked_by_program
@@ -137,8 +137,7 @@ class Membership:
 
         Nothing is done where nodes would have more threads than cores; Slurm and mpirun bind ranks themselves.
         """
-        here = int(os.environ.get(_OF_AGENT) or os.environ.get(RANKS_HERE) or 1)
-        before, all_nodes = allowed_cores(), nodes()
+        here, before, all_nodes = ranks_here(), allowed_cores(), nodes()
         if here < 2 or len(all_nodes) < 2 or self.local_rank >= here:
             return
         cores, shared_by = beside(self.local_rank, here, all_nodes)

@@ -7,7 +7,6 @@ anew for each job (to a node's own disk) has other times and is the same.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import stat
@@ -16,13 +15,13 @@ from collections.abc import Callable, Container
 from pathlib import Path
 
 from overdrive.core.atomic_file import write_atomically
+from overdrive.core.file_ends import digest_of_ends
 from overdrive.core.whose import is_library_file
 
 Noted = list[int | str]  # size, time in nanoseconds, sha256 of beginning and end, or "" where only the size counts
 
 _NAME = "inputs"
 _MOST, _MOST_DIGESTS = 2000, 200  # files: 2 ms, and 20 ms where all are small
-_PART = 1 << 16  # bytes of the beginning, and of the end
 _CODE = (".py", ".pyc", ".so", ".pth")
 _SYSTEM = (f"{sys.prefix}/", f"{sys.base_prefix}/", "/usr/", "/etc/", "/lib", "/var/lib/", "/var/cache/")
 _HIDDEN = "/."  # what trackers read of a repository, settings of the user's
@@ -97,18 +96,6 @@ def _noted(path: str, with_content: bool) -> Noted | None:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             return None
-        return [found.st_size, found.st_mtime_ns, _digest(path, found.st_size) if with_content else ""]
+        return [found.st_size, found.st_mtime_ns, digest_of_ends(path, found.st_size) if with_content else ""]
     except (OSError, ValueError):
         return None
-
-
-def _digest(path: str, size: int) -> str:
-    """
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open(path, "rb") as file:
-        digest = hashlib.sha256(file.read(_PART))
-        file.seek(max(0, size - _PART))
-        digest.update(file.read(_PART))
-    return digest.hexdigest()
