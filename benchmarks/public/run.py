@@ -177,17 +177,26 @@ def foretold(found: Result, steps: int) -> float | None:
     return whole_run(before, after, steps)
 
 
+def processor(part: Result) -> str:
+    """Its maker and the widest arithmetic that it has, in which these machines differ: "AMD, avx512_bf16"."""
+    cpu = part["machine"]["cpu"]
+    widest = next((each for each in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if each in cpu["features"]), "")
+    return f"{cpu['model'].split()[0].split('(')[0]}, {widest}"
+
+
 def table(results: Result, known: dict[str, Program]) -> Iterator[str]:
     """Markdown, a row for each program and contract."""
-    yield "| program | contract | measured | plan | stated | of a whole run | whole runs | of the reference | quiet |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    heads = "program", "contract", "measured", "plan", "stated", "of a whole run", "whole runs", "of the reference"
+    yield f"| {' | '.join((*heads, 'quiet', 'day', 'CPU'))} |"
+    yield "|---" * (len(heads) + 3) + "|"
     for name, parts in results.items():
         for contract, (runs, reference) in REFERENCES.items():
             if (found := parts.get(contract)) is None:
                 continue
             quiet = "yes" if all(parts[each]["quiet"] for each in (contract, runs) if each in parts) else "no"
+            ends = f"{quiet} | {found['date'][5:]} | {processor(found)}"
             if "refused" in found:
-                yield f"| {name} | {contract} | – | refused: {found['refused'].splitlines()[-1]} | | | | | {quiet} |"
+                yield f"| {name} | {contract} | – | refused: {found['refused'].splitlines()[-1]} | | | | | {ends} |"
                 continue
             count = len(found["measured"])
             of = share(found, parts.get(reference))
@@ -199,7 +208,7 @@ def table(results: Result, known: dict[str, Program]) -> Iterator[str]:
                 "–" if whole_gain is None else f"{whole_gain:.2f}×",
                 ratio_text(parts.get(runs, {}).get("speedup")),
                 "–" if of is None else f"{of:.0%}",
-                quiet,
+                ends,
             )
             yield f"| {name} | {contract} | {' | '.join(cells)} |"
 
@@ -231,7 +240,10 @@ def main() -> None:
             else:
                 outcome = whole(options.pairs, program["steps"], place)
             after = cores_of_others()
-            results.setdefault(name, {})[part] = {
+            parts = results.setdefault(name, {})
+            if minutes and part in REFERENCES:
+                parts.pop(REFERENCES[part][0], None)  # whole runs of the plan of before
+            parts[part] = {
                 "date": datetime.date.today().isoformat(),
                 "commit": commit(),
                 "machine": machine(),
