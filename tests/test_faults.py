@@ -1,4 +1,4 @@
-"""Faults of no single room: clocks that are set, bare machines, unruly scripts, files with random changes."""
+"""Faults of no single room: clocks that are set, bare machines, unruly scripts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from overdrive.core.ledger import Ledger
-from overdrive.core.plan import Plan, PlanError
 from overdrive.datacache.store import Store, StoreUnavailable
-from overdrive.survive import snapshot
 from overdrive.survive.folder import RunFolder
-from overdrive.survive.journal import Damaged
 from tests.conftest import ROOT, Run
-from tests.core.plan.test_plan import CATALOGUE, FULL
-from tests.mutations import mutations
 
 pytest.importorskip("torch")
 
@@ -164,53 +158,3 @@ def test_an_unruly_script_runs_as_under_python(script: Write, python: Run, overd
     got = overdrive("run", path.name, cwd=path.parent)
     assert (got.returncode, got.stdout) == (4, plain.stdout) and plain.returncode == 4, got.stderr
     assert (path.parent / "elsewhere" / "last.pt").exists() and "Traceback" not in got.stderr
-
-
-@pytest.mark.long
-@pytest.mark.fault(24, "changed")
-def test_a_plan_with_random_changes_is_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
-    path, refused = tmp_path / "plan.toml", 0
-    for data in mutations(FULL.dumps().encode(), 2000, seed=1):
-        path.write_bytes(data)
-        try:
-            Plan.read(path, CATALOGUE)
-        except PlanError as error:
-            refused += 1
-            assert "\n" not in str(error)
-    assert refused > 1000
-
-
-@pytest.mark.long
-@pytest.mark.fault(12, "changed")
-def test_a_snapshot_with_random_changes_is_refused(tmp_path: Path) -> None:
-    path = snapshot.path_of(tmp_path, 1)
-    snapshot.write(path, {"step": 1, "facts": [1.5, "a"]}, [np.arange(500, dtype=np.uint8)])
-    whole = path.read_bytes()
-    for data in mutations(whole, 3000, seed=2):
-        path.write_bytes(data)
-        try:
-            snapshot.read(path)
-        except Damaged:
-            assert data != whole
-        else:
-            assert data == whole
-
-
-@pytest.mark.long
-@pytest.mark.fault(14, "changed")
-def test_a_ledger_with_random_changes_gives_no_wrong_value_and_stops_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "own" / "ledger.sqlite"
-    rows = {f"row {row}": {"row": row, "text": "x" * 50} for row in range(50)}
-    with Ledger.open(path) as ledger:
-        for name, row in rows.items():
-            ledger.remember("tune", "duel", name, row)
-    whole = path.read_bytes()
-    for data in mutations(whole, 300, seed=3):
-        for leftover in path.parent.iterdir():
-            leftover.unlink()
-        path.write_bytes(data)
-        with Ledger.open(path) as ledger:
-            recalled = ledger.recall("tune", "duel")
-            assert recalled.items() <= rows.items() and (len(recalled) == len(rows) or ledger.notice)
-            ledger.remember("another", "duel", "a", {"value": 2})
-            assert ledger.recall("another", "duel") == {"a": {"value": 2}}

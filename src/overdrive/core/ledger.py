@@ -194,7 +194,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _check(file: sqlite3.Connection) -> None:
-    if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+    if file.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
         raise _Damaged
 
 
