@@ -78,19 +78,30 @@ def limits(*args: Any, **kwargs: Any) -> Limits:
     return Limits(measures, {}, "", 1, "", 0.0, time.time(), 0.0, True)
 
 
-def test_a_profile_of_a_program_with_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
+def profiled(
+    monkeypatch: pytest.MonkeyPatch, script: Path, text: str, advise: bool = False
+) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """The profile, its page, and its trace; they lie beside the script."""
+    script.write_text(text)
+    monkeypatch.chdir(script.parent)
     monkeypatch.setattr(profile_command, "measured_limits", limits)
+    page, trace, result = (script.parent / name for name in ("p.html", "t.json", "p.json"))
+    assert profile_command.profile(Program.parse([script.name]), page, trace, result, advise=advise) == 0
+    return json.loads(result.read_text()), page.read_text(), json.loads(trace.read_text())
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
     for most in ("_FEWEST_PROCESSES", "_MOST_PROCESSES"):  # the script is short: its pace is no concern here
         monkeypatch.setattr(measure, most, 2)
-    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
-    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=True) == 0
-    result = json.loads(files[2].read_text())
+    return monkeypatch
+
+
+def test_a_profile_of_a_program_with_everything(
+    tmp_path: Path, quick: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, html, trace = profiled(quick, tmp_path / "train.py", SCRIPT, advise=True)
     held("profile", result)
     assert to_json(from_json(Profile, result)) == result
 
@@ -124,8 +135,7 @@ def test_a_profile_of_a_program_with_everything(
         ("zeroes gradients late", line_of("LATE")),
         ("works on single items", line_of("ITEM")),
     }
-    assert any(event.get("name") == "aten::convolution" for event in json.loads(files[1].read_text())["traceEvents"])
-    html = files[0].read_text()
+    assert any(event.get("name") == "aten::convolution" for event in trace["traceEvents"])
     assert "default-src 'none'" in html and "<script" not in html and "http" not in html.replace("http-equiv", "")
     assert html.count("<svg") >= 6  # parts, flame graph, roofline, memory: for a desk, and for a phone
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
@@ -134,7 +144,7 @@ def test_a_profile_of_a_program_with_everything(
         "t.json",
         "train.py",
     ]
-    assert script.read_text() == SCRIPT
+    assert (tmp_path / "train.py").read_text() == SCRIPT
 
     hostile = json.loads(json.dumps(result).replace("aten::convolution", "<script>x</script>"))
     assert "<script" not in page(read(Profile, hostile))
@@ -156,17 +166,9 @@ for request in range(120):
 
 
 def test_of_a_program_that_only_calls_its_model_a_call_is_taken_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, quick: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "infer.py").write_text(ANSWERS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profile_command, "measured_limits", limits)
-    monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
-    for most in ("_FEWEST_PROCESSES", "_MOST_PROCESSES"):
-        monkeypatch.setattr(measure, most, 2)
-    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
-    assert profile_command.profile(Program.parse(["infer.py"]), *files, advise=True) == 0
-    result = json.loads(files[2].read_text())
+    result, html, _ = profiled(quick, tmp_path / "infer.py", ANSWERS, advise=True)
     held("profile", result)
     assert result["inference"] and not result["left_out"]
     assert result["phases"]["forward"] > 0, "without gradients, too: to evaluate is what it does"
@@ -175,7 +177,7 @@ def test_of_a_program_that_only_calls_its_model_a_call_is_taken_apart(
     assert abs(result["memory"]["peak"]["parameters"] - 4 * (8 * 27 + 8 + 32 + 15680 + 10)) < 500
     assert not result["memory"]["peak"].get("gradients")
     said = " ".join(capsys.readouterr().out.split())
-    text = re.sub(r"<style.*?</style>|<[^>]*>", " ", files[0].read_text(), flags=re.S)
+    text = re.sub(r"<style.*?</style>|<[^>]*>", " ", html, flags=re.S)
     for each in (said, text):
         assert "of a call" in each and not re.search(r"\b(steps?|backward|train(s|ing)?)\b", each), each
 

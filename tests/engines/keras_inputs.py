@@ -1,4 +1,5 @@
-"""Inputs of any shape and type for a layer that takes four numbers, those among them that it refuses."""
+"""A small network with its inputs; and inputs of any shape and type for a layer that takes four numbers, those among
+them that it refuses."""
 
 from __future__ import annotations
 
@@ -6,10 +7,19 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from keras import layers
 
 _KINDS = ("float32", "float64", "float16", "int32", "uint8", "bool")
+X = np.random.default_rng(0).normal(size=(8, 6, 6, 1)).astype("float32")
+
+
+def network(*more: Any) -> Any:
+    keras.utils.set_random_seed(3)
+    first = [keras.Input((6, 6, 1)), layers.Conv2D(3, 3, activation="relu"), layers.BatchNormalization()]
+    return keras.Sequential([*first, layers.Flatten(), layers.Dropout(0.5), *more, layers.Dense(4)])
 
 
 def random_inputs(count: int) -> Iterator[Any]:

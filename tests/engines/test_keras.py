@@ -22,15 +22,7 @@ from overdrive.engines.keras.answering import KerasAnswers
 from overdrive.engines.keras.engine import Engines
 from overdrive.worker.session import Session
 from tests.engines.frozen_runtime import Frozen
-from tests.engines.keras_inputs import random_inputs
-
-X = np.random.default_rng(0).normal(size=(8, 6, 6, 1)).astype("float32")
-
-
-def network(*more: Any) -> Any:
-    keras.utils.set_random_seed(3)
-    first = [keras.Input((6, 6, 1)), layers.Conv2D(3, 3, activation="relu"), layers.BatchNormalization()]
-    return keras.Sequential([*first, layers.Flatten(), layers.Dropout(0.5), *more, layers.Dense(4)])
+from tests.engines.keras_inputs import X, network, random_inputs
 
 
 def _called(model: Any, x: Any, **given: Any) -> Any:

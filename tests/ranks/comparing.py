@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
+
+from tests.conftest import Run
 
 _NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
 
@@ -25,3 +28,12 @@ def difference(one: str, other: str, tolerance: float) -> str:
             if not math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=least) and a != b:
                 return f"{a} and {b}:\n{line}\n{theirs}"
     return ""
+
+
+def same_on_ranks(path: Path, python: Run, overdrive: Run) -> str:
+    """What was said on two ranks, where the numbers are those of one process."""
+    one = python("train.py", cwd=path.parent)
+    many = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=120)
+    assert one.returncode == many.returncode == 0, many.stderr
+    assert not difference(one.stdout, many.stdout, 1e-9), (one.stdout, many.stdout)
+    return many.stderr

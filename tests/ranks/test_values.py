@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.ranks.comparing import difference
+from tests.ranks.comparing import same_on_ranks
 
 Write = Callable[[str], Path]
 
@@ -53,21 +53,12 @@ NOTHING = "pass"
 COUNTED = "mask.sum() == mask.numel()"
 
 
-def same(path: Path, python: Run, overdrive: Run) -> str:
-    """What was said on ranks, where the numbers are those of one process."""
-    one = python("train.py", cwd=path.parent)
-    many = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=120)
-    assert one.returncode == many.returncode == 0, many.stderr
-    assert not difference(one.stdout, many.stdout, 1e-9), (one.stdout, many.stdout)
-    return many.stderr
-
-
 def asking(act: str = NOTHING, question: str = COUNTED) -> str:
     return f"def act(mask):\n    {act}\n{ASKING.replace('{question}', question)}"
 
 
 def test_a_model_that_asks_values_of_its_batch_is_divided(script: Write, warm_python: Run, overdrive: Run) -> None:
-    told = same(script(asking()), warm_python, overdrive)
+    told = same_on_ranks(script(asking()), warm_python, overdrive)
     assert "called whole" not in told
 
 
@@ -75,7 +66,7 @@ def test_a_model_that_asks_values_of_its_batch_is_divided(script: Write, warm_py
 def test_one_that_reads_another_number_of_each_batch_is_called_whole(
     script: Write, warm_python: Run, overdrive: Run
 ) -> None:
-    told = same(script(asking(NOTHING, "int(mask.sum()) % 2")), warm_python, overdrive)
+    told = same_on_ranks(script(asking(NOTHING, "int(mask.sum()) % 2")), warm_python, overdrive)
     assert "Asking is called whole on every rank: it looks at values of its batch\n" in told
 
 
@@ -95,5 +86,5 @@ def test_one_that_reads_another_number_of_each_batch_is_called_whole(
 def test_a_part_that_goes_astray_on_one_rank_alone_is_undone_on_both(
     what: str, question: str, reason: str, script: Write, warm_python: Run, overdrive: Run
 ) -> None:
-    told = same(script(asking(what, question)), warm_python, overdrive)
+    told = same_on_ranks(script(asking(what, question)), warm_python, overdrive)
     assert f"Asking is called whole on every rank: {reason}" in told

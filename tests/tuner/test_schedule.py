@@ -100,18 +100,12 @@ def test_a_confirmation_has_as_many_pairs_of_processes_as_there_is_time_for() ->
 
 
 def test_a_tenth_of_the_budget_is_kept_for_more_than_three_pairs() -> None:
+    """And a look that tells may take the time of those."""
     made = with_slow_steps(schedule(100.0, adopted=1))
     made._found.started = NOW
     one, once = 2.0 + 3 * 4.0 + 6 * 4.0, (2 + 1) * 4.0
     made.deadline = NOW + 10 * (5.5 * one + once)
     assert made.deadline - made.confirmation_begins() == 5 * one + once
-
-
-def test_a_look_that_tells_may_take_the_time_of_more_than_three_pairs() -> None:
-    made = with_slow_steps(schedule(100.0, adopted=1))
-    made._found.started = NOW
-    one, once = 2.0 + 3 * 4.0 + 6 * 4.0, (2 + 1) * 4.0
-    made.deadline = NOW + 10 * (5.5 * one + once)
     assert made.shortest_confirmation_begins() - made.confirmation_begins() == 2 * one
 
 

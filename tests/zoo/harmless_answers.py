@@ -35,37 +35,30 @@ def convolution_by_matrix_product(seams: Seams) -> None:
     Swap(seams)(F, "conv2d", unfolded)
 
 
+def _in_halves(x: Any, weight: Any, bias: Any = None) -> Any:
+    middle = x.shape[-1] // 2
+    return x[..., middle:] @ weight[:, middle:].T + (x[..., :middle] @ weight[:, :middle].T + bias)
+
+
 @specimen("feedback", Contract.ROUNDING)
 def sums_in_another_order(seams: Seams) -> None:
     """After a few calls the program is somewhere else; each of its calls is as near to fp64 as the original's."""
 
-    def halves(x: Any, weight: Any, bias: Any = None) -> Any:
-        middle = x.shape[-1] // 2
-        return x[..., middle:] @ weight[:, middle:].T + (x[..., :middle] @ weight[:, :middle].T + bias)
-
-    Swap(seams)(F, "linear", halves)
+    Swap(seams)(F, "linear", _in_halves)
 
 
 @specimen("streams", Contract.ROUNDING)
 def sums_of_a_stream_in_another_order(seams: Seams) -> None:
     """What the model keeps from call to call is off by rounding, too."""
 
-    def halves(x: Any, weight: Any, bias: Any = None) -> Any:
-        middle = x.shape[-1] // 2
-        return x[..., middle:] @ weight[:, middle:].T + (x[..., :middle] @ weight[:, :middle].T + bias)
-
-    Swap(seams)(F, "linear", halves)
+    Swap(seams)(F, "linear", _in_halves)
 
 
 @specimen("turns", Contract.ROUNDING)
 def products_in_another_order(seams: Seams) -> None:
     """Of all three models."""
 
-    def halves(x: Any, weight: Any, bias: Any = None) -> Any:
-        middle = x.shape[-1] // 2
-        return x[..., middle:] @ weight[:, middle:].T + (x[..., :middle] @ weight[:, :middle].T + bias)
-
-    Swap(seams)(F, "linear", halves)
+    Swap(seams)(F, "linear", _in_halves)
 
 
 @specimen("tokens", Contract.ROUNDING)

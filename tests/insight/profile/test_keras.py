@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from overdrive.cli import profile as profile_command
-from overdrive.core.program import Program
-from tests.cli.test_profile import limits
+from tests.cli.test_profile import profiled
 
 SCRIPT = """
 import keras
@@ -42,38 +39,37 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
 
 
-def test_a_profile_of_a_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profile_command, "measured_limits", limits)
-    monkeypatch.setattr("overdrive.insight.profile.measure._MOST_STEPS", 100)
-    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
-    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=False) == 0
-    result: dict[str, Any] = json.loads(files[2].read_text())
+TRAINED = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)  # bytes
 
+
+def judge(result: dict[str, Any], said: str) -> None:
+    """What holds on every backend."""
     parts = result["parts"]
     assert sum(parts.values()) == pytest.approx(result["parts_sum"])
     for part in ("forward", "backward", "optimizer", "python", "watching", "evaluation"):
         assert parts[part] > 0, part
     assert parts["graph"] < 0.2 * result["parts_sum"]  # what an optimization made, and is named as nothing else
     assert set(result["left_out"]) == {"lines"}
+    modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
+    assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
+    assert result["bottleneck"]["sentence"] in said
+
+
+def test_a_profile_of_a_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("overdrive.insight.profile.measure._MOST_STEPS", 100)
+    result, html, trace = profiled(monkeypatch, tmp_path / "train.py", SCRIPT)
+    judge(result, " ".join(capsys.readouterr().out.split()))
     rows = {(each["operator"].split("Fused")[-1], each["phase"]): each for each in result["operators"]}
     assert result["operator_seconds"] > 0
     convolution = rows["Conv2D", "forward"]
     assert convolution["flops"] == pytest.approx(2 * 32 * 8 * 10 * 10 * 3 * 3, rel=0.1)
     assert convolution["of_roof"] > 0 and convolution["shapes"]
     assert any("Conv2DBackpropFilter" in name and phase == "backward" for name, phase in rows)
-    modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
-    assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
-    trained = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)
     standing = result["memory"]["standing"]
-    assert standing["parameters"] == trained and 2 * trained <= standing["optimizer state"] < 2 * trained + 100
-    assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
-    assert any("Conv2D" in event["name"] for event in json.loads(files[1].read_text())["traceEvents"])
-    html = files[0].read_text()
+    assert standing["parameters"] == TRAINED and 2 * TRAINED <= standing["optimizer state"] < 2 * TRAINED + 100
+    assert any("Conv2D" in event["name"] for event in trace["traceEvents"])
     assert "Overdrive&#39;s own watching" in html or "Overdrive's own watching" in html
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
         "p.html",
@@ -89,30 +85,16 @@ def test_a_profile_on_another_backend(
 ) -> None:
     if find_spec(backend) is None:
         pytest.skip(f"needs {backend}")
-    (tmp_path / "train.py").write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    monkeypatch.setattr(profile_command, "measured_limits", limits)
     monkeypatch.setattr("overdrive.insight.profile.measure._MOST_STEPS", 60)
-    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
-    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=False) == 0
-    result: dict[str, Any] = json.loads(files[2].read_text())
-
-    parts = result["parts"]
-    assert sum(parts.values()) == pytest.approx(result["parts_sum"])
-    for part in ("data", "forward", "backward", "optimizer", "evaluation", "python", "watching"):
-        assert parts[part] > 0, part
-    assert parts["graph"] < 0.2 * result["parts_sum"]
-    assert set(result["left_out"]) == {"lines"}
+    result, _, trace = profiled(monkeypatch, tmp_path / "train.py", SCRIPT)
+    judge(result, " ".join(capsys.readouterr().out.split()))
+    assert result["parts"]["data"] > 0
     convolution = "convolution" if backend == "jax" else "aten::convolution"
     rows = {(each["operator"], each["phase"]): each for each in result["operators"]}
     assert rows[convolution, "forward"]["flops"] == pytest.approx(2 * 32 * 8 * 10 * 10 * 3 * 3, rel=0.1)
     assert rows[convolution, "forward"]["of_roof"] > 0 and rows[convolution, "forward"]["shapes"]
-    modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
-    assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
-    trained = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)
     memory = result["memory"]["standing"] if backend == "jax" else result["memory"]["peak"]
-    assert trained <= memory["parameters"] < trained + 1000  # with what counts in it, seeds of generators, say
-    assert 2 * trained <= memory["optimizer state"] < 2 * trained + 1000
-    assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
-    assert json.loads(files[1].read_text())["traceEvents"]
+    assert TRAINED <= memory["parameters"] < TRAINED + 1000  # with what counts in it, seeds of generators, say
+    assert 2 * TRAINED <= memory["optimizer state"] < 2 * TRAINED + 1000
+    assert trace["traceEvents"]

@@ -20,16 +20,7 @@ from keras import layers
 from overdrive.engines.answers import Answers
 from overdrive.engines.keras import graph
 from overdrive.worker.session import Session
-from tests.engines.keras_inputs import random_inputs
-
-
-def network(*more: Any) -> Any:
-    keras.utils.set_random_seed(3)
-    first = [keras.Input((6, 6, 1)), layers.Conv2D(3, 3, activation="relu"), layers.BatchNormalization()]
-    return keras.Sequential([*first, layers.Flatten(), layers.Dropout(0.5), *more, layers.Dense(4)])
-
-
-X = np.random.default_rng(0).normal(size=(8, 6, 6, 1)).astype("float32")
+from tests.engines.keras_inputs import X, network, random_inputs
 
 
 class Asked:
