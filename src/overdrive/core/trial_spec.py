@@ -10,10 +10,12 @@ from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.core.units import unit_of
 
+BY_SAMPLE = ("answers", "agreement")  # roles of a replay in which answers are compared sample by sample
+
 
 @dataclass(frozen=True)
 class ReplayRole:
-    """A trial's role in a state replay (see `worker.torch.replay`)."""
+    """A trial's role in a state replay (see `worker.replay`)."""
 
     # "reference", "careful reference" (in the program's own precision), "candidate" or "disturbed" (a candidate whose
     # parameters are a little off); where the reference run's targets are made in fp64 by another run (Keras),

@@ -83,6 +83,9 @@ class FrameworkSeams(Protocol):
     def refuse_chance(self) -> None:
         """Have operations fail that may differ from run to run."""
 
+    def compute_carefully(self) -> None:
+        """Compute as exactly as the program's own precision allows, on one thread; may be called again."""
+
     def shorten_epochs(self, samples: int) -> None:
         """Have epochs of loaders end after so many samples, in whole batches, where that can be done."""
 

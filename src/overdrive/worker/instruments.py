@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.trial_spec import BY_SAMPLE, TrialSpec
 from overdrive.seams import frameworks
 from overdrive.seams.hub import Seams
 from overdrive.worker.observers import (
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from overdrive.worker.profiling.recorder import Profiler
     from overdrive.worker.replay import Replay
 
-BY_SAMPLE = ("answers", "agreement")  # roles of a replay in which answers are compared sample by sample
 # Batches are hashed for the first steps, before anything is timed.
 HASHED_STEPS = 8
 

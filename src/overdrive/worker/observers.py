@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from overdrive.core.facts import Facts
 from overdrive.core.products import Products
 from overdrive.core.records import StepRecord
+from overdrive.seams import frameworks
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import reason_of
 from overdrive.worker.recording import Recorder
@@ -97,6 +98,7 @@ def make_replay(
     roles: dict[str, type[Replay]] = {**ROLES, "agreement": Agreement}
     made = roles[role](_room(framework, room).steps_for(role), steps, folder)
     made.rare = rare
+    made.careful = frameworks.seams_of(framework).compute_carefully if role.startswith("careful") else None
     return made
 
 

@@ -13,7 +13,7 @@ framework's own (`worker.torch.replay`, `worker.keras.replay`).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -77,6 +77,7 @@ class Replay:
         self.now = 0  # the chosen step in progress, 0 between them
         self.coming = set(steps)
         self.rare: Collection[int] = ()  # of the chosen ones (see `ReplayRole`)
+        self.careful: Callable[[], None] | None = None  # has the framework compute as exactly as its precision allows
         self._program = program
         self._folder = folder
         self._done: list[int] = []
@@ -85,6 +86,9 @@ class Replay:
 
     def __call__(self, seams: Seams) -> None:
         self._program.watch(seams, self)
+        if self.careful is not None:
+            self.careful()
+            seams.framework_ready.subscribe(self.careful)  # of Keras's backend more may be there by then
 
     def starts(self, values: Arrays) -> None:
         """The program's parameters have these values before the first step."""

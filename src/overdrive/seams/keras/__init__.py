@@ -13,6 +13,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import (
     BACKENDS,
     backend,
+    compute_carefully,
     peak_memory,
     refuse_chance,
     seed,
@@ -22,6 +23,7 @@ from overdrive.seams.keras.control import (
 from overdrive.seams.patch import Patches, last_first
 
 __all__ = [
+    "compute_carefully",
     "enter",
     "make_loss_values",
     "make_step_recorder",

@@ -33,12 +33,13 @@ from overdrive.seams.torch import (
     whole_calls,
     zeroing,
 )
-from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
+from overdrive.seams.torch.control import compute_carefully, peak_memory, refuse_chance, seed, synchronize
 from overdrive.seams.torch.loss_values import LossValues as make_loss_values
 from overdrive.seams.torch.short_epochs import shorten_epochs
 from overdrive.seams.torch.step_recorder import make_step_recorder
 
 __all__ = [
+    "compute_carefully",
     "enter",
     "make_loss_values",
     "make_step_recorder",

@@ -10,15 +10,15 @@ from typing import Any
 import keras
 import numpy as np
 
+from overdrive.core.trial_spec import BY_SAMPLE
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.answers import PREDICT
-from overdrive.seams.keras.control import compute_carefully
 from overdrive.seams.keras.fp64 import layers_in_double
 from overdrive.worker import answer_replay, digests
 from overdrive.worker.answer_replay import few_places
 from overdrive.worker.digests import spacing
 from overdrive.worker.keras import on_host
-from overdrive.worker.replay import MOST_ELEMENTS, Replay, load_arrays, save_arrays
+from overdrive.worker.replay import MOST_ELEMENTS, load_arrays, save_arrays
 
 _MOVABLE = "float32"  # what is disturbed
 
@@ -100,14 +100,6 @@ class AnswersInDouble(AnswerSteps):
         return result
 
 
-class CarefulAnswers(AnswerSteps):
-    """In the program's own precision, as carefully as it can."""
-
-    def watch(self, seams: Seams, replay: Replay) -> None:
-        super().watch(seams, replay)
-        compute_carefully()
-
-
 class AnswersBySample(AnswerSteps):
     """As the program makes them, and kept as `worker.agreement` compares them: samples x places x classes."""
 
@@ -136,10 +128,6 @@ def _like(tensor: Any, array: Any) -> Any:
 
 
 def steps_for(role: str) -> AnswerSteps:
-    kinds: dict[str, type[AnswerSteps]] = {
-        "reference": AnswersInDouble,
-        "careful reference": CarefulAnswers,
-        "answers": AnswersBySample,
-        "agreement": AnswersBySample,
-    }
-    return kinds.get(role, AnswerSteps)()
+    if role in BY_SAMPLE:
+        return AnswersBySample()
+    return AnswersInDouble() if role == "reference" else AnswerSteps()

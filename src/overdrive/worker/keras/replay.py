@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.control import backend, compute_carefully
+from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.fp64 import compute_in_double
 from overdrive.seams.keras.step_log import Application, Columns, StepLog, path_of, step_log_of, unwrapped
 from overdrive.seams.step_counter import Iterations
@@ -174,18 +174,8 @@ class StepsInDouble(KerasSteps):
             compute_in_double(seams)
 
 
-class CarefulSteps(KerasSteps):
-    """Steps in the program's own precision, on one thread, with deterministic operations."""
-
-    def watch(self, seams: Seams, replay: Replay) -> None:
-        super().watch(seams, replay)
-        compute_carefully()
-        seams.framework_ready.subscribe(compute_carefully)
-
-
 def steps_for(role: str) -> KerasSteps:
-    kinds = {"targets": StepsInDouble, "careful targets": CarefulSteps}
-    return kinds.get(role, KerasSteps)()
+    return StepsInDouble() if role == "targets" else KerasSteps()
 
 
 def _is_of_fractions(variable: Any) -> bool:

@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from overdrive.core.by_identity import ByIdentity
 from overdrive.core.rng import States
+from overdrive.core.trial_spec import BY_SAMPLE
 from overdrive.model_state.state import State
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.layouts import bytes_of, in_reals
 from overdrive.worker import answer_replay
 from overdrive.worker.answer_replay import few_places
-from overdrive.worker.replay import MOST_ELEMENTS, Replay
+from overdrive.worker.replay import MOST_ELEMENTS
 from overdrive.worker.torch.disturbing import disturb
 from overdrive.worker.torch.fp64 import computing_in_double, wide_copies
 from overdrive.worker.torch.generators import plain_states, restore
@@ -117,14 +117,6 @@ class AnswersInDouble(AnswerSteps):
         return result
 
 
-class CarefulAnswers(AnswerSteps):
-    """In the program's own precision, as carefully as it can."""
-
-    def watch(self, seams: Seams, replay: Replay) -> None:
-        super().watch(seams, replay)
-        compute_carefully()
-
-
 class AnswersBySample(AnswerSteps):
     """As the program makes them, and kept as `worker.agreement` compares them: samples x places x classes."""
 
@@ -150,10 +142,6 @@ def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 def steps_for(role: str) -> AnswerSteps:
-    kinds: dict[str, type[AnswerSteps]] = {
-        "reference": AnswersInDouble,
-        "careful reference": CarefulAnswers,
-        "answers": AnswersBySample,
-        "agreement": AnswersBySample,
-    }
-    return kinds.get(role, AnswerSteps)()
+    if role in BY_SAMPLE:
+        return AnswersBySample()
+    return AnswersInDouble() if role == "reference" else AnswerSteps()

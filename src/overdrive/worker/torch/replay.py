@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
-from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.internals import unseen_by_modes
 from overdrive.seams.torch.layouts import in_reals, is_of_fractions, is_plain, is_sparse, strided_parts
 from overdrive.worker.digests import spacing
@@ -160,14 +159,6 @@ class TorchSteps:
         return watched
 
 
-class CarefulSteps(TorchSteps):
-    """Steps in the program's own precision, as carefully as it can."""
-
-    def watch(self, seams: Seams, replay: Replay) -> None:
-        super().watch(seams, replay)
-        compute_carefully()
-
-
 class StepsInDouble(TorchSteps):
     """Chosen steps are taken in fp64; their results are rounded to the program's own precision, which goes on."""
 
@@ -274,8 +265,7 @@ class StepsInDouble(TorchSteps):
 
 
 def steps_for(role: str) -> TorchSteps:
-    kinds = {"reference": StepsInDouble, "careful reference": CarefulSteps}
-    return kinds.get(role, TorchSteps)()
+    return StepsInDouble() if role == "reference" else TorchSteps()
 
 
 def kept(tensor: torch.Tensor, most: int = MOST_ELEMENTS) -> Any:
