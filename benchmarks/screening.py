@@ -120,14 +120,14 @@ def screen(world: World, seconds: float, seed: int) -> tuple[set[int], float, in
         if pairs == look:
             effects = estimate(blocks, factors, noise=world.block)
             verdict = race(effects, active, candidates, factors)
-            active -= {each.label for each in verdict.drop}
+            active -= verdict.drop
             look = next_look(pairs)
             share = pairs_of_process(effects, PAIR, START, seconds - clock)
             if verdict.stop:
                 break
     else:
         verdict = race(estimate(blocks, factors, noise=world.block), active, candidates, factors)
-    return {int(label[1:]) for label in verdict.choice.plan}, clock, number + 1
+    return {int(label[1:]) for label in verdict.plan}, clock, number + 1
 
 
 def best_plan(world: World) -> tuple[int, ...]:
@@ -320,7 +320,7 @@ def few(quick: bool) -> Cells:
             labels = [f"c{index}" for index in range(len(world.gains))]
             effects = estimate(blocks, design.factors, noise=world.block)
             verdict = race(effects, labels, map(Alternative, labels), design.factors)
-            plans.append({int(label[1:]) for label in verdict.choice.plan})
+            plans.append({int(label[1:]) for label in verdict.plan})
         name = f"{pairs} pairs, block {block:.0%}"
         cell = {f"{gain} taken": _mean(index in plan for plan in plans) for index, gain in enumerate(GAINS[:7])}
         cell["useless"] = _mean(sum(world.gains[each] == 1 for each in plan) for plan in plans)
@@ -343,7 +343,7 @@ def of_processes(quick: bool) -> Cells:
                     seen = change + spread * rng.standard_normal()
                     runs.append(ProcessMean(pair, row, seen, 0.0, 2.0 * pair + half))
             effects = estimate_of_processes(runs, factors, spread)
-            plans.append(choose(effects, (Alternative(factor.name) for factor in factors), factors).plan)
+            plans.append(choose(effects, (Alternative(factor.name) for factor in factors), factors))
             intervals = [effects.speedup(factor.name) for factor in factors]
             hits += [each.low <= gain <= each.high for each, gain in zip(intervals, gains, strict=True)]
         name = f"{pairs} pairs, process {spread:.0%}"

@@ -33,10 +33,11 @@ def limits_of(data: dict[str, Any]) -> Limits:
 
 
 def test_the_roofline_is_of_the_device_that_training_would_run_on() -> None:
-    found = limits_of(told())
-    assert (found.device, found.peak_flops, found.memory_bytes_per_second) == ("cpu", {"fp32": 4e9}, 9e9)
+    line = limits_of(told()).roofline()
+    assert (line.device, line.peak_flops, line.memory_bytes_per_second) == ("cpu", {"fp32": 4e9}, 9e9)
     found = limits_of(told(**{"cuda.matmul.bf16": 9e14, "cuda.memory.copy": 4e12}))
-    assert (found.device, found.peak_flops, found.memory_bytes_per_second) == ("cuda", {"bf16": 9e14}, 4e12)
+    line = found.roofline()
+    assert (line.device, line.peak_flops, line.memory_bytes_per_second) == ("cuda", {"bf16": 9e14}, 4e12)
     assert found.roofline("cpu").peak_flops == {"fp32": 4e9}
 
 

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def range_test(*given: object) -> RangeTest:
         put.append("rate")
-        return RangeTest((1.0,), (1.0,), 4.0, 100.0)
+        return RangeTest(4.0, 100.0)
 
     def batch_curve(*given: object) -> BatchCurve:
         put.append("sizes")

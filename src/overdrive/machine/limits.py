@@ -1,8 +1,7 @@
 """What this machine can do at best, measured once in a process of its own and kept: the roofs of its roofline.
 
     limits = measured_limits()                   # reads what is kept, or measures for less than a minute
-    limits.peak_flops["bf16"]                    # FLOP/s of the device that training would run on
-    limits.memory_bytes_per_second
+    limits.roofline().peak_flops["bf16"]         # FLOP/s of the device that training would run on
     limits.roofline("cpu", threads=1)            # of one thread, beside that of one for each granted core
     limits.measures["files.small_read"].value    # see `Measure`; what is not there is in `limits.missing`
 
@@ -76,16 +75,6 @@ class Limits:
     def device(self) -> str:
         """The device that training would run on: "cuda" where there is a GPU, else "cpu"."""
         return "cuda" if self.gpu else "cpu"
-
-    @property
-    def peak_flops(self) -> Mapping[str, float]:
-        """FLOP/s of `device` by number format; what it cannot do is not in it."""
-        return self.roofline().peak_flops
-
-    @property
-    def memory_bytes_per_second(self) -> float:
-        """Bytes a second of `device`; 0.0 where it could not be measured."""
-        return self.roofline().memory_bytes_per_second
 
     def roofline(self, device: str = "", threads: int = 0) -> Roofline:
         """The roofline of `device` ("": that of training); `threads`: of a CPU; 0 for one on each granted core.

@@ -32,11 +32,9 @@ _BELOW_LOWEST = (10.0, 40.0)
 
 @dataclass(frozen=True)
 class RangeTest:
-    """Learning rates as factors of the program's own, and smoothed losses."""
+    """Learning rates, as factors of the program's own."""
 
-    factors: tuple[float, ...]
-    losses: tuple[float, ...]
-    lowest: float  # where the loss was lowest ...
+    lowest: float  # where the smoothed loss was lowest ...
     broken: float  # ... and where it had risen far above that; infinite where it did not
 
     @property
@@ -99,4 +97,4 @@ def read(losses: Sequence[float], steps: int) -> RangeTest | None:
     at = min(range(len(smooth)), key=smooth.__getitem__)
     if at < 2 or smooth[at] >= smooth[0]:
         return None
-    return RangeTest(tuple(factors[: len(smooth)]), tuple(smooth), factors[at], broken)
+    return RangeTest(factors[at], broken)

@@ -85,7 +85,7 @@ class Screened:
         candidates = list(candidates)
         believed = beliefs(effects, {each.label: each.prior for each in candidates})
         sure = [each for each in candidates if each.label not in out and believed.best.get(each.label, 0.0) >= least]
-        plan = choose(effects, sure, factors, believed=believed).plan
+        plan = choose(effects, sure, factors, believed=believed)
         partners = frozenset().union(*effects.interacting)
         # What gains only beside another is believed to gain nothing alone: of these the best company counts.
         idle = {name for name in names if believed.by_label[name].above < _HOPELESS and name not in partners}

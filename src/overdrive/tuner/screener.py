@@ -202,12 +202,12 @@ class Screener:
         effects = self._effects()
         active = self._racers.active
         verdict = race(effects, active, self._inside, factors)
-        active -= {each.label for each in verdict.drop}
+        active -= verdict.drop
         active -= {name for name in self._beyond & set(effects.labels) if effects.speedup(name).high < 1.0}
         late = carry_over(self._blocks, factors)
         if late is not None and late.longer_lead:
             self._lead_factor = min(_LONGEST_LEAD, 2 * self._lead_factor)
-        self._leave_time_for_seeds(verdict.choice.plan, effects)
+        self._leave_time_for_seeds(verdict.plan, effects)
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {several(len(self._around.made), 'process', 'processes')}"

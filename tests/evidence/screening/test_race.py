@@ -11,7 +11,6 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.evidence.screening import (
     Alternative,
-    Choice,
     Design,
     Effects,
     Factor,
@@ -52,7 +51,7 @@ def known(
     )  # fmt: skip
 
 
-def chosen(effects: Effects, *candidates: Alternative, factors: list[Factor] | None = None) -> Choice:
+def chosen(effects: Effects, *candidates: Alternative, factors: list[Factor] | None = None) -> tuple[str, ...]:
     candidates = candidates or tuple(map(Alternative, effects.labels))
     return choose(effects, candidates, factors or [*map(on_off, effects.labels)])
 
@@ -73,9 +72,9 @@ def searched(program: Program, prior: Prior, most: int) -> tuple[tuple[str, ...]
         pairs = look
         effects = estimate(blocks, design.factors, program.noise)
         verdict = race(effects, active, [Alternative(each, prior=prior) for each in program.costs], design.factors)
-        active -= {each.label for each in verdict.drop}
+        active -= verdict.drop
         if verdict.stop or pairs >= most:
-            return verdict.choice.plan, pairs
+            return verdict.plan, pairs
 
 
 NULLS = {f"c{at}": 0.0 for at in range(12)}
@@ -83,27 +82,24 @@ NULLS = {f"c{at}": 0.0 for at in range(12)}
 
 def test_what_is_hopeless_leaves_and_what_gains_stays() -> None:
     verdict = raced(Program({"good": -0.3, "bad": 0.2, "ruinous": 0.8, **NULLS}), 96)
-    gone = {each.label: each for each in verdict.drop}
-    assert {"bad", "ruinous"} <= gone.keys() and "good" not in gone
-    assert "slower" in gone["ruinous"].reason and "odds" in gone["bad"].reason
-    assert gone["bad"].speedup.high < 1
+    assert {"bad", "ruinous"} <= verdict.drop and "good" not in verdict.drop
 
 
 def test_only_the_ruinous_leave_at_the_first_look() -> None:
     verdict = raced(Program({"good": -0.3, "bad": 0.1, "ruinous": 0.8, **NULLS}), 24)
-    assert [each.label for each in verdict.drop] == ["ruinous"]
+    assert verdict.drop == {"ruinous"}
 
 
 def test_placebos_never_leave() -> None:
     verdict = raced(Program(NULLS), 256)
-    assert not any(each.label.startswith("placebo") for each in verdict.drop)
+    assert not any(each.startswith("placebo") for each in verdict.drop)
 
 
 def test_it_stops_when_nothing_is_to_be_gained_and_not_before() -> None:
     early, late = (raced(Program({"good": -0.3, "maybe": -0.05, **NULLS}, noise=0.1), pairs) for pairs in (24, 512))
-    assert not early.stop and early.expected_loss > 0.01 and "not decided" in early.reason
-    assert late.stop and late.expected_loss < 0.005
-    assert set(late.choice.plan) == {"good", "maybe"}
+    assert not early.stop and "not decided" in early.reason
+    assert late.stop and "less than 0.5% faster" in late.reason
+    assert set(late.plan) == {"good", "maybe"}
 
 
 def test_what_gains_for_certain_has_to_be_seen_in_three_processes() -> None:
@@ -170,10 +166,10 @@ def test_few_pairs_of_a_slow_program_tell_what_is_large() -> None:
     for seed in range(10):
         program = Program({"good": -math.log(2), "bad": 0.7, **NULLS}, noise=0.03, seed=seed)
         verdict = raced(program, 12)
-        found += "good" in verdict.choice.plan
-        harmed += "bad" in verdict.choice.plan
-        invented += len({*verdict.choice.plan} - {"good", "bad"})
-        assert not {"good"} & {each.label for each in verdict.drop}
+        found += "good" in verdict.plan
+        harmed += "bad" in verdict.plan
+        invented += len({*verdict.plan} - {"good", "bad"})
+        assert "good" not in verdict.drop
     assert found >= 8 and harmed == 0 and invented <= 5
 
 
@@ -182,14 +178,14 @@ def test_the_stricter_contract_wins_a_tie_and_only_a_tie() -> None:
     one = [Factor("either", ("fused", "autocast"))]
     near = chosen(known({"fused": 0.2, "autocast": 0.21}, error=0.02), exact, loose, factors=one)
     far = chosen(known({"fused": 0.2, "autocast": 0.5}, error=0.02), exact, loose, factors=one)
-    assert near.plan == ("fused",) and near.contract is Contract.EXACT
-    assert far.plan == ("autocast",) and far.contract is Contract.STATISTICAL
+    assert near == ("fused",)
+    assert far == ("autocast",)
 
 
 def test_fewer_techniques_win_a_tie() -> None:
     choice = chosen(known({"a": 0.2, "b": 0.02, "c": -0.1}, error=0.015))
-    assert choice.plan == ("a",)
-    assert chosen(known({"a": 0.2, "b": 0.02, "c": -0.1}, error=0.003)).plan == ("a", "b")
+    assert choice == ("a",)
+    assert chosen(known({"a": 0.2, "b": 0.02, "c": -0.1}, error=0.003)) == ("a", "b")
 
 
 def test_many_small_ties_do_not_add_up_to_a_loss() -> None:
@@ -202,24 +198,24 @@ def test_many_small_ties_do_not_add_up_to_a_loss() -> None:
             for at in range(10)
         ),
     )
-    assert len(choice.plan) >= 6
+    assert len(choice) >= 6
 
 
 def test_a_proof_that_would_fail_makes_a_gain_worth_less() -> None:
     effects = known({"safe": 0.2, "risky": 0.25}, error=0.005)
     one = [Factor("either", ("safe", "risky"))]
-    assert chosen(effects, Alternative("safe"), Alternative("risky", proof_fails=0.6), factors=one).plan == ("safe",)
-    assert chosen(effects, Alternative("safe"), Alternative("risky"), factors=one).plan == ("risky",)
+    assert chosen(effects, Alternative("safe"), Alternative("risky", proof_fails=0.6), factors=one) == ("safe",)
+    assert chosen(effects, Alternative("safe"), Alternative("risky"), factors=one) == ("risky",)
 
 
 def test_of_two_that_do_the_same_one_is_taken() -> None:
     choice = chosen(known({"a": 0.4, "b": 0.4}, {("a", "b"): -0.4}, error=0.002))
-    assert len(choice.plan) == 1
+    assert len(choice) == 1
 
 
 def test_candidates_alone_may_be_in_the_plan() -> None:
     effects = known({"a": 0.3, "placebo": 0.2})
-    assert chosen(effects, Alternative("a")).plan == ("a",)
+    assert chosen(effects, Alternative("a")) == ("a",)
 
 
 def test_large_groups_are_climbed_and_small_ones_looked_through_with_the_same_result() -> None:
@@ -229,7 +225,7 @@ def test_large_groups_are_climbed_and_small_ones_looked_through_with_the_same_re
         pairs = [pair for pair in combinations(gains, 2) if rng.random() < 0.12]
         together = {pair: float(rng.normal(0, 0.2)) for pair in pairs}
         effects = known(gains, together, error=0.001)
-        plan = frozenset(chosen(effects).plan)
+        plan = frozenset(chosen(effects))
 
         def value(plan: frozenset[str], effects: Effects = effects) -> float:
             gain, _ = effects.gain(effects.of_plan(plan))
@@ -274,8 +270,7 @@ def test_a_design_of_levels_is_raced_to_the_best_of_them() -> None:
     program = Program({"1 thread": -0.1, "2 threads": -0.3, **NULLS})
     effects = estimate(program.screened(design, names(design), 192), design.factors)
     verdict = race(effects, names(design), map(Alternative, names(design)), design.factors)
-    assert verdict.choice.plan == ("2 threads",)
-    assert verdict.choice.speedup.low < math.exp(0.3) < verdict.choice.speedup.high
+    assert verdict.plan == ("2 threads",)
 
 
 def test_what_is_shipped_of_public_programs_is_of_techniques_that_there_are() -> None:

@@ -9,8 +9,8 @@ is the statistics, and runs nothing:
 - `design`: `Design.next_pair(active, rng)` gives the next two rows.
 - `estimate`: `estimate(blocks, factors)` gives `Effects`, with errors that hold for other processes too; interactions
   that show are in it (`interactions`), and disturbed blocks do not count.
-- `race`: at a look, `race(effects, active, candidates, factors)` says who leaves, whether it is over, what the plan is
-  (`choice`) and how much a better one is expected to gain (`beliefs`, with each candidate's `prior`).
+- `race`: at a look, `race(effects, active, candidates, factors)` says who leaves, whether it is over, and what the
+  plan is (`choice`, by `beliefs`, with each candidate's `prior`).
 - `processes`: when a fresh process should take the place of the live one.
 - `carry_over`: whether blocks still feel the row before them; then more steps have to go by untimed.
 - `of_processes`: effects of what cannot be switched inside a process.
@@ -29,15 +29,15 @@ All gains are on the logarithm of speed (.05 is 5 % faster), and intervals are s
             effects = estimate(blocks, factors, noise=0.05)
             look_result = race(effects, active, candidates, factors)
             if look_result.stop:
-                break  # look_result.choice.plan, look_result.choice.speedup, effects.speedup("autocast")
-            active -= {each.label for each in look_result.drop}
+                break  # look_result.plan, effects.speedup_of(look_result.plan), effects.speedup("autocast")
+            active -= look_result.drop
             look = next_look(look)
 
 benchmarks/results/screening.json has how often that finds the best plan, and what the intervals cover.
 """
 
 from overdrive.evidence.screening.carry_over import CarryOver, carry_over
-from overdrive.evidence.screening.choice import Alternative, Choice, choose
+from overdrive.evidence.screening.choice import Alternative, choose
 from overdrive.evidence.screening.design import Design
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.estimate import estimate
@@ -45,15 +45,13 @@ from overdrive.evidence.screening.factors import Factor, Observation, Row, label
 from overdrive.evidence.screening.of_processes import ProcessMean, error_of, estimate_of_processes, mean_of
 from overdrive.evidence.screening.prior import USUAL, Prior, learned, shipped
 from overdrive.evidence.screening.processes import pairs_of_process
-from overdrive.evidence.screening.race import Dropped, LookResult, next_look, race
+from overdrive.evidence.screening.race import LookResult, next_look, race
 
 __all__ = [
     "USUAL",
     "Alternative",
     "CarryOver",
-    "Choice",
     "Design",
-    "Dropped",
     "Effects",
     "Factor",
     "LookResult",

@@ -14,7 +14,6 @@ from itertools import product
 import numpy as np
 
 from overdrive.core.contract import Contract
-from overdrive.core.interval import Interval
 from overdrive.evidence.screening.beliefs import COST, Beliefs, beliefs
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.factors import Factor
@@ -39,22 +38,13 @@ class Alternative:
     prior: Prior = USUAL
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The plan to go on with."""
-
-    plan: tuple[str, ...]  # in the order of the factors
-    speedup: Interval  # as measured, over nothing on: the screening's word, which a confirmation has to check
-    contract: Contract  # of its loosest label
-
-
 def choose(
     effects: Effects,
     candidates: Iterable[Alternative],
     factors: Sequence[Factor],
     believed: Beliefs | None = None,
-) -> Choice:
-    """The plan, of the candidates: other labels stay off.
+) -> tuple[str, ...]:
+    """The plan to go on with, of the candidates, in the order of the factors: other labels stay off.
 
     Args:
         believed: the effects with their priors, where they are at hand.
@@ -63,9 +53,7 @@ def choose(
     believed = believed or beliefs(effects, {label: each.prior for label, each in by_label.items()})
     search = _Search(effects, believed, by_label, _exclusive(factors))
     chosen = search.frugal(search.best(Contract.OPEN))
-    plan = tuple(label for label in effects.labels if label in chosen)
-    loosest = max((by_label[label].contract for label in plan), key=lambda each: each.rank, default=Contract.EXACT)
-    return Choice(plan, effects.speedup_of(plan), loosest)
+    return tuple(label for label in effects.labels if label in chosen)
 
 
 class _Search:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.interval import Interval
 from overdrive.core.units import several
-from overdrive.evidence.screening.beliefs import WORTH, Beliefs, beliefs, normal
-from overdrive.evidence.screening.choice import Alternative, Choice, choose
+from overdrive.evidence.screening.beliefs import Beliefs, beliefs, normal
+from overdrive.evidence.screening.choice import Alternative, choose
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.factors import Factor
 
@@ -26,23 +25,13 @@ _EXPECTED_LOSS = 0.005  # of the choice, on log speed, below which nothing is to
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A candidate that leaves the race, with its speedup as measured."""
-
-    label: str
-    speedup: Interval
-    reason: str
-
-
-@dataclass(frozen=True)
 class LookResult:
     """What a look says."""
 
-    drop: tuple[Dropped, ...]
+    drop: frozenset[str]  # candidates that leave the race
     stop: bool
     reason: str  # why it stops, or what it goes on for: the end of a sentence
-    expected_loss: float  # of the choice against the best plan, on log speed: the most that going on can bring
-    choice: Choice
+    plan: tuple[str, ...]  # the choice by now
 
 
 def next_look(pairs: int, early: bool = False) -> int:
@@ -60,41 +49,34 @@ def race(
     """Judge the candidates that are still active. Call it at looks: a verdict at every pair drops by chance."""
     candidates = list(candidates)
     believed = beliefs(effects, {each.label: each.prior for each in candidates})
-    choice = choose(effects, candidates, factors, believed)
+    plan = choose(effects, candidates, factors, believed)
     running = [each.label for each in candidates if each.label in active and each.label in believed.by_label]
-    drop = tuple(each for label in running if (each := _dropped(effects, believed, label, choice)))
-    gone = {each.label for each in drop}
-    left = [label for label in running if label not in gone]
-    loss = _expected_loss(effects, believed, choice, left)
+    drop = frozenset(label for label in running if label not in plan and _is_hopeless(effects, believed, label))
+    left = [label for label in running if label not in drop]
+    loss = _expected_loss(effects, believed, plan, left)
     stop, reason = _over(effects, believed, left, loss)
     if left and effects.pairs < _FEWEST_TO_STOP:
         stop, reason = False, f"{effects.pairs} pairs are too few to end with"
-    return LookResult(drop, stop, reason, loss, choice)
+    return LookResult(drop, stop, reason, plan)
 
 
-def _dropped(effects: Effects, believed: Beliefs, label: str, choice: Choice) -> Dropped | None:
-    """Not those of the present choice, and not those that are worth it beside some other."""
-    seen, worth = effects.seen.get(label, 0), believed.best[label]
-    speedup = effects.speedup(label)
-    if label in choice.plan or worth >= _HOPELESS:
-        return None
-    if speedup.high < _RUINOUS:
-        return Dropped(label, speedup, f"it makes the program at least {1 - speedup.high:.0%} slower")
-    if seen < _FEWEST_PAIRS:
-        return None
-    return Dropped(label, speedup, f"the odds that it gains {WORTH:.0%} are below {_HOPELESS:.0%}")
+def _is_hopeless(effects: Effects, believed: Beliefs, label: str) -> bool:
+    """Not one that is worth it beside some other."""
+    enough = effects.seen.get(label, 0) >= _FEWEST_PAIRS or effects.speedup(label).high < _RUINOUS
+    return enough and believed.best[label] < _HOPELESS
 
 
-def _expected_loss(effects: Effects, believed: Beliefs, choice: Choice, labels: Collection[str]) -> float:
-    """What is expected to be lost by what the choice left out, and by what it took."""
+def _expected_loss(effects: Effects, believed: Beliefs, plan: Collection[str], labels: Collection[str]) -> float:
+    """What is expected to be lost against the best plan, on log speed, by what the choice left out, and by what it
+    took: the most that going on can bring."""
     loss = 0.0
     for label in labels:
         belief = believed.by_label[label]
         if any(label in pair for pair in effects.interacting):
-            rest = set(choice.plan) - {label}
+            rest = set(plan) - {label}
             weights = effects.of_plan({*rest, label}) - effects.of_plan(rest)
             belief = normal(*effects.gain(weights))
-        loss += belief.below if label in choice.plan else belief.above
+        loss += belief.below if label in plan else belief.above
     return loss
 
 
