@@ -49,7 +49,7 @@ def test_the_roofline_of_some_threads_lies_between_that_of_one_and_of_all() -> N
 
 
 def test_all_threads_can_do_no_less_than_one() -> None:
-    assert limits_of(told(**{"cpu.1.matmul.fp32": 5e9})).peak_flops["fp32"] == 5e9
+    assert limits_of(told(**{"cpu.1.matmul.fp32": 5e9})).roofline().peak_flops["fp32"] == 5e9
 
 
 def test_they_are_kept_and_measured_again_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,9 +76,6 @@ class _Search:
         holds = [1 - np.mean([fails.get(label, 0.0) for label in term]) for term in effects.terms]
         self._worth = believed.mean * np.array(holds)
 
-    def expected(self, plan: Plan) -> float:
-        return float(self._effects.of_plan(plan) @ self._believed.mean)
-
     def best(self, loosest: Contract) -> Plan:
         """The plan worth most, of labels up to this contract."""
         allowed = {label for label, each in self._candidates.items() if loosest.allows(each.contract)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.units import several
 from overdrive.evidence.screening.beliefs import Beliefs, beliefs, normal
 from overdrive.evidence.screening.choice import Alternative, choose
 from overdrive.evidence.screening.effects import Effects
@@ -30,7 +29,6 @@ class LookResult:
 
     drop: frozenset[str]  # candidates that leave the race
     stop: bool
-    reason: str  # why it stops, or what it goes on for: the end of a sentence
     plan: tuple[str, ...]  # the choice by now
 
 
@@ -53,11 +51,9 @@ def race(
     running = [each.label for each in candidates if each.label in active and each.label in believed.by_label]
     drop = frozenset(label for label in running if label not in plan and _is_hopeless(effects, believed, label))
     left = [label for label in running if label not in drop]
-    loss = _expected_loss(effects, believed, plan, left)
-    stop, reason = _over(effects, believed, left, loss)
-    if left and effects.pairs < _FEWEST_TO_STOP:
-        stop, reason = False, f"{effects.pairs} pairs are too few to end with"
-    return LookResult(drop, stop, reason, plan)
+    sure = all(believed.best[label] > _SURE for label in left) and effects.processes >= _FEWEST_PROCESSES
+    decided = sure or _expected_loss(effects, believed, plan, left) < _EXPECTED_LOSS
+    return LookResult(drop, not left or (decided and effects.pairs >= _FEWEST_TO_STOP), plan)
 
 
 def _is_hopeless(effects: Effects, believed: Beliefs, label: str) -> bool:
@@ -78,16 +74,3 @@ def _expected_loss(effects: Effects, believed: Beliefs, plan: Collection[str], l
             belief = normal(*effects.gain(weights))
         loss += belief.below if label in plan else belief.above
     return loss
-
-
-def _over(effects: Effects, believed: Beliefs, left: Sequence[str], loss: float) -> tuple[bool, str]:
-    if not left:
-        return True, "no candidate is left that may gain anything"
-    if loss < _EXPECTED_LOSS:
-        return True, f"another plan is expected to be less than {_EXPECTED_LOSS:.1%} faster"
-    unsure = [label for label in left if believed.best[label] <= _SURE]
-    if not unsure and effects.processes >= _FEWEST_PROCESSES:
-        return True, "all candidates that are left gain for certain"
-    if not unsure:
-        return False, f"what gains has been seen in {several(effects.processes, 'process', 'processes')} only"
-    return False, f"{len(unsure)} of {len(left)} candidates are not decided"
