@@ -7,7 +7,6 @@ import os
 import struct
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -35,17 +34,15 @@ _BLOCK = 32
 Guard = Callable[[], UnchangedInFork]
 
 
-@dataclass
-class Filled:
-    opened: set[str]  # files that samples were read from
-    failures: int  # samples that could not be fetched; the program will meet their errors itself
-
-
-def fill(table: Table, source: Source, guard: Guard) -> Filled:
-    """Fetch all missing samples, as the loader's worker would, or with one thread as the program itself.
+def fill(table: Table, source: Source, guard: Guard) -> set[str]:
+    """Fetch all missing samples, as the loader's worker would, or with one thread as the program itself. What cannot be
+    fetched stays missing: the program will meet its error itself.
 
     Args:
         guard: made in each of the forked processes, and asked before anything is written down.
+
+    Returns:
+        the files that samples were read from.
 
     Raises:
         Unfit: a sample is of another shape, or draws random numbers; or fetching in forks does not work.
@@ -66,7 +63,7 @@ def fill(table: Table, source: Source, guard: Guard) -> Filled:
     finally:
         os.close(queue)
         table.count_present()
-    return Filled({path for each in answers for path in each["opened"]}, sum(each["failures"] for each in answers))
+    return {path for each in answers for path in each["opened"]}
 
 
 class Filling:
@@ -188,19 +185,17 @@ def _queue_of(count: int) -> int:
     return queue
 
 
-def fill_here(table: Table, source: Source, opened: Opened) -> int:
-    """The same in this process; returns how many samples could not be fetched.
+def fill_here(table: Table, source: Source, opened: Opened) -> None:
+    """The same in this process.
 
     Raises:
         Unfit: as `fill`.
     """
-    failures = 0
     generators = source.generators()
     for block in range(-(-table.count // _BLOCK)):
         with left_alone(generators.now), opened:
-            failures += _fetch(table, source, _missing(table, block), generators)
+            _fetch(table, source, _missing(table, block), generators)
         progress(table.count - table.missing, table.count)
-    return failures
 
 
 def _missing(table: Table, block: int) -> list[int]:
@@ -214,14 +209,13 @@ def _worker(table: Table, source: Source, guard: Guard, queue: int, number: int)
         check = _checking(source, guard)
         reseed(number)
         generators = source.generators()
-        failures = 0
         with only_reading(), Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 (block,) = _NUMBER.unpack(taken)
                 rows = _missing(table, block)
-                failures += _fetch(table, source, rows, generators, check)
+                _fetch(table, source, rows, generators, check)
                 tick(len(rows))
-        return {"opened": sorted(opened.paths()), "failures": failures}
+        return {"opened": sorted(opened.paths())}
 
     return work
 
@@ -246,25 +240,24 @@ def _checking(source: Source, guard: Guard) -> Callable[[], None]:
 
 def _fetch(
     table: Table, source: Source, rows: list[int], generators: Generators, check: Callable[[], None] = lambda: None
-) -> int:
-    """Fetch these together, or one by one where one of them fails; returns how many failed.
+) -> None:
+    """Fetch these together, or one by one where one of them fails.
 
     Raises:
         Unfit: they draw random numbers, from a generator of the data set's own perhaps, do more than to read, or are of
             another shape.
     """
     if not rows:
-        return 0
+        return
     before = generators.now()
     try:
         batch = source.fetch(rows)
     except Exception:
-        if len(rows) == 1:
-            return 1
-        return sum(_fetch(table, source, [row], generators, check) for row in rows)
+        for row in rows if len(rows) > 1 else ():
+            _fetch(table, source, [row], generators, check)
+        return
     if not before.same(generators.now()):
         raise Unfit("fetching a sample draws random numbers")
     check()
     if not table.write(np.array(rows, dtype=np.intp), batch):
         raise Unfit("its samples differ in shape or kind")
-    return 0

@@ -97,7 +97,7 @@ class Filler:
         began = time.perf_counter()
         try:
             if in_forks:
-                self._read_elsewhere(fill(self._table, self._source, self._unchanged.in_fork).opened)
+                self._read_elsewhere(fill(self._table, self._source, self._unchanged.in_fork))
             elif not self._source.workers:
                 fill_here(self._table, self._source, self.opened)
         except ForkFailed:
