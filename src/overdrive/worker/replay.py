@@ -71,7 +71,7 @@ class Steps(Protocol):
 
 
 class Replay:
-    """An observer; its subclasses are the roles of `core.records.ReplayRole`."""
+    """An observer; its subclasses are the roles of `core.trial_spec.ReplayRole`."""
 
     def __init__(self, program: Steps, steps: Sequence[int], folder: Path) -> None:
         self.now = 0  # the chosen step in progress, 0 between them

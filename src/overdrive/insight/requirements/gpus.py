@@ -20,7 +20,6 @@ class Gpu:
     bandwidth: float  # B/s
     peak: Mapping[str, float]  # FLOP/s of dense products by number format
     source: str
-    reached: float | None = None  # the best share of the bf16 peak that somebody measured
 
     def rate(self, dtype: str, convolution: bool, half: bool) -> float:
         """FLOP/s at best of a product of that type, as PyTorch computes it by default, or with `half` under autocast.
@@ -50,7 +49,6 @@ def gpus() -> tuple[Gpu, ...]:
             bandwidth=each["bandwidth"] * 1e9,
             peak={name: float(value) * 1e12 for name, value in each["peak"].items()},
             source=each["source"],
-            reached=each.get("reached"),
         )
         for each in tomlkit.parse(text).unwrap()["gpu"]
     )

@@ -48,7 +48,6 @@ class BatchSize(Technique):
     """
 
     name = "batch_size"
-    family = "data"
     contract = Contract.OPEN
     targets = ("data", "forward", "backward", "optimizer", "other")
     compare_all = True  # for the knee to be seen

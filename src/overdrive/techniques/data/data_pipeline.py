@@ -41,7 +41,6 @@ class DataPipeline(Technique):
     """
 
     name = "data_pipeline"
-    family = "data"
     frameworks = ("keras",)
     contract = Contract.EXACT
     targets = ("data", "other")

@@ -64,7 +64,6 @@ class FastDecode(Technique):
 
     name = "fast_decode"
     programs = ("training", "inference")
-    family = "data"
     contract = Contract.EXACT
     computes = False
     targets = ("data",)

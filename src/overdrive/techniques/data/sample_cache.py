@@ -83,7 +83,6 @@ class SampleCache(Technique):
 
     name = "sample_cache"
     programs = ("training", "inference")
-    family = "data"
     contract = Contract.EXACT
     computes = False
     targets = ("data",)

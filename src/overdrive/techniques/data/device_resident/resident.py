@@ -1,4 +1,4 @@
-"""CachedDataset samples on the GPU: the program's own `.to(device)` of a batch is answered by gathering it there."""
+"""Kept samples on the GPU: the program's own `.to(device)` of a batch is answered by gathering it there."""
 
 from __future__ import annotations
 

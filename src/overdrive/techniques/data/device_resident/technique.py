@@ -44,7 +44,6 @@ class DeviceResident(Technique):
     """
 
     name = "device_resident"
-    family = "data"
     contract = Contract.EXACT
     computes = False
     targets = ("data", "other")  # the copy to the GPU is made between the parts

@@ -69,7 +69,6 @@ class LoaderWorkers(Technique):
 
     name = "loader_workers"
     programs = ("training", "inference")
-    family = "data"
     contract = Contract.EXACT
     fallback_contract = Contract.STATISTICAL
     targets = ("data",)

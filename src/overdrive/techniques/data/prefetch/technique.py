@@ -47,7 +47,6 @@ class Prefetch(Technique):
 
     name = "prefetch"
     programs = ("training", "inference")
-    family = "data"
     contract = Contract.EXACT
     computes = False
     targets = ("data",)

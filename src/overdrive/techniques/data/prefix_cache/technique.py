@@ -54,7 +54,6 @@ class PrefixCache(Technique):
 
     name = "prefix_cache"
     programs = ("training", "inference")
-    family = "data"
     contract = Contract.EXACT
     computes = False
     targets = ("data",)

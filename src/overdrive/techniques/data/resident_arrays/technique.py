@@ -40,7 +40,6 @@ class ResidentArrays(Technique):
     """
 
     name = "resident_arrays"
-    family = "data"
     frameworks = ("keras",)
     contract = Contract.EXACT
     targets = ("data", "other")  # the copy to the GPU is made between the parts
