@@ -113,7 +113,7 @@ def test_the_command_on_a_machine_with_a_gpu(tmp_path: Path, monkeypatch: pytest
     """This very machine, with the NVML of another: the whole way, but for measuring."""
     monkeypatch.setenv("PYTHONPATH", package(tmp_path, "pass", "workstation_x4"))
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    monkeypatch.setattr(doctor_command, "measured_limits", lambda quick: LIMITS)
+    monkeypatch.setattr(doctor_command, "measured_limits", lambda **_: LIMITS)
     answer = CliRunner().invoke(cli, ["doctor", "--json", "-", "--quick"])
     assert answer.exit_code == 1, answer.output
     result = json.loads(answer.stdout)
@@ -129,11 +129,12 @@ def test_the_command_on_a_machine_with_a_gpu(tmp_path: Path, monkeypatch: pytest
 
 
 def test_limits_that_cannot_be_measured_are_left_out_by_name(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def fails(quick: bool) -> Limits:
+    def fails(**_: bool) -> Limits:
         raise LimitsUnavailable("No PyTorch is installed here.")
 
     monkeypatch.setattr(doctor_command, "survey", lambda: look_at_nothing())
-    assert doctor_command.doctor(json_path=Path("-"), measure=fails) == 0
+    monkeypatch.setattr(doctor_command, "measured_limits", fails)
+    assert doctor_command.doctor(json_path=Path("-")) == 0
     result = json.loads(capsys.readouterr().out)
     assert {"what": "limits", "why": "No PyTorch is installed here"} in result["left_out"]
 
@@ -146,7 +147,7 @@ def look_at_nothing() -> dict[str, Any]:
 
 def test_exit_code_and_text_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_command, "survey", look_at_nothing)
-    monkeypatch.setattr(doctor_command, "measured_limits", lambda quick: LIMITS)
+    monkeypatch.setattr(doctor_command, "measured_limits", lambda **_: LIMITS)
     answer = CliRunner().invoke(cli, ["doctor"])
     assert answer.exit_code == 0, answer.output
     assert "Nothing is wrong." in answer.output
@@ -170,6 +171,6 @@ def test_limits_are_measured_again_when_asked_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor_command, "measured_limits", lambda **how: asked.append(how) or LIMITS)
     assert CliRunner().invoke(cli, ["doctor", "--quick"]).exit_code == 0
     assert CliRunner().invoke(cli, ["doctor", "--quick", "--fresh"]).exit_code == 0
-    assert asked == [{"quick": True}, {"quick": True, "fresh": True}]
+    assert asked == [{"quick": True, "fresh": False}, {"quick": True, "fresh": True}]
     answer = CliRunner().invoke(cli, ["doctor", "--fresh", "--for", "train.py"])
     assert answer.exit_code == 2 and "without --for" in answer.output

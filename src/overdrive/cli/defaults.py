@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from overdrive.cli.misplaced import takes_a_word
+
+if TYPE_CHECKING:
+    from overdrive.core.program import Program
 
 _FILE, _TABLE = "pyproject.toml", "tool.overdrive"
 
@@ -120,16 +123,18 @@ def _text(value: Any, option: click.Option, where: str) -> str:
     return str(value)
 
 
-def plan_asked_for(plan: Path | None, no_plan: bool) -> tuple[Path | None, bool]:
-    """Of `--plan` and `--no-plan` the one on the line, where the file has the other.
+def plan_asked_for(plan: Path | None, no_plan: bool, program: Program) -> Path | None:
+    """The plan that is named, or lies beside the program; None where there is none, or none is wanted. Of `--plan` and
+    `--no-plan` the one on the line counts, where the file has the other.
 
     Raises:
         UsageError: both stand in the same place.
     """
     if plan is None or not no_plan:
-        return plan, no_plan
+        beside = program.plan_path()
+        return beside if plan is None and not no_plan and beside.exists() else plan
     source = click.get_current_context().get_parameter_source
     plan_in_file, none_in_file = (source(name) is ParameterSource.DEFAULT_MAP for name in ("plan_path", "no_plan"))
     if plan_in_file == none_in_file:
         raise click.UsageError("Give either --plan or --no-plan.")
-    return (None, True) if plan_in_file else (plan, False)
+    return None if plan_in_file else plan

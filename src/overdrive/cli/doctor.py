@@ -41,26 +41,20 @@ from overdrive.version import __version__
 _SOFTWARE = ("software", "loaded")  # of the survey; all else but these is the machine
 
 
-def doctor(
-    quick: bool = False,
-    json_path: Path | None = None,
-    fresh: bool = False,
-    measure: Callable[[bool], Limits] | None = None,
-) -> int:
+def doctor(quick: bool = False, json_path: Path | None = None, fresh: bool = False) -> int:
     """Look, measure, advise, and print.
 
     Args:
         quick: measure the limits in some 15 seconds, more coarsely.
         json_path: where to write all of it as JSON, if anywhere; on standard output it stands alone.
         fresh: measure them again, whatever is kept.
-        measure: gives the limits; by default they are measured, or read where they were kept.
 
     Returns:
         The exit code: 1 where something is wrong, 0 where nothing is, whatever could be better.
     """
     if not json_path and sys.stderr.isatty():
         print("Looking at this machine, and measuring what it can do (under a minute, once) ...", file=sys.stderr)
-    result = examine(survey(), *_limits(quick, measure or (_measure_again if fresh else _measure)))
+    result = examine(survey(), *_limits(quick, fresh))
     write_json(json_path, to_json(result))
     if json_path != STDOUT:
         diagnosis(result, console_beside(json_path))
@@ -91,19 +85,11 @@ def examine(found: Mapping[str, Any], limits: Limits | None = None, left_out: Se
     )
 
 
-def _measure(quick: bool) -> Limits:
-    return measured_limits(quick=quick)
-
-
-def _measure_again(quick: bool) -> Limits:
-    return measured_limits(quick=quick, fresh=True)
-
-
-def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | None, Sequence[LeftOut]]:
+def _limits(quick: bool, fresh: bool) -> tuple[Limits | None, Sequence[LeftOut]]:
     """What was measured; or that it could not be, with the reason. Single ones that could not are in `missing`."""
     began = time.time()
     try:
-        found = measure(quick)
+        found = measured_limits(quick=quick, fresh=fresh)
     except LimitsUnavailable as error:
         return None, [LeftOut("limits", str(error).rstrip("."))]
     return replace(found, fresh=found.when >= began), ()

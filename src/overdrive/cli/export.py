@@ -16,6 +16,7 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
+    repeat,
     why_it_fails,
 )
 from overdrive.cli.values import stdin_option
@@ -54,8 +55,7 @@ def write_export(program: Program, order: Order, place: Path, json_path: Path | 
                     found = export(pool, program, order)
                     folder, result = found.folder, _result(found, order, place)
         except CannotExport:
-            if pool.last_output.strip():
-                print(pool.last_output.rstrip(), file=sys.stderr)
+            repeat(pool.last_output)
             raise
         if isinstance(result, Exported):
             write_pages(result, folder, program.command())

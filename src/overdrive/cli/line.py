@@ -37,6 +37,12 @@ def fail(sentence: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
+def repeat(output: str) -> None:
+    """What a program said that failed in a trial, for people."""
+    if output.strip():
+        print(output.rstrip(), file=sys.stderr)
+
+
 class ProgramCommand(click.Command):
     """A command whose own words stand before the program; all that follows belongs to the program.
 

@@ -23,6 +23,7 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
+    repeat,
     why_it_fails,
 )
 from overdrive.cli.values import stdin_option
@@ -137,8 +138,7 @@ def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, A
                 raise CannotPack(said) from None
             if over.exit_reason.by_itself:
                 raise CannotPack("The program made no training step that Overdrive could see.") from None
-            if pool.last_output.strip():
-                print(pool.last_output.rstrip(), file=sys.stderr)
+            repeat(pool.last_output)
             raise CannotPack(f"The program fails by itself ({over.exit_reason}).") from None
         finally:
             trial.stop()

@@ -18,7 +18,7 @@ from overdrive.machine.pool.link import link
 from overdrive.machine.pool.start import PoolUnavailable, measure_as, measure_here
 from overdrive.machine.rules.apply import apply_rules
 from overdrive.machine.rules.pool import RULES
-from overdrive.ranks.membership import Membership
+from overdrive.ranks.membership import Membership, launched_by
 from overdrive.report.pool import shown
 from overdrive.version import __version__
 
@@ -35,7 +35,7 @@ def pool(ranks: int | None, quick: bool, json_path: Path | None) -> int:
     if membership and ranks:
         fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
     try:
-        found = measure_as(_variables(membership), quick) if membership else measure_here(ranks or _count(), quick)
+        found = measure_as(_as_launched(membership), quick) if membership else measure_here(ranks or _count(), quick)
     except PoolUnavailable as error:
         fail(str(error), 1)
     if found is None:
@@ -82,12 +82,6 @@ def _count(ask: Callable[[], dict[str, Any]] = nvml) -> int:
     return gpus if gpus > 1 else _FEW
 
 
-def _variables(membership: Membership) -> dict[str, str]:
-    """Of a rank, as torchrun tells them: of a Slurm step too."""
-    return {
-        "RANK": str(membership.rank),
-        "WORLD_SIZE": str(membership.size),
-        "LOCAL_RANK": str(membership.local_rank),
-        "MASTER_ADDR": membership.address,
-        "MASTER_PORT": str(membership.port),
-    }
+def _as_launched(rank: Membership) -> dict[str, str]:
+    """Its variables as torchrun tells them: of a Slurm step too."""
+    return launched_by(rank.rank, rank.size, rank.local_rank, rank.address, rank.port)

@@ -14,6 +14,7 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
+    repeat,
     why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
@@ -54,8 +55,7 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
                 status.update("the limits of this machine")
                 roof, missing = _roof(found)
         except CannotProfile:
-            if pool.last_output.strip():
-                print(pool.last_output.rstrip(), file=sys.stderr)
+            repeat(pool.last_output)
             raise
         result = profile_of(program, found, roof, missing, advise)
         traced = _write_trace(found.trace, trace) if trace else ""

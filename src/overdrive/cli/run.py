@@ -208,13 +208,6 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
         fail(f"The plan {path} cannot be read: {error.strerror}.")
 
 
-def _plan_in_force(path: Path | None, no_plan: bool, program: Program, force: bool) -> tuple[Plan | None, Path | None]:
-    """The plan that is named, or that lies beside the program, and its place; None where there is none."""
-    if path is None and not no_plan and program.plan_path().exists():
-        path = program.plan_path()
-    return (_plan(path, program, force) if path else None), path
-
-
 @program_command
 @click.option("--ranks", type=Whole(min=1), help="Run it as N processes, with the same numbers as one.")
 @click.option(
@@ -263,17 +256,17 @@ def command(
 
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
-    plan_path, no_plan = plan_asked_for(plan_path, no_plan)
     _refuse_what_does_not_go_together(ranks, on, survive, engine, record)
     watch = WatchWish(on_nan, on_hang, hang_after, on_spike)
     watch.check(survives=survive is not None)
     program = parse_program(words)
+    plan_path = plan_asked_for(plan_path, no_plan, program)
     source = click.get_current_context().get_parameter_source("ranks")
     membership = membership_in(ranks if source is ParameterSource.COMMANDLINE else None)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
     survives = _survival(survive, Wish(survive or "", every, mtbf, fresh, requeue_code, notices))
-    plan, plan_path = _plan_in_force(plan_path, no_plan, program, force)
+    plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1 and membership is None:
         alone = partial(start_ranks, ranks, on=on)
         surviving = partial(start_surviving_ranks, program, ranks, [technique], may_be_fewer=layout is None)

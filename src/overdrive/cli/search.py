@@ -203,9 +203,7 @@ def command(
     2 if the command line is wrong; 130 after Ctrl-C.
     """
     program = parse_trial_program(words, stdin)
-    plan_path, no_plan = plan_asked_for(plan_path, no_plan)
-    if plan_path is None and not no_plan and program.plan_path().exists():
-        plan_path = program.plan_path()
+    plan_path = plan_asked_for(plan_path, no_plan, program)
     metric = metric or Metric()
     with faults_as_sentences(goes_on=not (only_list or only_curve)):
         try:

@@ -19,6 +19,7 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
+    repeat,
     typed,
     why_it_fails,
 )
@@ -136,8 +137,8 @@ def _tune(request: TuneRequest, outputs: Outputs, ledger: Ledger, checkpoint: Tu
     result = replace(result, price=outputs.price, energy=energy)
     if found.refusal:
         checkpoint.forget()
-        if found.refusal_is_failure and last_output.strip():
-            print(last_output.rstrip(), file=sys.stderr)
+        if found.refusal_is_failure:
+            repeat(last_output)
         print(f"overdrive: {why_it_fails(found.refusal)}", file=sys.stderr)
         return 1
     _keep(found, result, outputs, ledger, console)

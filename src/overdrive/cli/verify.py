@@ -21,6 +21,7 @@ from overdrive.cli.line import (
     parse_program,
     plan_and_program_command,
     program_argument,
+    repeat,
     split_plan,
     why_it_fails,
 )
@@ -79,8 +80,8 @@ def verify(
     console.print(f"Verifying {plan_path} at the level {level}, over {what} of {program.command()}.", markup=False)
     with Ledger.open(default_path()) as ledger, kept_in(ledger), TrialPool() as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"verify {_identity(techniques)}")
-        for notice in filter(None, (ledger.notice,)):
-            console.print(notice, markup=False)
+        if ledger.notice:
+            console.print(ledger.notice, markup=False)
         if checkpoint.resumes:
             console.print("Runs of an earlier verification are taken as they are.")
         clock = "inference" if plan.inference else "training"
@@ -136,8 +137,7 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
         if said := over.exit_reason.unwatched:
             raise CannotVerify(said) from None
         if not over.exit_reason.by_itself:
-            if pool.last_output.strip():
-                print(pool.last_output.rstrip(), file=sys.stderr)
+            repeat(pool.last_output)
             raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None
         if not over.trace:
             what = "call of a model" if plain.clock == "inference" else "training step"
