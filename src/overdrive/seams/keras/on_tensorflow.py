@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,7 @@ from overdrive.seams.keras.parts import Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import Application, StepLog
 from overdrive.seams.keras.step_log_on_tensorflow import GraphStepLog, leading_size
 from overdrive.seams.keras.steps import MOST_NOTED, StepNotes, tell, wanted
+from overdrive.seams.keras.told_frames import without_own_frames
 from overdrive.seams.patch import Patches
 
 
@@ -189,7 +191,8 @@ class _GraphWatch(StepNotes):
             outermost = not running and tf.executing_eagerly()
             running.append(function)
             try:
-                result = run(function, *args, **kwargs)
+                with without_own_frames() if outermost else nullcontext():
+                    result = run(function, *args, **kwargs)
             finally:
                 running.pop()
                 self._hand_on(function)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from overdrive.seams.keras.marks import SCOPE
 from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog
@@ -82,10 +83,18 @@ class GraphStepLog(StepLog):
 
     def _make(self) -> None:
         if self._variable is None:
-            with tf.init_scope():  # out of the graph that is being traced
-                rows = np.zeros((CAPACITY, self.width), np.int64)
-                self._variable = tf.Variable(rows, trainable=False, name=f"{SCOPE}_rows")
-                self._count = tf.Variable(0, dtype=tf.int64, trainable=False, name=f"{SCOPE}_count")
+            self._variable = variable_of_ours(np.zeros((CAPACITY, self.width), np.int64), "rows")
+            self._count = variable_of_ours(np.int64(0), "count")
+
+
+def variable_of_ours(value: Any, name: str) -> Any:
+    """One that belongs to no graph, made while one may be traced.
+
+    No `tf.Variable`, which would be the traced function's own: TensorFlow then traces that once more, or, where it was
+    called before, refuses ("Creating variables on a non-first call").
+    """
+    with tf.init_scope():
+        return ResourceVariable(value, trainable=False, name=f"{SCOPE}_{name}")
 
 
 def bits(number: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from overdrive.seams.keras.on_tensorflow import value_of
-from overdrive.seams.keras.step_log_on_tensorflow import bits
+from overdrive.seams.keras.step_log_on_tensorflow import bits, variable_of_ours
 from overdrive.worker.digests import MOST_SKETCHED, wave
 
 _MOST_OPTIMIZERS = 16
@@ -102,8 +102,7 @@ class Tally:
 
     def _kept(self) -> Any:
         if self._variable is None:
-            with tf.init_scope():
-                self._variable = tf.Variable(np.zeros(3, np.int64), trainable=False)
+            self._variable = variable_of_ours(np.zeros(3, np.int64), "tally")
         return self._variable
 
 
@@ -121,12 +120,11 @@ class Notes:
         self._armed.assign(np.ones(_MOST_OPTIMIZERS, np.bool_))
 
     def note(self, place: int, values: Mapping[str, Any]) -> None:
-        with tf.init_scope():
-            if self._armed is None:
-                self._armed = tf.Variable(np.zeros(_MOST_OPTIMIZERS, np.bool_), trainable=False)
-            for key, value in values.items():
-                if key not in self._noted:
-                    self._noted[key] = tf.Variable(np.zeros(value.shape, value.dtype.as_numpy_dtype), trainable=False)
+        if self._armed is None:
+            self._armed = variable_of_ours(np.zeros(_MOST_OPTIMIZERS, np.bool_), "armed")
+        for key, value in values.items():
+            if key not in self._noted:
+                self._noted[key] = variable_of_ours(np.zeros(value.shape, value.dtype.as_numpy_dtype), "noted")
         armed = self._armed[place]
         for key, value in values.items():
             self._noted[key].assign(tf.where(armed, value, self._noted[key]))
