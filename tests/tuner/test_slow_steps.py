@@ -172,7 +172,8 @@ def test_a_program_that_is_too_slow_for_the_budget_is_told_so_in_time(
     memory = {"memory": 800e6, "peak": lambda on: 500_000_000} if sequential else {}
     Simulated(lambda on: 30.0, start=38.0, takes_time=True, **memory).enter(monkeypatch)
     found = searched(tmp_path, budget=120.0)
-    assert found.refusal is not None and found.refusal.startswith("The program is too slow to be measured within")
+    assert found.refusal is not None and found.refusal.startswith("The program is too slow to be measured: ")
+    assert "With more time: `overdrive tune --budget 5m " in found.refusal
     assert found.seconds < 120.0 + 3 * 30.0  # a step of each side is under way, and the first of another process
 
 

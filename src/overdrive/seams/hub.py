@@ -159,6 +159,7 @@ class Seams:
         # Of Keras on TensorFlow (see seams.keras.executions)
         self.execution_called = Around(self)  # (Execution) a train, test or predict function; call(data)
         self.numbers_read = Around(self)  # ((what, thing)) eager, of variables, in between; call(*args, **kwargs)
+        self.gradients_taped = Event(self)  # () a `GradientTape` of TensorFlow has given gradients of variables
         self.weights_kept = Event(self)  # (callback) an EarlyStopping looks at an epoch, and may keep all weights
         self.variable_made = Event(self)  # (variable of TensorFlow)
         self.optimizer_applied = Event(self)  # (optimizer) eagerly or while it is traced, in no function of Keras's

@@ -18,10 +18,10 @@ from overdrive.trials.duel import Duel
 from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
-from overdrive.tuner.figures import figures
+from overdrive.tuner.figures import step_time
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import untold
-from overdrive.tuner.next_step import too_short
+from overdrive.tuner.next_step import longer_tune, too_short
 from overdrive.tuner.oom_recovery import OomRecovery
 
 _MANY_FILES = (
@@ -63,6 +63,8 @@ class Control:
                 sentence = _all_start(duel, run.steps) or (
                     f"The program is too short to be measured. {too_short(found, run.steps)}"
                 )
+            if failure.kind == "late":
+                sentence += f" With more time: {longer_tune(found)}."
             found.refuse(sentence, failed)
             return None
         if duel.sequential:
@@ -174,8 +176,7 @@ class Control:
             progress.outcome(_MANY_FILES)
         if busy(share := share_disturbed(duel.pairs)):
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
-        noise, measured = found.noise(), figures(duel, new=False)
-        step = measured.seconds_per_step if measured and measured.seconds_per_step else duel.old_side.seconds_per_step
+        noise, step = found.noise(), step_time(duel)
         progress.outcome(
             f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a {duel.old.unit}"
             + (f", noise floor {noise:.1%}" if noise is not None else "")
@@ -220,11 +221,12 @@ def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
     if failure.kind == "no optimizer":
         return (
             "The program sends losses backward, and no optimizer makes a step. What is tuned are steps of optimizers "
-            "(torch.optim, or classes that derive from torch.optim.Optimizer), or calls of a model without gradients.",
+            "(PyTorch's or Keras's, or of classes that derive from torch.optim.Optimizer or keras.optimizers.Optimizer), "
+            "or calls of a model without gradients.",
             False,
         )
     if failure.kind == "late" and seen:
-        return f"The program is too slow to be measured within the budget: {failure.detail}.", False
+        return f"The program is too slow to be measured: {failure.detail}.", False
     if failure.kind == "late":
         said = "No training step, and no calls of a model without one, were seen within the budget"
         return f"{said}. Those of processes that the script starts are not seen.", False

@@ -11,6 +11,12 @@ from overdrive.evidence.speed import seconds_per_step
 from overdrive.trials.duel import Duel, changes_training
 
 
+def step_time(duel: Duel) -> float:
+    """Seconds of a step of the program as it is: as the duel has measured it, else as its process told."""
+    measured = figures(duel, new=False)
+    return (measured.seconds_per_step if measured else 0.0) or duel.old_side.seconds_per_step
+
+
 def figures(duel: Duel, new: bool, start: float | None = None) -> Figures | None:
     """Samples per second and what else is told of a side; None where nothing was measured.
 

@@ -15,6 +15,7 @@ from overdrive.core.units import several
 from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
+from overdrive.tuner.figures import step_time
 from overdrive.tuner.findings import Findings
 
 STEPS = 200  # that a process should make for its blocks and what goes before them
@@ -104,7 +105,7 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
     control = found.control
     if control is None or not untried:
         return ""
-    step = control.old_side.seconds_per_step
+    step = step_time(control)
     start = control.old_side.setup_seconds
     unit = control.old.unit
     causes = [f"a {unit} takes {step:.2g} s"] if step > 0.5 else []
@@ -140,6 +141,11 @@ def _nothing(found: Findings) -> str:
     else:
         said = f"There is nothing to gain at {found.contract}: {were} measured"
     return f"{said}; the best was {best.name}, {gain.as_speedup()}."
+
+
+def longer_tune(found: Findings) -> str:
+    """The command that gives the same tune twice the time."""
+    return _tune(found, found.program, _longer(found))
 
 
 def _longer(found: Findings) -> int:

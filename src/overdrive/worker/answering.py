@@ -1,7 +1,7 @@
 """Whether a program that makes no training step answers instead: calls its model, and never sends a loss backward.
 
-It is told by what the program does, not by its source: by an optimizer's step or a loss sent backward, or that there
-was neither until its end, or in so many seconds of calls.
+It is told by what the program does, not by its source: by an optimizer's step or a loss sent backward (gradients of
+variables that a `GradientTape` gives), or that there was neither until its end, or in so many seconds of calls.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class AnsweringObserver:
         seams.optimizer_made.subscribe(self._made)
         seams.model_compiled.subscribe(self._compiled)
         seams.loss_backward.subscribe(self._sent_backward)
+        seams.gradients_taped.subscribe(self._over)
         seams.step_ends.subscribe(self._over)
         seams.model_called.subscribe(self._called)
         seams.answer_called.subscribe(self._answer_called)
@@ -69,6 +70,7 @@ class AnsweringObserver:
         seams.model_called.unsubscribe(self._called)
         seams.answer_called.unsubscribe(self._answer_called)
         seams.loss_backward.unsubscribe(self._sent_backward)
+        seams.gradients_taped.unsubscribe(self._over)
         seams.step_ends.unsubscribe(self._over)
 
     def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from overdrive.worker.observers import make_digests, make_replay
 from overdrive.worker.profiling.keras.standing import standing
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
+from tests.seams.keras.programs import HEAD, run
 
 MODEL = """
 import keras, numpy as np
@@ -201,3 +202,30 @@ def test_a_compiled_model_is_waited_for_longer_and_a_loaded_one_is_not(
     compiled().save(tmp_path / "saved.keras")
     assert not told_after(answering._SECONDS, compiled) and told_after(answering._WITH_OPTIMIZER, compiled)
     assert told_after(answering._SECONDS, lambda: keras.models.load_model(tmp_path / "saved.keras"))
+
+
+_BY_HAND = (
+    HEAD
+    + """
+model(x)
+
+DECORATOR
+def step():
+    with tf.GradientTape() as tape:
+        value = loss(y, model(x, training=True))
+    for each, gradient in zip(model.trainable_weights, tape.gradient(value, model.trainable_weights)):
+        each.assign_sub(0.1 * gradient)
+
+for _ in range(3):
+    step()
+    model(x)
+"""
+)
+
+
+@pytest.mark.parametrize("decorator", ["@tf.function", ""])
+def test_a_program_that_changes_its_weights_itself_does_not_only_answer(decorator: str) -> None:
+    """It evaluates in between."""
+    observer = AnsweringObserver(lambda: None)
+    run(_BY_HAND.replace("DECORATOR", decorator), Recorder(), observer)
+    assert observer.trains and not observer.answers

@@ -175,6 +175,7 @@ class _GraphWatch(StepNotes):
     def _note_loss(self, target: Any, sources: Any) -> None:
         if not any(hasattr(each, "trainable") for each in tf.nest.flatten(sources)):
             return  # with respect to an input: a penalty on it, say
+        self.hub.gradients_taped.publish()
         here = self.graph()
         before = self.losses[-MOST_NOTED:] if here is None else self._within(here, self.losses)
         noted = [(here, tf.convert_to_tensor(self.unscaled(each))) for each in tf.nest.flatten(target)]
