@@ -154,7 +154,7 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
     unit = unit_of(recorder.clock.inference)
     if not steps:
         what = "call of a model" if recorder.clock.inference else "training step"
-        why = f": it trains with {keras_2.NOT_FOLLOWED}" if session.seams.keras_2_applied.reached else ""
+        why = f": it trains with {keras_2.NOT_FOLLOWED}" if session.seams.keras_2_applied.reached else _elsewhere()
         return f"no {what} was seen in this program{why}"
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
@@ -162,6 +162,14 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
     under = "no plan" if plan_name is None else f"{plan_name} ({_applied(session)})"
     took = calls.sentence() if calls and not _on_device(recorder) else ""
     return f"{several(steps, unit)}{speed}{took and ', '}{took}, {under}"
+
+
+def _elsewhere() -> str:
+    """Where the steps of a program may have been whose workers train, each for itself (A3C, Hogwild)."""
+    spent = os.times()
+    if spent.children_user + spent.children_system <= spent.user + spent.system:
+        return ""
+    return ": most of its work was done by processes that it started, whose steps are not counted"
 
 
 def _applied(session: Session) -> str:

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 import torch._compile
 
+from overdrive.seams.torch import late_sympy
+
 _NAME = "torch._dynamo"
 _KEPT = "__dynamo_disable"  # where `torch._compile` keeps what `disable` answered, on the function itself
 _around: Callable[[], AbstractContextManager[None]] = nullcontext  # is entered while the real one is imported
@@ -35,8 +37,13 @@ def stand_in() -> Callable[[], None]:
     spec = find_spec(_NAME)
     if spec is None:
         return lambda: None
-    late = _Late(spec)
-    return late.leave
+    late, forget = _Late(spec), late_sympy.keep_shown()
+
+    def leave() -> None:
+        late.leave()
+        forget()
+
+    return leave
 
 
 def is_loaded() -> bool:
