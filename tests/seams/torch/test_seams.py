@@ -352,6 +352,20 @@ def test_transforms_are_no_models(name: str) -> None:
     assert torch.equal(batches, plain)
 
 
+def test_calls_within_a_transform_are_nobodys() -> None:
+    """Their tensors have no memory to look at, nor has what is made of others there."""
+    model, batch, seen = nn.Linear(2, 1), torch.ones(3, 2), []
+
+    def looks(seams: Seams) -> None:
+        seams.model_called.subscribe(lambda module, call, given: (seen.append(given.numpy()), call(given))[1])
+
+    with Session([], [looks]) as session:
+        torch.func.vmap(model)(batch)
+        torch.func.grad(lambda weight: torch.func.functional_call(model, {"weight": weight}, batch).sum())(model.weight)
+        model(batch)
+    assert len(seen) == 1 and session.seams.left_out == {}
+
+
 def test_a_model_that_its_data_set_calls_is_heard_of() -> None:
     """A technique may have moved it, or changed its weights' precision, and has to look after each of its calls."""
     seen: list[Any] = []

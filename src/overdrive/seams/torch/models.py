@@ -12,7 +12,8 @@ second call's effects, what the first has printed is not printed again, and what
 What is called inside a backward pass is no call of the program's: there, activations are made again. Nor is a module
 without parameters that is called while samples are fetched: it is a transform (torchvision's are modules). And a model
 that the program has traced (`torch.jit.trace`, TensorBoard's `add_graph`) is to be what its author wrote: a trace of
-ours would hold our casts, and the second one, by which PyTorch checks the first, others.
+ours would hold our casts, and the second one, by which PyTorch checks the first, others. Inside a transform of
+`torch.func` (`vmap`, `grad`) there is nothing to see: its tensors have no memory, nor has what is made of others there.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from overdrive.seams.torch.internals import (
     unseen_by_modes,
 )
 from overdrive.seams.torch.modules import first_parameter
-from overdrive.seams.torch.tracing import traced
+from overdrive.seams.torch.tracing import traced, transformed
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
 _Result = TypeVar("_Result")
@@ -89,7 +90,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or inside.model or _is_tracing() or _trains(type(self)):
+        if is_compiling() or inside.model or _is_tracing() or transformed() or _trains(type(self)):
             return plain(self, *args, **kwargs)
         told = bool(begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told
