@@ -66,3 +66,18 @@ def test_a_pass_from_a_place_in_the_graph_is_the_program_s(several: bool) -> Non
         assert not session.seams.left_out
     assert weight.grad is not None and weight.grad.tolist() == [3.0 if several else 2.0] * 3
     assert len(sent) == several
+
+
+def test_the_gradients_that_a_transform_asks_for_are_nobodys() -> None:
+    asked: list[Any] = []
+
+    def looks(seams: Any) -> None:
+        seams.gradients_asked.subscribe(
+            lambda outputs, call, inputs, *args, **kwargs: (asked.append(inputs), call(inputs, *args, **kwargs))[1]
+        )
+
+    value = torch.ones(2, requires_grad=True)
+    with Session([], [looks]):
+        torch.func.grad(lambda given: (given**2).sum())(torch.ones(2))
+        torch.autograd.grad((value**2).sum(), [value])
+    assert len(asked) == 1

@@ -13,6 +13,7 @@ from torch.autograd.graph import GradientEdge
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch.internals import in_backward
+from overdrive.seams.torch.tracing import transformed
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -21,7 +22,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(ask)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if in_backward():  # a function's own backward asks so
+            if in_backward() or transformed():  # a function's own backward asks so, and so does `torch.func.grad`
                 return ask(outputs, inputs, *args, **kwargs)
             return hub.gradients_asked.run(outputs, functools.partial(ask, outputs), inputs, *args, **kwargs)
 
