@@ -73,6 +73,14 @@ class Facts:
         whole = self.shares.get("step", 0.0) if parts and parts != ("other",) else 0.0  # not taken apart: any of it
         return whole + sum(self.shares.get(part, 0.0) for part in parts)
 
+    def not_on_tensorflow(self) -> str | None:
+        """Why what is TensorFlow's own cannot help; None on TensorFlow, and where no backend is known."""
+        return None if self.backend in ("", "tensorflow") else f"Keras runs on {self.backend} here"
+
+    def without_module(self) -> str | None:
+        """Why what acts on modules of PyTorch's cannot help; None where there may be some."""
+        return None if self.modules else "the trained parameters belong to no nn.Module"
+
     def without_data(self) -> Facts:
         """The same program if it never waited for data: the other parts of a step are the larger shares then."""
         left = 1 - self.shares.get("data", 0.0)

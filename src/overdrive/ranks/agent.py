@@ -14,7 +14,7 @@ from typing import Any
 
 from overdrive.core import scratch
 from overdrive.ranks.input import handed_on
-from overdrive.ranks.membership import LOGS, SEED, threads_of
+from overdrive.ranks.membership import LOGS, threads_of, variables_of_ranks
 from overdrive.ranks.signals import heard, stopped_together
 from overdrive.ranks.writes import LONGEST
 
@@ -58,7 +58,7 @@ def start_ranks(
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
     scratch.sweep()
     logs = scratch.made("overdrive-ranks-")
-    os.environ.update(_environment(ranks, str(logs), seed or secrets.token_hex(16)))
+    os.environ.update({LOGS: str(logs), **variables_of_ranks(threads_of(ranks), seed)})
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -103,13 +103,6 @@ def _discard_scratch(logs: Path) -> None:
     for each in [*logs.glob("scratch*"), logs / "agent"]:
         if each.exists():
             scratch.discard(each)
-
-
-def _environment(ranks: int, logs: str, seed: str) -> dict[str, str]:
-    needed = {SEED: seed, LOGS: logs, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
-    if "OMP_NUM_THREADS" not in os.environ:
-        needed["OMP_NUM_THREADS"] = str(threads_of(ranks))
-    return needed
 
 
 def _failed(failures: Any, logs: Path) -> GroupEnd:

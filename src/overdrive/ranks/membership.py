@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 import zlib
 from collections.abc import Callable, Mapping
@@ -51,6 +52,13 @@ def launched_by(rank: int, size: int, local_rank: int, address: str, port: int) 
 def environment_of(ranks: int, rank: int, port: int, seed: str) -> dict[str, str]:
     """The same for a rank of this machine."""
     return {**launched_by(rank, ranks, rank, "127.0.0.1", port), SEED: seed, RANKS_HERE: str(ranks)}
+
+
+def variables_of_ranks(threads: int, seed: str = "") -> dict[str, str]:
+    """What all ranks have that are started together: so many threads each, unless the user has said; hashes that are
+    the same; and the seed of all hidden entropy, which is drawn here where there is none."""
+    alike = {SEED: seed or secrets.token_hex(16), "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)), **alike}
 
 
 def threads_of(ranks: int) -> int:

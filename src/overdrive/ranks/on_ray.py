@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 from overdrive.core.installing import pip_install_extra
 from overdrive.machine.pool.start import free_port
 from overdrive.ranks.agent import GroupEnd
-from overdrive.ranks.membership import SEED, launched_by
+from overdrive.ranks.membership import launched_by, variables_of_ranks
 
 _WAITED = 60.0  # seconds for all places, after which it is said
 _END = 0  # in the place of a stream
@@ -89,7 +88,7 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str], say: Cal
         each = share_of([node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]], ranks)
         meeting = ray.remote(Meeting).options(num_cpus=0).remote(ranks)
         told = {"meeting": meeting, "command": [sys.executable, *flags, "-m", *words], "folder": os.getcwd()}
-        told["environment"] = {**os.environ, **_environment(each)}
+        told["environment"] = {**os.environ, **variables_of_ranks(max(1, int(each)))}
         reader = threading.Thread(target=_hand_on, args=(ray, meeting, say), daemon=True)
         reader.start()
         with tempfile.TemporaryDirectory(prefix="overdrive-ray-") as folder:
@@ -123,13 +122,6 @@ def share_of(nodes: Sequence[float], ranks: int) -> float:
 
 def _fit(nodes: Sequence[float], share: float) -> int:
     return sum(int(cpus / share) for cpus in nodes)
-
-
-def _environment(cpus: float) -> dict[str, str]:
-    needed = {SEED: secrets.token_hex(16), "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
-    if "OMP_NUM_THREADS" not in os.environ:
-        needed["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
-    return needed
 
 
 def _hand_on(ray: Any, meeting: Any, say: Callable[[str], None]) -> None:

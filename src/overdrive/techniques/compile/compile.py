@@ -83,8 +83,8 @@ class Compile(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.own_compile:
             return "the program compiles its model itself"
-        if not facts.modules:
-            return "the trained parameters belong to no nn.Module"
+        if none := facts.without_module():
+            return none
         if self.own(facts).get("differentiates_gradients"):
             return _TWICE
         if facts.device == "cpu" and not cpp_compiler():

@@ -43,8 +43,8 @@ class XlaClusters(Technique):
     order = 43
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
+        if elsewhere := facts.not_on_tensorflow():
+            return elsewhere
         if "tf_xla_auto_jit" in os.environ.get(_FLAGS, ""):
             return f"{_FLAGS} says already what is to be compiled"
         return None

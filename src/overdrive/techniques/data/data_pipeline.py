@@ -49,7 +49,7 @@ class DataPipeline(Technique):
     knobs = (Knob("memory", 0.25, "the most that may be kept, as a share of the free memory", low=0.0, high=0.9),)
 
     def applies(self, facts: Facts) -> str | None:
-        return None if facts.backend in ("", "tensorflow") else f"Keras runs on {facts.backend} here"
+        return facts.not_on_tensorflow()
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.machine.memory import available_memory

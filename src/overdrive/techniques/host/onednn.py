@@ -39,8 +39,8 @@ class Onednn(Technique):
     knobs = (Knob("enabled", False, "whether oneDNN's kernels are used"),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
+        if elsewhere := facts.not_on_tensorflow():
+            return elsewhere
         if facts.device != "cpu":
             return "the work is done on the GPU"
         return f"{_SWITCH} is set already" if _SWITCH in os.environ else None

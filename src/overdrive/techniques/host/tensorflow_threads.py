@@ -45,8 +45,8 @@ class TensorflowThreads(Technique):
     )
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
+        if elsewhere := facts.not_on_tensorflow():
+            return elsewhere
         if facts.device != "cpu":
             return "the work is done on the GPU"
         return "this process has one core" if facts.cores == 1 else None

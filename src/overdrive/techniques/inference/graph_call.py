@@ -53,8 +53,8 @@ class GraphCall(Technique):
     knobs = (Knob("xla", False, "whether XLA compiles the graph"),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
+        if elsewhere := facts.not_on_tensorflow():
+            return elsewhere
         if self.own(facts).get("calls") is False:
             return "the program does not call its model eagerly"
         return None

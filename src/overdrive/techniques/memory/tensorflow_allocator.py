@@ -43,8 +43,8 @@ class TensorflowAllocator(Technique):
     knobs = (Knob("allocator", "growth", "who gives memory, and when", choices=tuple(_VARIABLES)),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
+        if elsewhere := facts.not_on_tensorflow():
+            return elsewhere
         if facts.device != "cuda":
             return "there is no GPU at work"
         taken = [name for each in _VARIABLES.values() for name in each if name in os.environ]

@@ -9,8 +9,8 @@ def unfit_for_16_bits(facts: Facts) -> str | None:
     """Why a PyTorch program is none for 16 bits, on any device; None where it is."""
     if facts.own_autocast:
         return "the program has an autocast of its own"
-    if not facts.modules:
-        return "the trained parameters belong to no nn.Module"
+    if none := facts.without_module():
+        return none
     if "torch.float32" not in facts.parameter_dtypes:
         return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
     return None

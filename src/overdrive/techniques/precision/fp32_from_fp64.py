@@ -60,8 +60,8 @@ class Fp32FromFp64(Technique):
     )
 
     def applies(self, facts: Facts) -> str | None:
-        if not facts.modules:
-            return "the trained parameters belong to no nn.Module"
+        if none := facts.without_module():
+            return none
         if "torch.float64" not in facts.parameter_dtypes:
             return f"the parameters are {', '.join(facts.parameter_dtypes) or 'unknown'}, not 64-bit"
         return None

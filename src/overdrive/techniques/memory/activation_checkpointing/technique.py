@@ -60,7 +60,7 @@ class ActivationCheckpointing(Technique):
     knobs = (Knob("budget", 0.5, "the share of the activations' bytes to have in memory at a time", low=0.0, high=1.0),)
 
     def applies(self, facts: Facts) -> str | None:
-        return None if facts.modules else "the trained parameters belong to no nn.Module"
+        return facts.without_module()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"budget": budget} for budget in (0.5, 0.25, 0.0)]

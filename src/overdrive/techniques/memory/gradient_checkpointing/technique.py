@@ -51,8 +51,8 @@ class GradientCheckpointing(Technique):
     knobs = (Knob("least", 1.0, "what a block keeps inside, over what goes in and comes out", low=0.0),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
+        if elsewhere := facts.not_on_tensorflow():
+            return elsewhere
         return None if facts.modules else "the program compiles no model"
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:

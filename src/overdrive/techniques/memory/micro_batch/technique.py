@@ -52,8 +52,8 @@ class MicroBatch(Technique):
     knobs = (Knob("parts", 2, "into how many parts a batch is split", low=2, high=1024),)
 
     def applies(self, facts: Facts) -> str | None:
-        if not facts.modules:
-            return "the trained parameters belong to no nn.Module"
+        if none := facts.without_module():
+            return none
         if 0 < facts.samples_per_step < 2:
             return "a batch is a single sample"
         return None

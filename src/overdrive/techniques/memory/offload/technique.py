@@ -53,7 +53,7 @@ class Offload(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cuda":
             return "the activations are in the main memory already"
-        return None if facts.modules else "the trained parameters belong to no nn.Module"
+        return facts.without_module()
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         offloading = _Offloading(seams, int(settings["least_mib"]) << 20)

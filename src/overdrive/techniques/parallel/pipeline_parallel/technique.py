@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+from overdrive.techniques.parallel import this_rank
+from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -53,11 +54,7 @@ class PipelineParallel(Technique):
         return "it is a way to run, not yet part of a plan: `overdrive run --ranks N --layout pipeline=N`"
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.ranks.rank import current  # with it come ranks and sandbox, and the catalogue is read by all
-
-        rank = current()
-        if rank is None:
-            raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
+        rank = this_rank()
 
         def arrived() -> None:
             from overdrive.model_state.sharded.sharing import share
