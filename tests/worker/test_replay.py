@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.seams.hub import Seams
 from overdrive.worker.observers import make_replay
 from overdrive.worker.session import Session
 from overdrive.worker.torch import state
@@ -220,3 +221,18 @@ def test_imaginary_parts_are_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(row["error"] <= 1e-6 * max(row["size"], 1e-3) for row in own["rows"] if row["kind"] == "gradient")
     gradients = [row for row in found["rows"] if row["kind"] == "gradient"]
     assert all(row["error"] > 1e-3 * row["size"] and row["count"] == 8 for row in gradients), gradients
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_careful_reference_computes_on_one_thread(
+    inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    for name in ("set_float32_matmul_precision", "use_deterministic_algorithms"):
+        monkeypatch.setattr(torch, name, lambda *_, **__: None)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)  # is put back
+    make_replay("torch", "reference", (1,), tmp_path, inference)(Seams())
+    assert not threads
+    make_replay("torch", "careful reference", (1,), tmp_path, inference)(Seams())
+    assert threads == [1]
