@@ -216,3 +216,18 @@ def test_a_number_set_to_an_equal_one_is_looked_into_once(monkeypatch: pytest.Mo
         assert not state.changed()
     module.rate = 0.5
     assert state.changed()
+
+
+class Frozen(list):  # type: ignore[type-arg]
+    """As pandas has one, the names of an index."""
+
+    def __add__(self, other: Any) -> Frozen:
+        raise TypeError("no sum")
+
+    def __radd__(self, other: Any) -> Frozen:
+        return Frozen([*other, *self])
+
+
+def test_a_list_of_the_programs_own_kind_adds_nothing_itself() -> None:
+    inner = [2]
+    assert any(each is inner for each in Reach([Frozen([1, inner])]).containers)

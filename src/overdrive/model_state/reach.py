@@ -86,7 +86,7 @@ class Reach:
             self._waiting += dict.keys(thing)
             self._waiting += dict.values(thing)
         elif not isinstance(thing, bytearray):
-            self._waiting += thing
+            self._waiting.extend(thing)  # not `+=`, which a list of the program's own kind may answer (pandas)
         if type(thing) is not collections.OrderedDict and hasattr(thing, "__dict__"):
             self._space(thing)
 
