@@ -221,7 +221,7 @@ def test_a_number_set_to_an_equal_one_is_looked_into_once(monkeypatch: pytest.Mo
 class Frozen(list):  # type: ignore[type-arg]
     """As pandas has one, the names of an index."""
 
-    def __add__(self, other: Any) -> Frozen:
+    def __iadd__(self, other: Any) -> Frozen:  # type: ignore[misc]
         raise TypeError("no sum")
 
     def __radd__(self, other: Any) -> Frozen:
