@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tests.fakes.gpu import DEVICE, FakeGpu
 
-_FACTORIES = ("empty", "zeros", "ones", "full", "tensor", "as_tensor", "arange", "randn", "rand", "randint", "randperm")
+_ON_DEVICE = ("empty", "empty_strided", "zeros", "ones", "full", "arange", "randn", "rand", "randint")
+_FACTORIES = (*_ON_DEVICE, "tensor", "as_tensor", "randperm")
 _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like")
 _empty_like = torch.empty_like
 
@@ -34,6 +35,18 @@ def _as_in_c(name: str, function: Any) -> Callable[..., Any]:
     for each in (function, called):
         each.__code__ = each.__code__.replace(co_filename=str(torch.__file__))
     return called
+
+
+def _told(get: Callable[[Any], Any]) -> property:
+    """Function modes are told of a look at this property, as of one at PyTorch's own."""
+
+    def got(self: torch.Tensor) -> Any:
+        if has_torch_function((self,)):
+            return handle_torch_function(made.__get__, (self,), self)
+        return get(self)
+
+    made = property(got)
+    return made
 
 
 class _Crossing(torch.autograd.Function):
@@ -118,9 +131,9 @@ def provide_tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
 
     names = {
         "copy_": copied,
-        "device": property(device),
-        "is_cuda": property(gpu.has),
-        "is_cpu": property(lambda self: not gpu.has(self) and plain["is_cpu"].__get__(self)),
+        "device": _told(device),
+        "is_cuda": _told(gpu.has),
+        "is_cpu": _told(lambda self: not gpu.has(self) and plain["is_cpu"].__get__(self)),
         "to": to,
         "cuda": lambda self, device=None, non_blocking=False, **_: moved(self, "cuda", non_blocking),
         "cpu": lambda self, **_: moved(self, "cpu"),
@@ -151,7 +164,7 @@ def provide_factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
                 with _disable_current_modes() if like is not None else contextlib.nullcontext():
                     result = _plain(*args, **kwargs)
                 return gpu.pin(result) if pinned else result  # type: ignore[no-any-return]
-            on_device = _name in (*_LIKE, "empty", "zeros", "ones", "full", "arange", "randn", "rand", "randint")
+            on_device = _name in (*_LIKE, *_ON_DEVICE)
             if gpu.tape is not None and not on_device:  # made on the host, and copied
                 gpu.not_while_capturing()
             filled = {"zeros": 0, "ones": 1}.get(_name.removesuffix("_like"))

@@ -31,8 +31,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not hub.function_called.wanted:
         return []
     calls = _Calls(hub)
-    _push_mode(calls)  # type: ignore[no-untyped-call]
-    return [lambda: _remove(calls)]
+    push(calls)
+    return [lambda: remove(calls)]
 
 
 @contextmanager
@@ -49,7 +49,12 @@ def unseen() -> Iterator[None]:
             _push(modes)
 
 
-def _remove(mode: TorchFunctionMode) -> None:
+def push(mode: TorchFunctionMode) -> None:
+    """From now on, in this thread, it is told of all functions, until it is removed."""
+    _push_mode(mode)  # type: ignore[no-untyped-call]
+
+
+def remove(mode: TorchFunctionMode) -> None:
     """Take the mode away from wherever it is: the program may have put others on top of it."""
     modes = _popped(lambda each: each is mode)
     _push(modes[:-1] if modes and modes[-1] is mode else modes)

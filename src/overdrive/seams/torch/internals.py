@@ -96,6 +96,20 @@ def number_of(node: Any) -> int:
     return int(node._sequence_nr())
 
 
+def become(tensor: Any, other: Any) -> None:
+    """From now on this object is the tensor that `other` was, its graph and memory included, whoever holds it."""
+    try:
+        torch._C._swap_tensor_impl(tensor, other)
+    except RuntimeError:  # something else holds `other`, a graph say, and would find itself exchanged
+        torch._C._swap_tensor_impl(tensor, other.view_as(other))
+
+
+def delayed_error(message: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Makes of a tensor with a gradient another one of the same memory, of which a backward pass raises this."""
+    made: Callable[[torch.Tensor], torch.Tensor] = torch._C._functions.DelayedError(message.encode(), 1)
+    return made
+
+
 def schema_of(operator: Any) -> Any:
     """Of an operator that PyTorch dispatches to: its name and arguments."""
     return operator._schema
@@ -136,6 +150,13 @@ def begin_mark(name: str) -> Any:
 
 def end_mark(mark: Any) -> None:
     torch.ops.profiler._record_function_exit._RecordFunction(mark)
+
+
+def mark_functions() -> list[Any]:
+    """What a `TorchFunctionMode` is told of where a mark begins or ends."""
+    profiler = torch.ops.profiler
+    packets = [profiler._record_function_enter_new, profiler._record_function_exit, profiler._record_function_enter]
+    return [*packets, *(getattr(each, name) for each in packets for name in each.overloads())]
 
 
 def in_backward() -> bool:

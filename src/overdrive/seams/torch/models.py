@@ -22,7 +22,8 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -50,7 +51,11 @@ from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
 _Result = TypeVar("_Result")
 _is_meta = attrgetter("is_meta")
-_patched: weakref.WeakSet[Seams] = weakref.WeakSet()
+class _Thread(threading.local):
+    model = False  # the call of one is under way
+
+
+_patched: weakref.WeakKeyDictionary[Seams, _Thread] = weakref.WeakKeyDictionary()
 
 # What a layout, a number format or a part of a batch may make a model fail with.
 _USUAL = (
@@ -64,10 +69,6 @@ _USUAL = (
     TypeError,
     ValueError,
 )
-
-
-class _Thread(threading.local):
-    model = False  # the call of one is under way
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -121,13 +122,24 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     fetches.enter(hub, patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
-    _patched.add(hub)
-    return [lambda: _patched.discard(hub)]
+    _patched[hub] = inside
+    return [lambda: _patched.pop(hub, None)]
 
 
 def is_patched(hub: Seams) -> bool:
     """Whether this session sees every outermost call of a module."""
     return hub in _patched
+
+
+@contextmanager
+def within_call(hub: Seams) -> Iterator[None]:
+    """What modules are called inside are parts of a model, whose own call is made anew: none is an outermost one."""
+    inside = _patched.get(hub) or _Thread()
+    before, inside.model = inside.model, True
+    try:
+        yield
+    finally:
+        inside.model = before
 
 
 class _Calls:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(plain)
         def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(parameters, GeneratorType):  # it may be read once only
+                parameters = list(parameters) or parameters
             return hub.gradients_clipped.run(parameters, functools.partial(plain, parameters), *args, **kwargs)
 
         patches.replace(torch.nn.utils.clip_grad, "clip_grad_norm_", clip_grad_norm_)

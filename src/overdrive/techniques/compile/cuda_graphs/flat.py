@@ -9,19 +9,24 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-_LEAVES = frozenset((torch.Tensor, nn.Parameter, bool, int, float, str, type(None)))
+_LEAVES = frozenset((torch.Tensor, nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device))
 
 
 def flattened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
     """The leaves, and a form that is equal for calls of one structure."""
-    if not kwargs and all(type(each) in _LEAVES for each in args):
-        return list(args), len(args)
-    return tree_flatten((args, kwargs))
+    leaves = [*args, *kwargs.values()]
+    for each in leaves:
+        if type(each) not in _LEAVES:
+            return tree_flatten((args, kwargs))
+    return leaves, (len(args), *kwargs) if kwargs else len(args)
 
 
 def unflattened(leaves: list[Any], form: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(form, int):
         return tuple(leaves), {}
+    if isinstance(form, tuple):
+        count = form[0]
+        return tuple(leaves[:count]), dict(zip(form[1:], leaves[count:], strict=True))
     args, kwargs = tree_unflatten(leaves, form)
     return args, kwargs
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from overdrive.seams.torch.modules import buffers_in, modules_in, parameters_in
 from overdrive.techniques.compile.cuda_graphs.calls import Copied, RecordedCall, runs_again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
 from overdrive.techniques.compile.cuda_graphs.flat import flattened
+from overdrive.techniques.compile.cuda_graphs.held_step import NOTHING
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
+from overdrive.techniques.compile.cuda_graphs.whole_step import WholeStep
 
 EAGER_CALLS = 3  # the program's own first calls, in which libraries choose their kernels
 _MOST_RECORDINGS = 4  # of one model; each keeps the memory of a whole forward pass
@@ -40,9 +43,17 @@ class RecordedModel:
         graph_pool: Callable[[torch.device], GraphPool],
         device_type: str = "cuda",
         copied: Copied = lambda model, inputs: None,
+        whole: WholeStep | None = None,
     ) -> None:
-        """`copied`: told of the inputs that a call is replayed on, once they are there."""
-        self._model = model
+        """
+        Args:
+            copied: told of the inputs that a call is replayed on, once they are there.
+            whole: makes calls that are a part of a whole step.
+        """
+        self.module = self._model = model
+        self.looks = 0  # how often the model was another one than before
+        self._whole = whole
+        self._modes: tuple[bool, ...] = ()
         self._graph_pool = graph_pool
         self._copied = copied
         self._device_type = device_type
@@ -66,6 +77,11 @@ class RecordedModel:
         self._seen[kind] = self._seen.get(kind, 0) + 1
         if len(self._seen) > _MOST_KINDS:
             raise Refused(f"the model is called in more than {_MOST_KINDS} ways (shapes, say)")
+        if self._whole is not None:
+            self._modes = kind[1][-1]
+            answer = self._whole.model_called(self, kind, call, args, kwargs)
+            if answer is not NOTHING:
+                return answer
         if self._seen[kind] <= EAGER_CALLS:
             return call(*args, **kwargs)
         recording = self._free(kind, call, leaves, form)
@@ -75,12 +91,31 @@ class RecordedModel:
         self.replayed += recording.recorded
         return result
 
+    def call_as_it_was(
+        self, within: Callable[[], AbstractContextManager[None]], call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """A call that was to be made by a whole step: with the model as it was then."""
+        assert self._state is not None
+        modes = [part.training for part in self._parts]
+        with within(), self._state.as_it_was() if self._state.changed() else nullcontext():
+            self._set_modes(self._modes)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._set_modes(modes)
+
+    def _set_modes(self, modes: Sequence[bool]) -> None:
+        for part, mode in zip(self._parts, modes, strict=True):
+            if part.training is not mode:
+                part.training = mode
+
     def _look(self) -> None:
         """At first; or layers, hooks, memory, or anything that the model's code looks at, are others now."""
         change = "" if self._state is None else self._state.change()
         self._changes += bool(change)
         if self._changes > _MOST_CHANGES:
             raise Refused(f"the model changes again and again: {change}")
+        self.looks += 1
         refuse_model(self._model)
         self._parts = list(self._model.modules())
         self._structure = self._structure_now()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -28,10 +28,25 @@ _MOST_RECORDINGS = 4
 _CAPTURABLE = ("SGD", "Adam", "AdamW", "NAdam", "Adamax", "Adadelta", "RMSprop", "Rprop")
 
 
+class WholeSteps(Protocol):
+    prepares: bool  # it looks whether it can make whole steps: nothing else is recorded meanwhile
+    trained: list[torch.Tensor]  # the parameters that its steps change
+
+    def made_step_of(self, optimizer: Any) -> bool:
+        """Whether what is to come of this step is done."""
+
+
 class RecordedOptimizer:
-    def __init__(self, optimizer: torch.optim.Optimizer, graph_pool: Callable[[torch.device], GraphPool]) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        graph_pool: Callable[[torch.device], GraphPool],
+        whole: WholeSteps | None = None,
+    ) -> None:
+        """`whole`: who makes this optimizer's steps in one graph with what comes before them."""
         self.refusal = ""  # why the optimizer is left as it is, where it is
         self._optimizer = optimizer
+        self._whole = whole
         self._graph_pool = graph_pool
         self._steps = 0
         self._stepped: dict[int, weakref.ref[torch.Tensor]] = {}  # parameters with a step of the program's own, by id
@@ -44,6 +59,9 @@ class RecordedOptimizer:
     @property
     def replayed(self) -> int:
         return sum(each.replayed for each in self._recordings)
+
+    def is_of(self, optimizer: Any) -> bool:
+        return optimizer is self._optimizer
 
     def on(self) -> None:
         self._handles = [
@@ -92,6 +110,9 @@ class RecordedOptimizer:
 
     def _before(self, args: Any, kwargs: Any) -> None:
         self._put_back()
+        if self._whole is not None and self._whole.made_step_of(self._optimizer):
+            self._hide(self._whole.trained)
+            return
         if self.refusal:
             return
         self._refuse_optimizer()
@@ -99,7 +120,8 @@ class RecordedOptimizer:
             return  # a closure: the program's Python is part of the step
         self._steps += 1
         parameters = [each for each in parameters_of(self._optimizer) if each.grad is not None]
-        if self._steps > EAGER_STEPS and all(self._has_stepped(each) for each in parameters):
+        ready = self._steps > EAGER_STEPS and not (self._whole is not None and self._whole.prepares)
+        if ready and all(self._has_stepped(each) for each in parameters):
             self._step(parameters)
             return
         # The step is the program's own: it makes the state of those that have joined, with their counts on the CPU.
@@ -108,6 +130,31 @@ class RecordedOptimizer:
 
     def _after(self, args: Any, kwargs: Any) -> None:
         self._put_back()
+
+    def for_whole_step(self, parameters: Sequence[torch.Tensor]) -> RecordedStep:
+        """The step's arithmetic, as a part of a graph.
+
+        Raises:
+            Refused: it cannot be recorded.
+        """
+        if self.refusal:
+            raise Refused(self.refusal)
+        self._refuse_optimizer()
+        if not all(self._has_stepped(each) for each in parameters):
+            raise Refused("the optimizer has not made its state yet")
+        self._move_counts(parameters)
+        return RecordedStep(self._graph_pool(parameters[0].device), self._optimizer, parameters, [])
+
+    def still_fits(self, step: RecordedStep, parameters: Sequence[torch.Tensor]) -> bool:
+        """Whether that would be the optimizer's step now.
+
+        Raises:
+            Refused: it cannot be recorded any more.
+        """
+        if self.refusal:
+            raise Refused(self.refusal)
+        self._refuse_optimizer()
+        return step.fits(parameters)
 
     def _has_stepped(self, parameter: torch.Tensor) -> bool:
         known = self._stepped.get(id(parameter))
@@ -124,9 +171,18 @@ class RecordedOptimizer:
                 raise Refused(f"the optimizer's parameters lie on {_devices(parameters)}, not on one GPU")
             self._move_counts(parameters)
             graph_pool = self._graph_pool(parameters[0].device)
-            recording = RecordedStep(graph_pool, self._optimizer, parameters)
+            gradients = _gradients_of(parameters)
+            if any(gradient.layout is not torch.strided for gradient in gradients):
+                raise Refused("a gradient is sparse")
+            if any(type(gradient) is not torch.Tensor for gradient in gradients):
+                raise Refused("the gradients are of a class of their own")
+            own = [torch.empty_like(gradient) for gradient in gradients]
+            recording = RecordedStep(graph_pool, self._optimizer, parameters, own)
             self._recordings.append(recording)
         recording.step()
+        self._hide(parameters)
+
+    def _hide(self, parameters: Sequence[torch.Tensor]) -> None:
         for each in parameters:
             self._hidden.append((each, each.grad))
             each.grad = None
@@ -170,18 +226,17 @@ class RecordedOptimizer:
 class RecordedStep:
     """The steps of one optimizer with one set of settings, for one set of parameters."""
 
-    def __init__(self, graph_pool: GraphPool, optimizer: Any, parameters: Sequence[torch.Tensor]) -> None:
-        if any(gradient.layout is not torch.strided for gradient in _gradients_of(parameters)):
-            raise Refused("a gradient is sparse")
-        if any(type(gradient) is not torch.Tensor for gradient in _gradients_of(parameters)):
-            raise Refused("the gradients are of a class of their own")
+    def __init__(
+        self, graph_pool: GraphPool, optimizer: Any, parameters: Sequence[torch.Tensor], gradients: list[torch.Tensor]
+    ) -> None:
+        """`gradients`: where it finds them."""
         self.replayed = 0
         self._optimizer = optimizer
         self._parameters = list(parameters)
         self._graph_pool = graph_pool
         self._captured: CapturedGraph | None = None
         self._warm = False
-        self._gradients = [torch.empty_like(gradient) for gradient in _gradients_of(parameters)]
+        self._gradients = gradients
         device = parameters[0].device
         self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
         self._given: list[Any] = [None] * len(self._rates)
@@ -200,7 +255,7 @@ class RecordedStep:
     def step(self) -> None:
         """Take a step: once carried out in the form in which it is recorded, then recorded and replayed."""
         torch._foreach_copy_(self._gradients, _gradients_of(self._parameters))
-        self._set_rates()
+        self.set_rates()
         if self._captured is not None:
             self._captured.replay()
             self.replayed += 1
@@ -216,7 +271,7 @@ class RecordedStep:
         self.replayed += 1
 
     def _carry_out(self) -> None:
-        touched = [*self._parameters, *(each for each in self._state_now() if isinstance(each, torch.Tensor))]
+        touched = self.touched()
         with torch.no_grad():
             # Copied into main memory: beside themselves on the GPU, parameters and state would be the run's peak.
             before = [each.to("cpu", copy=True) for each in touched]
@@ -225,7 +280,7 @@ class RecordedStep:
                     self._work()
                 if noted:
                     raise Refused(noted[0])
-                if not identical(self._state_now(), self._state):
+                if not self.state_is_kept():
                     raise Refused("the optimizer makes its state anew in each step")
             except Exception:
                 for each, value in zip(touched, before, strict=True):
@@ -264,7 +319,18 @@ class RecordedStep:
             for each, theirs_again in zip(self._parameters, theirs, strict=True):
                 each.grad = theirs_again
 
-    def _set_rates(self) -> None:
+    def work_on(self, gradients: list[torch.Tensor]) -> None:
+        self._gradients = gradients
+        self._work()
+
+    def touched(self) -> list[torch.Tensor]:
+        """What it writes to."""
+        return [*self._parameters, *(each for each in self._state_now() if isinstance(each, torch.Tensor))]
+
+    def state_is_kept(self) -> bool:
+        return identical(self._state_now(), self._state)
+
+    def set_rates(self) -> None:
         for place, group in enumerate(self._optimizer.param_groups):
             rate = group["lr"]
             if isinstance(rate, torch.Tensor):

@@ -55,7 +55,7 @@ class CudaGraphs(Technique):
     conflicts = ("compile", "activation_checkpointing", "micro_batch", "offload")
     switchable = True
     order = 80  # outside of what else happens in a model's call, which is recorded with it
-    knobs = (Knob("parts", "all", "what is recorded", choices=("all", "model", "optimizer")),)
+    knobs = (Knob("parts", "step", "what is recorded", choices=("step", "all", "model", "optimizer")),)
 
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cuda":
@@ -65,14 +65,17 @@ class CudaGraphs(Technique):
         return None if facts.modules else "the trained parameters belong to no nn.Module"
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return [{"parts": "all"}, {"parts": "model"}]
+        return [{"parts": "step"}, {"parts": "all"}, {"parts": "model"}]
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         recorder = _Recorder(seams)
-        if settings["parts"] in ("all", "optimizer"):
+        parts = settings["parts"]
+        if parts != "model":
             seams.optimizer_made.subscribe(recorder.watch)
-        if settings["parts"] in ("all", "model"):
+        if parts != "optimizer":
             seams.model_called.subscribe(recorder.called, replays=True)
+        if parts == "step":
+            recorder.take_whole_steps()
         seams.step_ends.subscribe(recorder.look_back)
         seams.on_undo(recorder.undo)
         return seams.handle(recorder.on, recorder.off)
@@ -88,12 +91,34 @@ class _Recorder:
         self._optimizers: list[weakref.ref[Any]] = []
         self._refused: dict[int, tuple[Any, str]] = {}  # what is left as it is, and why
         self._told: set[str] = set()
+        self._whole: Any = None
+
+    def take_whole_steps(self) -> None:
+        """Where they cannot be had, what else is recorded stands."""
+        seams = self._seams
+
+        def arrived() -> None:
+            from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
+            from overdrive.techniques.compile.cuda_graphs.whole_step import WholeStep
+
+            self._whole = WholeStep(seams, captured.CudaGraphPool, self._recorded)
+
+        seams.framework_arrived.subscribe(arrived)
+        seams.gradients_zeroed.subscribe(lambda holder, call, *how: self._whole.zeroed(holder, call, *how))
+        seams.gradients_clipped.subscribe(lambda given, call, *a, **k: self._whole.clipped(given, call, *a, **k))
+        seams.loss_backward.subscribe(lambda loss: self._whole.sent(loss))
+        # Before all others, who see the step as it is made.
+        seams.step_begins.subscribe_innermost(lambda optimizer: self._whole.step_begins(optimizer))
+
+    def _recorded(self, optimizer: Any) -> Any:
+        known = [each for ref in self._optimizers if (each := ref()) is not None]
+        return next((each for each in known if each.is_of(optimizer)), None)
 
     def watch(self, optimizer: Any, models: list[Any]) -> None:
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
         from overdrive.techniques.compile.cuda_graphs.steps import RecordedOptimizer
 
-        recorded = RecordedOptimizer(optimizer, captured.CudaGraphPool)
+        recorded = RecordedOptimizer(optimizer, captured.CudaGraphPool, self._whole)
         self._optimizers.append(weakref.ref(recorded))
         if self._active:
             recorded.on()
@@ -105,6 +130,8 @@ class _Recorder:
 
     def off(self) -> None:
         self._active = False
+        if self._whole is not None:
+            self._whole.pause()
         for recorded in filter(None, (each() for each in self._optimizers)):
             recorded.off()
 
@@ -116,12 +143,16 @@ class _Recorder:
         from overdrive.techniques.compile.cuda_graphs.models import RecordedModel
         from overdrive.techniques.compile.cuda_graphs.refusal import Refused
 
+        if first_parameter(model) is None:
+            return call(*args, **kwargs)  # a loss, say
+        if self._whole is not None and self._whole.under_way:
+            self._whole.other_call()
         refused = self._refused.get(id(model))
-        if (refused and refused[0]() is model) or first_parameter(model) is None:
-            return call(*args, **kwargs)  # left as it is; or a loss, say
+        if refused and refused[0]() is model:
+            return call(*args, **kwargs)  # left as it is
         if id(model) not in self._models:
             recorded_model = RecordedModel(
-                model, captured.CudaGraphPool, captured.DEVICE, self._seams.inputs_copied.publish
+                model, captured.CudaGraphPool, captured.DEVICE, self._seams.inputs_copied.publish, self._whole
             )
             self._models[id(model)] = recorded_model, 0
         recorded = self._models[id(model)][0]
@@ -145,6 +176,9 @@ class _Recorder:
                 del self._models[key]
         optimizers = [each for ref in self._optimizers if (each := ref()) is not None]
         reasons = [reason for _, reason in self._refused.values()] + [each.refusal for each in optimizers]
+        if self._whole is not None:
+            self._whole.step_ended()
+            reasons.append(self._whole.refusal)
         reasons = [reason for reason in reasons if reason]
         if reasons and not self._models and all(each.refusal for each in optimizers):
             raise CannotInstall("; ".join(dict.fromkeys(reasons)))
@@ -154,6 +188,8 @@ class _Recorder:
                 log.info("a part of the step is not recorded as a CUDA graph: %s", reason)
 
     def undo(self) -> None:
+        if self._whole is not None:
+            self._whole.close()
         self._models.clear()
         for ref in self._optimizers:
             if (each := ref()) is not None:

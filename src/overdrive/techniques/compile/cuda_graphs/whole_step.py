@@ -1,0 +1,363 @@
+"""Steps that are one graph from the model's call to the end of the optimizer's step.
+
+Nothing is done when the script calls its model: it is given tensors that stand for the results, and what it does with
+these is compared, call by call, with what it did in the steps before. When the optimizer is about to step, all that the
+step needs is known; it is replayed at once, and what stood for results has their values. Where a call is another one,
+or a value is looked at before, the calls so far are made for real, in their order, and the step goes on as written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from overdrive.seams.torch.functions import push, remove
+from overdrive.seams.torch.internals import function_modes, mark_functions, storage_id
+from overdrive.seams.torch.models import within_call
+from overdrive.techniques.compile.cuda_graphs.captured_graph import GraphPool
+from overdrive.techniques.compile.cuda_graphs.held_step import NOTHING, HeldStep, Placeholders
+from overdrive.techniques.compile.cuda_graphs.refusal import Refused
+from overdrive.techniques.compile.cuda_graphs.sequence import Kind, StepSequence
+from overdrive.techniques.compile.cuda_graphs.step_graph import StepGraph, own_tensors
+from overdrive.techniques.compile.cuda_graphs.steps import RecordedOptimizer
+from overdrive.techniques.compile.cuda_graphs.watched_step import WatchedStep
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.techniques.compile.cuda_graphs.models import RecordedModel
+
+_STEPS_BEFORE = 1  # the program's own, which are not looked at
+_MOST_TRIES = 4  # sequences that came to nothing
+_MOST_FALLEN = 3  # steps in a row that were other ones than foretold, after which it is looked anew
+# Told of a tensor without its content.
+_PROPERTIES = ("shape", "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "requires_grad", "itemsize", "nbytes")
+_METHODS = ("size", "dim", "numel", "nelement", "ndimension", "stride", "element_size", "is_floating_point", "__len__")
+
+
+class _Told(TorchFunctionMode):
+    """Told of the functions that the script calls from its model's call on."""
+
+    def __init__(self, tell: Callable[[Any, Any, Any], Any]) -> None:
+        self._tell = tell
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._tell(func, args, kwargs or {})
+
+
+class WholeStep:
+    """The one graph of a program's steps.
+
+    Attributes:
+        refusal: why there is none, once that is certain.
+        replayed: steps so far.
+    """
+
+    def __init__(
+        self,
+        seams: Seams,
+        graph_pool: Callable[[torch.device], GraphPool],
+        optimizer_of: Callable[[Any], RecordedOptimizer | None],
+    ) -> None:
+        self.refusal = ""
+        self.replayed = 0
+        self._within = partial(within_call, seams)
+        self._seams, self._graph_pool, self._optimizer_of = seams, graph_pool, optimizer_of
+        self._mode = _Told(self._function_called)
+        self._pushed = False
+        self._thread = 0
+        self._steps = self._tries = self._fallen = 0
+        self._watched: WatchedStep | None = None
+        self._held: HeldStep | None = None
+        self._sequence: StepSequence | None = None
+        self._graph: StepGraph | None = None
+        self._placeholders: Placeholders | None = None
+        self._own: list[torch.Tensor] = []
+        self._memory: set[int] = set()
+        self._recorded: RecordedModel | None = None
+        self._surroundings: Any = None
+        self._stepping: Any = None  # the optimizer whose step is made, until its hooks have been called
+        self._pool: GraphPool | None = None
+        asked = [getattr(torch.Tensor, name).__get__ for name in _PROPERTIES if hasattr(torch.Tensor, name)]
+        asked += [getattr(torch.Tensor, name) for name in _METHODS]
+        self._asked = frozenset((*asked, torch.numel, *mark_functions()))  # which are no part of the sequence
+
+    @property
+    def under_way(self) -> bool:
+        return self._held is not None or self._watched is not None
+
+    # -- what others ask ------------------------------------------------------------------------------
+
+    @property
+    def prepares(self) -> bool:
+        return not self.refusal and self._graph is None
+
+    @property
+    def trained(self) -> list[torch.Tensor]:
+        return self._graph.trained if self._graph is not None else []
+
+    def made_step_of(self, optimizer: Any) -> bool:
+        return self._stepping is optimizer
+
+    # -- what the program does ------------------------------------------------------------------------
+
+    def model_called(
+        self, recorded: RecordedModel, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """What the program is given; NOTHING where this is not one of ours."""
+        if self.refusal or self._thread_is_another():
+            return NOTHING
+        if self._watched is not None:  # the second call of a step, by which it is refused
+            return call(*args, **kwargs)
+        self._leave()
+        if function_modes():
+            self._failed("functions are told to a mode of the program's own")
+            return NOTHING
+        if self._graph is None:
+            if self._steps < _STEPS_BEFORE:
+                return call(*args, **kwargs)
+            watched = WatchedStep(recorded, self._kind(recorded, kind), own_tensors(recorded.module))
+            result = watched.call_model(call, args, kwargs)
+            self._watched = watched
+            self._enter()
+            return result
+        assert self._sequence is not None
+        if self._sequence.model is not recorded or self._sequence.kind != self._kind(recorded, kind):
+            self._other_kind(recorded)
+            return NOTHING
+        return self._hold(call, args, kwargs)
+
+    def other_call(self) -> None:
+        """A call of a model that is none of ours, or the second one of a step, is about to be made."""
+        if self._thread_is_another():
+            return
+        if self._watched is not None:
+            self._watched.refuse("models are called more than once before the optimizer steps")
+        self._fall_back("a model is called in the midst of it")
+
+    def zeroed(self, holder: Any, call: Callable[..., Any], set_to_none: bool) -> Any:
+        if self._thread_is_another():
+            return call(set_to_none)
+        if self._watched is not None:
+            return self._watched.zero(holder, call, set_to_none)
+        return self._answered(Kind.ZEROED, holder, call, (set_to_none,), {})
+
+    def clipped(self, parameters: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._thread_is_another():
+            return call(*args, **kwargs)
+        if self._watched is not None:
+            return self._watched.clip(parameters, call, args, kwargs)
+        of = (id(parameters),) if isinstance(parameters, torch.Tensor) else tuple(map(id, parameters))
+        return self._answered(Kind.CLIPPED, of, call, args, kwargs)
+
+    def sent(self, loss: Any) -> Any:
+        """A loss is about to be sent backward, for real."""
+        if not self._thread_is_another():
+            if self._watched is not None:
+                self._watched.sent(loss)
+            self._fall_back("a loss is sent backward by another way than its own `backward`")
+        return loss
+
+    def step_begins(self, optimizer: Any) -> None:
+        self._steps += 1
+        self._stepping = None
+        if self._thread_is_another():
+            return
+        if self._watched is not None:
+            watched, self._watched = self._watched, None
+            self._leave()
+            self._looked_at(watched, watched.end(optimizer))
+        elif self._held is not None:
+            self._complete(self._held, optimizer)
+        else:
+            self._leave()
+
+    def step_ended(self) -> None:
+        self._stepping = None
+
+    def pause(self) -> None:
+        """Nothing is held any more."""
+        self._watched = None
+        self._fall_back("the technique is switched off")
+        self._leave()
+
+    def close(self) -> None:
+        self.pause()
+        self._forget()
+
+    def _function_called(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if self._held is not None:
+            answer = self._held.answer(
+                Kind.BACKWARD if function is torch.Tensor.backward else Kind.FUNCTION, function, function, args, kwargs
+            )
+            if answer is not NOTHING:
+                return answer
+        if function in self._asked:
+            return function(*args, **kwargs)
+        if self._watched is not None:
+            return self._watched.call_function(function, args, kwargs)
+        self._fall_back(f"the program calls {getattr(function, '__name__', function)} where it did not before")
+        return function(*args, **kwargs)
+
+    # -- steps that are looked at -----------------------------------------------------------------------
+
+    def _looked_at(self, watched: WatchedStep, sequence: StepSequence | None) -> None:
+        if sequence is None:
+            self._failed(watched.refusal)
+            return
+        before, self._sequence = self._sequence, sequence
+        if before is None or not before.same(sequence):
+            self._tries += before is not None
+            if self._tries >= _MOST_TRIES:
+                self._give_up("the program does other things between its model's call and its optimizer's step")
+            return
+        optimizer = self._optimizer_of(sequence.optimizer)
+        if optimizer is None or optimizer.refusal:
+            self._give_up(optimizer.refusal if optimizer is not None else "the optimizer is none of PyTorch's")
+            return
+        recorded = sequence.model
+        pool = self._graph_pool(sequence.made[0].device)
+        self._own = own_tensors(recorded.module)
+        self._placeholders = Placeholders(sequence.made)
+        self._memory = {*map(storage_id, self._own), *self._placeholders.memory}
+        self._recorded, self._pool = recorded, pool
+        self._graph = StepGraph(pool, sequence, recorded.module, optimizer, self._within)
+
+    def _kind(self, recorded: RecordedModel, kind: Any) -> Any:
+        """Of a call: all that the graph was recorded under."""
+        seams = self._seams
+        points = (seams.loss_backward, seams.gradients_zeroed, seams.gradients_clipped, seams.norm_taken)
+        points += (seams.optimizer_called, seams.loss_computed, seams.random_drawn, seams.gradients_asked)
+        return recorded.looks, kind, [each.techniques for each in points]
+
+    def _other_kind(self, recorded: RecordedModel) -> None:
+        """A batch of another size, say; or the model is another one now, and the graph is of no use."""
+        assert self._sequence is not None
+        if self._sequence.model is recorded and self._sequence.kind[0] != recorded.looks:
+            self._begin_anew("the model changes again and again")
+
+    # -- steps that are held ----------------------------------------------------------------------------
+
+    def _hold(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        assert self._sequence is not None and self._graph is not None and self._placeholders is not None
+        assert self._pool is not None
+        held = HeldStep(self._sequence, self._own, self._memory, self._placeholders)
+        answer = held.answer(Kind.MODEL, self._sequence.model, call, args, kwargs)
+        if answer is NOTHING:
+            return NOTHING
+        if self._graph.draws:
+            held.random_state = self._pool.random_state()
+        with torch.no_grad():
+            self._graph.copy_in(held.given, 0)
+        if self._graph.recorded:
+            self._seams.inputs_copied.publish(self._recorded.module, self._graph.given[: self._graph.inputs])
+        self._held = held
+        self._enter()
+        return answer
+
+    def _answered(self, kind: Kind, what: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._held is None:
+            return call(*args, **kwargs)
+        answer = self._held.answer(kind, what, call, args, kwargs)
+        if answer is not NOTHING:
+            return answer
+        self._fall_back(f"the program calls {kind.value} where it did not before")
+        return call(*args, **kwargs)
+
+    def _complete(self, held: HeldStep, optimizer: Any) -> None:
+        """All calls were those of the sequence, or it falls back."""
+        graph = self._graph
+        assert graph is not None and self._sequence is not None
+        self._leave()
+        if not held.complete or self._sequence.optimizer is not optimizer:
+            self._fall_back("the optimizer steps earlier than before")
+            return
+        try:
+            reason = self._reason_against(held, graph)
+            values = [] if reason else graph.run(held.model_call, held.given[graph.inputs :])
+        except Exception as error:
+            reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+            self._tries = _MOST_TRIES
+        if reason:
+            self._fall_back(reason)
+            return
+        self._held = None
+        self._fallen = 0
+        self.replayed += graph.recorded
+        self._stepping = optimizer
+        loss = held.loss
+        held.give(values)
+        self._seams.loss_backward.apply(loss)
+        self._seams.backward_done.publish(loss)
+
+    def _reason_against(self, held: HeldStep, graph: StepGraph) -> str:
+        """Why the step cannot be this one, which is found now."""
+        assert self._pool is not None
+        if held.random_state is not None and not torch.equal(held.random_state, self._pool.random_state()):
+            return "the program has set the state of the random generator"
+        if not graph.fits():
+            return "the optimizer's settings or state are others"
+        if graph.gradients_are_kept():
+            self._tries = _MOST_TRIES
+            return "the program keeps gradients of earlier steps"
+        for number, kind in enumerate(self._sequence.made):  # type: ignore[union-attr]
+            if not kind.apart and held.is_kept(number):
+                return "the program keeps parts of a tensor beside it"
+        return ""
+
+    def _fall_back(self, reason: str) -> None:
+        """The calls so far are made for real."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        pool, recorded = self._pool, self._recorded
+        assert pool is not None and recorded is not None
+        state = pool.random_state() if held.random_state is not None else None
+        if held.random_state is not None:
+            pool.set_random_state(held.random_state)
+        held.carry_out(partial(recorded.call_as_it_was, self._within))
+        if state is not None and not torch.equal(state, held.random_state):
+            pool.set_random_state(state)
+        self._fallen += 1
+        if self._fallen >= _MOST_FALLEN or self._tries >= _MOST_TRIES:
+            self._begin_anew(reason)
+
+    def _begin_anew(self, reason: str) -> None:
+        self._tries += 1
+        self._fallen = 0
+        self._forget()
+        if self._tries >= _MOST_TRIES:
+            self._give_up(reason)
+
+    def _failed(self, reason: str) -> None:
+        self._tries += 1
+        self._sequence = None
+        if self._tries >= _MOST_TRIES:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        self._forget()
+        self.refusal = f"the step as a whole: {reason}"
+
+    def _forget(self) -> None:
+        self._graph = self._sequence = self._placeholders = self._recorded = self._pool = None
+        self._own, self._memory = [], set()
+
+    # -- the mode -----------------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        self._thread = threading.get_ident()
+        push(self._mode)
+        self._pushed = True
+
+    def _leave(self) -> None:
+        if self._pushed:
+            self._pushed = False
+            remove(self._mode)
+
+    def _thread_is_another(self) -> bool:
+        return self._pushed and self._thread != threading.get_ident()
