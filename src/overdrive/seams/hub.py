@@ -80,6 +80,7 @@ class Seams:
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
         self.blameless: set[str] = set()
         self._on_left_out = on_left_out
+        self.changes = 0  # how often who is told of something has become another
         self.carried: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}  # by technique (see carry)
         self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)
@@ -128,6 +129,7 @@ class Seams:
     def _make_points_of_values(self) -> None:
         """Calls that may be left out as a whole, and values that Python takes from tensors (see overdrive.survive)."""
         self.optimizer_called = Around(self)  # (optimizer) its step without the hooks around it; call(*args, **kwargs)
+        self.step_spared = Answer(self)  # (optimizer) True: all that its step computes is done; hooks are called
         self.backward_called = Around(self)  # (tensors) a backward pass; call()
         self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
         self.value_asked = Around(self)  # (name, tensor) Python asks for what a tensor holds; call() tells it

@@ -82,7 +82,7 @@ def train(
 ) -> tuple[list[float], dict[str, str], nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     random.seed(0)
-    with Session([("cuda_graphs", settings or {})] if gpu else []) as session:
+    with Session([("cuda_graphs", settings or {"parts": "all"})] if gpu else []) as session:
         model = make().to(device)
         optimizer = optimizer_of(model.parameters())
         losses = []
@@ -248,7 +248,7 @@ def test_forward_passes_that_wait_for_their_backward_passes(gpu: FakeGpu) -> Non
 def test_two_optimizers_and_a_gradient_through_another_model(gpu: FakeGpu) -> None:
     def gan(session: bool) -> tuple[list[float], dict[str, str]]:
         torch.manual_seed(0)
-        with Session([("cuda_graphs", {})] if session else []) as block:
+        with Session([("cuda_graphs", {"parts": "all"})] if session else []) as block:
             maker, judge = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8)).cuda(), Net().cuda()
             optimizers = [torch.optim.SGD(each.parameters(), lr=0.05) for each in (maker, judge)]
             losses = []

@@ -55,14 +55,14 @@ def logged(
 @pytest.mark.parametrize("kind", ["inputs", "bits"])
 def test_digests_of_replayed_steps_are_those_of_the_program(gpu: FakeGpu, kind: str) -> None:
     plain, _ = logged([], kind)
-    entries, left_out = logged([("cuda_graphs", {})], kind)
+    entries, left_out = logged([("cuda_graphs", {"parts": "all"})], kind)
     assert not left_out and gpu.captures == 3 and gpu.replays
     assert entries == plain
 
 
 def test_a_call_that_is_undone_and_made_again_counts_once(gpu: FakeGpu) -> None:
     plain, _ = logged([], make=Reading)
-    entries, left_out = logged([("cuda_graphs", {})], make=Reading)  # the optimizer's part stays
+    entries, left_out = logged([("cuda_graphs", {"parts": "all"})], make=Reading)  # the optimizer's part stays
     assert not left_out and gpu.captures == 1
     assert [each.calls for each in entries] == [each.calls for each in plain]
     assert entries == plain
@@ -80,7 +80,7 @@ def test_an_input_that_was_not_copied_in_is_seen(gpu: FakeGpu, monkeypatch: pyte
             copy_in(self, inputs)
 
     monkeypatch.setattr(calls.RecordedCall, "_copy_in", now_and_then)
-    entries, left_out = logged([("cuda_graphs", {})], "inputs")
+    entries, left_out = logged([("cuda_graphs", {"parts": "all"})], "inputs")
     assert not left_out
     assert [each.inputs for each in entries] != [each.inputs for each in plain]
 
@@ -131,7 +131,7 @@ def test_what_is_not_recorded_is_said(gpu: FakeGpu, caplog: pytest.LogCaptureFix
     log.addHandler(caplog.handler)
     try:
         with caplog.at_level("INFO", logger="overdrive"):
-            _, left_out = logged([("cuda_graphs", {})], make=Reading)
+            _, left_out = logged([("cuda_graphs", {"parts": "all"})], make=Reading)
     finally:
         log.removeHandler(caplog.handler)
     assert not left_out
@@ -145,7 +145,7 @@ def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu) -> None:
         inside.append(gpu.tape is not None)
         return call(*args, **kwargs)
 
-    _, left_out = logged([("cuda_graphs", {})], watch=lambda hub: hub.model_called.subscribe_innermost(looking))
+    _, left_out = logged([("cuda_graphs", {"parts": "all"})], watch=lambda hub: hub.model_called.subscribe_innermost(looking))
     assert not left_out and gpu.captures == 3
     assert inside == [False] * (STEPS + STEPS // 4)
 

@@ -22,8 +22,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -35,7 +34,7 @@ from overdrive.core.by_identity import ByIdentity
 from overdrive.core.progress import log
 from overdrive.core.units import listed
 from overdrive.seams.hub import Seams
-from overdrive.seams.patch import Patches
+from overdrive.seams.patch import Patches, plain_of
 from overdrive.seams.points import Answer, Failing, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.answers import answers_of
@@ -96,6 +95,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         told = bool(begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told
             begins.publish(self)
+        if (result := hub.model_called.answered_ahead(self, args, kwargs)) is not None:
+            return result
         if fetches.calls_plain_leaf(self):  # as most transforms are: known in a tenth of the time
             return plain(self, *args, **kwargs)
         step = answers.begins(self) if answers else None
@@ -131,13 +132,13 @@ def is_patched(hub: Seams) -> bool:
     return hub in _patched
 
 
-@contextmanager
-def within_call(hub: Seams) -> Iterator[None]:
-    """What modules are called inside are parts of a model, whose own call is made anew: none is an outermost one."""
+def call_inside(hub: Seams, owner: str, model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    """A model's call, later than the program made it, by those that act inside of `owner` around it."""
     inside = _patched.get(hub) or _Thread()
     before, inside.model = inside.model, True
     try:
-        yield
+        plain = functools.partial(plain_of(torch.nn.Module.__call__), model)
+        return hub.model_called.inside(owner, model, plain)(*args, **kwargs)
     finally:
         inside.model = before
 

@@ -57,7 +57,7 @@ def _hook(point: Event, then: Event | None = None) -> Callable[..., None]:
     def hook(optimizer: Any, *_: Any) -> None:
         if is_compiling() or get_eval_frame_callback() is not None:
             apart(optimizer)
-        elif not _has_steps_within(type(optimizer)) or not _is_inner(optimizer, sys._getframe(1)):
+        elif not has_steps_within(type(optimizer)) or not _is_inner(optimizer, sys._getframe(1)):
             point.publish(optimizer)  # as `told` does: each function of ours costs 0.3 us and more amid a step
             if then is not None and then.subscribers:
                 then.publish()
@@ -72,7 +72,7 @@ def _may_be_inner(kind: Any) -> bool:
     return sum("step" in vars(each) for each in kind.__mro__) > 2
 
 
-_has_steps_within: Callable[[Any], bool] = functools.lru_cache(256)(_may_be_inner)  # looking takes 1 us
+has_steps_within: Callable[[Any], bool] = functools.lru_cache(256)(_may_be_inner)  # looking takes 1 us
 
 
 def _is_inner(optimizer: Any, frame: Any) -> bool:
@@ -115,7 +115,7 @@ def _with_closure(hub: Seams) -> Callable[..., Any]:
     def chosen(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_compiling() or get_eval_frame_callback() is not None:
             return apart(optimizer, args, kwargs, False)
-        inner = _has_steps_within(type(optimizer)) and _is_inner(optimizer, sys._getframe(1))
+        inner = has_steps_within(type(optimizer)) and _is_inner(optimizer, sys._getframe(1))
         return hook(optimizer, args, kwargs, inner)
 
     return chosen

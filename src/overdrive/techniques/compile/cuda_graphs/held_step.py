@@ -68,10 +68,6 @@ class HeldStep:
     def complete(self) -> bool:
         return len(self._calls) == len(self._sequence.calls)
 
-    @property
-    def model_call(self) -> Callable[..., Any]:
-        return self._calls[0][1]
-
     def answer(self, kind: Kind, what: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What the script gets of this call; NOTHING where another one was to come. `call` makes it for real."""
         calls, at = self._sequence.calls, len(self._calls)
@@ -123,16 +119,12 @@ class HeldStep:
             self.made.append(self._placeholders.make(number))
         return self.made[number]
 
-    def carry_out(self, model_call: Callable[[Callable[..., Any], Any, Any], Any]) -> None:
-        """Make all calls so far, for real; what stood for their results is these from now on.
-
-        Args:
-            model_call: makes the first one, as things were when the script made it.
-        """
+    def carry_out(self) -> None:
+        """Make all calls so far, for real; what stood for their results is these from now on."""
         there = 0
         for noted, call, args, kwargs in self._calls:
             with as_it_was(noted.around):
-                result = model_call(call, args, kwargs) if noted.kind is Kind.MODEL else call(*args, **kwargs)
+                result = call(*args, **kwargs)
                 if not noted.results:
                     continue
                 for place, part in zip(noted.results, parts_of(result)[0], strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -54,6 +54,8 @@ class RecordedModel:
         self.looks = 0  # how often the model was another one than before
         self._whole = whole
         self._modes: tuple[bool, ...] = ()
+        self._tensors: list[torch.Tensor] = []
+        self._noted: Any = None
         self._graph_pool = graph_pool
         self._copied = copied
         self._device_type = device_type
@@ -91,18 +93,35 @@ class RecordedModel:
         self.replayed += recording.recorded
         return result
 
-    def call_as_it_was(
-        self, within: Callable[[], AbstractContextManager[None]], call: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        """A call that was to be made by a whole step: with the model as it was then."""
+    def call_as_it_was(self, call: Callable[[Any, Any], Any], args: Any, kwargs: Any) -> Any:
+        """A call that a whole step has not made, with the model as it was then."""
         assert self._state is not None
         modes = [part.training for part in self._parts]
-        with within(), self._state.as_it_was() if self._state.changed() else nullcontext():
+        with self._state.as_it_was() if self._state.changed() else nullcontext():
             self._set_modes(self._modes)
             try:
-                return call(*args, **kwargs)
+                return call(args, kwargs)
             finally:
                 self._set_modes(modes)
+
+    def note(self) -> None:
+        """What the model is like in the call that is being made, for `is_as_noted`."""
+        self._tensors = [*self._model.parameters(), *self._model.buffers()]
+        self._noted = self._glimpse()
+
+    def is_as_noted(self) -> bool:
+        """The same as `__call__` looks at, but for what `State` sees as well; False where that is to be looked into."""
+        assert self._state is not None
+        return self._glimpse() == self._noted and not self._state.changed()
+
+    def _glimpse(self) -> Any:
+        return (
+            [each.data_ptr() for each in self._tensors],
+            [each.requires_grad for each in self._tensors],
+            [part.training for part in self._parts],
+            [product_precision(*of) for of in _PRECISIONS],
+            Failures.count,
+        )
 
     def _set_modes(self, modes: Sequence[bool]) -> None:
         for part, mode in zip(self._parts, modes, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -35,9 +34,9 @@ class StepGraph:
         sequence: StepSequence,
         model: torch.nn.Module,
         optimizer: RecordedOptimizer,
-        within: Callable[[], AbstractContextManager[None]],
+        call: Callable[[Any, Any], Any],
     ) -> None:
-        """`within`: in it, a model's call is made that is no call of the program's."""
+        """`call`: the model's, later than the program made it, with these arguments."""
         self.draws = True  # random numbers
         self.trained = sequence.trained
         self.gradients: list[torch.Tensor] = []
@@ -46,7 +45,7 @@ class StepGraph:
             for each in sequence.given
         ]
         self.inputs = 1 + max((each.number for each in sequence.calls[0].leaves if type(each) is Place), default=-1)
-        self._within = within
+        self._call = call
         self._pool, self._sequence, self._model, self._optimizer = graph_pool, sequence, model, optimizer
         self._own = own_tensors(model)
         # Leaves of their own, of the same memory (see `calls`).
@@ -59,7 +58,6 @@ class StepGraph:
         self._captured: CapturedGraph | None = None
         self._warm = False
         self._values: list[torch.Tensor] = []
-        self._call: Callable[..., Any] = model
         self._holders: list[tuple[int, int | None]] = []  # of each gradient's memory: ours
 
     @property
@@ -86,13 +84,12 @@ class StepGraph:
         if given:
             torch._foreach_copy_(self.given[first : first + len(given)], given)
 
-    def run(self, call: Callable[..., Any], given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Make the step. The inputs of the model are there, `given` is what comes after these.
 
         Returns: all results, which the next step overwrites.
         """
         assert self._step is not None
-        self._call = call
         with torch.no_grad():
             self.copy_in(given, self.inputs)
             self._step.set_rates()
@@ -183,8 +180,8 @@ class StepGraph:
             return
         args, kwargs = unflattened(leaves, noted.form)
         if noted.kind is Kind.MODEL:
-            with self._within(), swapped(list(self._model.modules()), self._aliases):
-                result = self._call(*args, **kwargs)
+            with swapped(list(self._model.modules()), self._aliases):
+                result = self._call(args, kwargs)
         elif noted.kind is Kind.CLIPPED:
             clip = plain_of(torch.nn.utils.clip_grad_norm_)
             result = clip([self._aliases[each] for each in noted.what], *args, **kwargs)

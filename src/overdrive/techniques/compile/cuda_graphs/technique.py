@@ -73,7 +73,8 @@ class CudaGraphs(Technique):
         if parts != "model":
             seams.optimizer_made.subscribe(recorder.watch)
         if parts != "optimizer":
-            seams.model_called.subscribe(recorder.called, replays=True)
+            ahead = recorder.answer_ahead if parts == "step" else None
+            seams.model_called.subscribe(recorder.called, replays=True, ahead=ahead)
         if parts == "step":
             recorder.take_whole_steps()
         seams.step_ends.subscribe(recorder.look_back)
@@ -101,9 +102,12 @@ class _Recorder:
             from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
             from overdrive.techniques.compile.cuda_graphs.whole_step import WholeStep
 
-            self._whole = WholeStep(seams, captured.CudaGraphPool, self._recorded)
+            with seams.owned_by(owner):
+                self._whole = WholeStep(seams, captured.CudaGraphPool, self._recorded)
 
+        owner = seams.owner
         seams.framework_arrived.subscribe(arrived)
+        seams.step_spared.subscribe(lambda optimizer: self._whole.made_step_of(optimizer) or None)
         seams.gradients_zeroed.subscribe(lambda holder, call, *how: self._whole.zeroed(holder, call, *how))
         seams.gradients_clipped.subscribe(lambda given, call, *a, **k: self._whole.clipped(given, call, *a, **k))
         seams.loss_backward.subscribe(lambda loss: self._whole.sent(loss))
@@ -168,16 +172,23 @@ class _Recorder:
         self._models.pop(id(model))
         raise Again(told)
 
+    def answer_ahead(self, model: Any, args: Any, kwargs: Any) -> Any:
+        answer = self._whole.answer_ahead(model, args, kwargs)
+        if answer is not None:
+            self._models[id(model)] = self._models[id(model)][0], self._steps
+        return answer
+
     def look_back(self, optimizer: Any) -> None:
         """Where nothing is left to be recorded, the technique leaves itself out."""
         self._steps += 1
+        if self._whole is not None and self._whole.step_ended(optimizer):
+            return
         for key, (_, last) in list(self._models.items()):
             if self._steps - last > _FORGOTTEN_STEPS:  # its memory may be wanted
                 del self._models[key]
         optimizers = [each for ref in self._optimizers if (each := ref()) is not None]
         reasons = [reason for _, reason in self._refused.values()] + [each.refusal for each in optimizers]
         if self._whole is not None:
-            self._whole.step_ended()
             reasons.append(self._whole.refusal)
         reasons = [reason for reason in reasons if reason]
         if reasons and not self._models and all(each.refusal for each in optimizers):

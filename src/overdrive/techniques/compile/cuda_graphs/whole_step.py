@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from overdrive.seams.torch.functions import push, remove
-from overdrive.seams.torch.internals import function_modes, mark_functions, storage_id
-from overdrive.seams.torch.models import within_call
+from overdrive.seams.torch.internals import function_modes, in_backward, mark_functions, storage_id
+from overdrive.seams.torch.models import call_inside
 from overdrive.techniques.compile.cuda_graphs.captured_graph import GraphPool
 from overdrive.techniques.compile.cuda_graphs.held_step import NOTHING, HeldStep, Placeholders
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -65,7 +64,8 @@ class WholeStep:
     ) -> None:
         self.refusal = ""
         self.replayed = 0
-        self._within = partial(within_call, seams)
+        self._owner = seams.owner
+        self._ahead = -1  # while nobody is told of anything else than now (`Seams.changes`), calls are answered ahead
         self._seams, self._graph_pool, self._optimizer_of = seams, graph_pool, optimizer_of
         self._mode = _Told(self._function_called)
         self._pushed = False
@@ -129,7 +129,20 @@ class WholeStep:
         if self._sequence.model is not recorded or self._sequence.kind != self._kind(recorded, kind):
             self._other_kind(recorded)
             return NOTHING
-        return self._hold(call, args, kwargs)
+        if self._graph.recorded:
+            recorded.note()
+            self._ahead = self._seams.changes
+        return self._hold(args, kwargs)
+
+    def answer_ahead(self, model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        """As `model_called`, where nothing at all is another than in the last step; else None."""
+        recorded = self._recorded
+        if recorded is None or model is not recorded.module or self._ahead != self._seams.changes:
+            return None
+        if self._pushed or function_modes() or in_backward() or not recorded.is_as_noted():
+            return None
+        answer = self._hold(args, kwargs)
+        return None if answer is NOTHING else answer
 
     def other_call(self) -> None:
         """A call of a model that is none of ours, or the second one of a step, is about to be made."""
@@ -175,9 +188,13 @@ class WholeStep:
             self._complete(self._held, optimizer)
         else:
             self._leave()
+            if self._graph is None and self._steps > _STEPS_BEFORE and not self.refusal:
+                self._failed("the optimizer steps without a call of a model that can be recorded")
 
-    def step_ended(self) -> None:
-        self._stepping = None
+    def step_ended(self, optimizer: Any) -> bool:
+        """Whether it was made here."""
+        made, self._stepping = self._stepping is optimizer, None
+        return made
 
     def pause(self) -> None:
         """Nothing is held any more."""
@@ -225,7 +242,7 @@ class WholeStep:
         self._placeholders = Placeholders(sequence.made)
         self._memory = {*map(storage_id, self._own), *self._placeholders.memory}
         self._recorded, self._pool = recorded, pool
-        self._graph = StepGraph(pool, sequence, recorded.module, optimizer, self._within)
+        self._graph = StepGraph(pool, sequence, recorded.module, optimizer, self._call)
 
     def _kind(self, recorded: RecordedModel, kind: Any) -> Any:
         """Of a call: all that the graph was recorded under."""
@@ -242,11 +259,19 @@ class WholeStep:
 
     # -- steps that are held ----------------------------------------------------------------------------
 
-    def _hold(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _call(self, args: Any, kwargs: Any) -> Any:
+        assert self._recorded is not None
+        return call_inside(self._seams, self._owner, self._recorded.module, args, kwargs)
+
+    def _call_as_it_was(self, *args: Any, **kwargs: Any) -> Any:
+        assert self._recorded is not None
+        return self._recorded.call_as_it_was(self._call, args, kwargs)
+
+    def _hold(self, args: Any, kwargs: Any) -> Any:
         assert self._sequence is not None and self._graph is not None and self._placeholders is not None
-        assert self._pool is not None
+        assert self._pool is not None and self._recorded is not None
         held = HeldStep(self._sequence, self._own, self._memory, self._placeholders)
-        answer = held.answer(Kind.MODEL, self._sequence.model, call, args, kwargs)
+        answer = held.answer(Kind.MODEL, self._recorded, self._call_as_it_was, args, kwargs)
         if answer is NOTHING:
             return NOTHING
         if self._graph.draws:
@@ -278,7 +303,7 @@ class WholeStep:
             return
         try:
             reason = self._reason_against(held, graph)
-            values = [] if reason else graph.run(held.model_call, held.given[graph.inputs :])
+            values = [] if reason else graph.run(held.given[graph.inputs :])
         except Exception as error:
             reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
             self._tries = _MOST_TRIES
@@ -319,7 +344,7 @@ class WholeStep:
         state = pool.random_state() if held.random_state is not None else None
         if held.random_state is not None:
             pool.set_random_state(held.random_state)
-        held.carry_out(partial(recorded.call_as_it_was, self._within))
+        held.carry_out()
         if state is not None and not torch.equal(state, held.random_state):
             pool.set_random_state(state)
         self._fallen += 1
@@ -345,7 +370,7 @@ class WholeStep:
 
     def _forget(self) -> None:
         self._graph = self._sequence = self._placeholders = self._recorded = self._pool = None
-        self._own, self._memory = [], set()
+        self._own, self._memory, self._ahead = [], set(), -1
 
     # -- the mode -----------------------------------------------------------------------------------------
 
