@@ -152,11 +152,12 @@ def end_mark(mark: Any) -> None:
     torch.ops.profiler._record_function_exit._RecordFunction(mark)
 
 
-def mark_functions() -> list[Any]:
-    """What a `TorchFunctionMode` is told of where a mark begins or ends."""
+def beside_the_program() -> list[Any]:
+    """What a `TorchFunctionMode` is told of, and computes nothing: marks for the profiler, and gradients on and off."""
     profiler = torch.ops.profiler
     packets = [profiler._record_function_enter_new, profiler._record_function_exit, profiler._record_function_enter]
-    return [*packets, *(getattr(each, name) for each in packets for name in each.overloads())]
+    marks = [*packets, *(getattr(each, name) for each in packets for name in each.overloads())]
+    return [*marks, torch._C._set_grad_enabled]
 
 
 def in_backward() -> bool:

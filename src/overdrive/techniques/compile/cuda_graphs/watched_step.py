@@ -19,6 +19,7 @@ from overdrive.techniques.compile.cuda_graphs.sequence import (
     Kind,
     Names,
     Noted,
+    Place,
     StepSequence,
     TensorKind,
     around_now,
@@ -106,6 +107,8 @@ class WatchedStep:
                 raise Refused("the program writes to a tensor that it has not computed in this step")
             if kind not in (Kind.ZEROED, Kind.BACKWARD):
                 noted.results, noted.results_form = self._names.results(result, kind is Kind.MODEL)
+                if not any(type(each) is Place for each in (*noted.leaves, *noted.results)):
+                    raise Refused(f"the program calls {getattr(what, '__name__', what)}, which computes no tensor")
             self._calls.append(noted)
         except Refused as reason:
             self.refuse(str(reason))

@@ -16,7 +16,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from overdrive.seams.torch.functions import push, remove
-from overdrive.seams.torch.internals import function_modes, in_backward, mark_functions, storage_id
+from overdrive.seams.torch.internals import (
+    beside_the_program,
+    function_modes,
+    in_backward,
+    storage_id,
+    unseen_by_modes,
+)
 from overdrive.seams.torch.models import call_inside
 from overdrive.techniques.compile.cuda_graphs.captured_graph import GraphPool
 from overdrive.techniques.compile.cuda_graphs.held_step import NOTHING, HeldStep, Placeholders
@@ -68,7 +74,7 @@ class WholeStep:
         self._ahead = -1  # while nobody is told of anything else than now (`Seams.changes`), calls are answered ahead
         self._seams, self._graph_pool, self._optimizer_of = seams, graph_pool, optimizer_of
         self._mode = _Told(self._function_called)
-        self._pushed = False
+        self._pushed = self._fell = False
         self._thread = 0
         self._steps = self._tries = self._fallen = 0
         self._watched: WatchedStep | None = None
@@ -84,7 +90,7 @@ class WholeStep:
         self._pool: GraphPool | None = None
         asked = [getattr(torch.Tensor, name).__get__ for name in _PROPERTIES if hasattr(torch.Tensor, name)]
         asked += [getattr(torch.Tensor, name) for name in _METHODS]
-        self._asked = frozenset((*asked, torch.numel, *mark_functions()))  # which are no part of the sequence
+        self._asked = frozenset((*asked, torch.numel, *beside_the_program()))  # which are no part of the sequence
 
     @property
     def under_way(self) -> bool:
@@ -178,6 +184,12 @@ class WholeStep:
     def step_begins(self, optimizer: Any) -> None:
         self._steps += 1
         self._stepping = None
+        try:
+            self._step_begins(optimizer)
+        finally:
+            self._fell = False
+
+    def _step_begins(self, optimizer: Any) -> None:
         if self._thread_is_another():
             return
         if self._watched is not None:
@@ -188,7 +200,7 @@ class WholeStep:
             self._complete(self._held, optimizer)
         else:
             self._leave()
-            if self._graph is None and self._steps > _STEPS_BEFORE and not self.refusal:
+            if self._graph is None and self._steps > _STEPS_BEFORE and not (self.refusal or self._fell):
                 self._failed("the optimizer steps without a call of a model that can be recorded")
 
     def step_ended(self, optimizer: Any) -> bool:
@@ -287,7 +299,8 @@ class WholeStep:
     def _answered(self, kind: Kind, what: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._held is None:
             return call(*args, **kwargs)
-        answer = self._held.answer(kind, what, call, args, kwargs)
+        with unseen_by_modes():
+            answer = self._held.answer(kind, what, call, args, kwargs)
         if answer is not NOTHING:
             return answer
         self._fall_back(f"the program calls {kind.value} where it did not before")
@@ -348,6 +361,7 @@ class WholeStep:
         if state is not None and not torch.equal(state, held.random_state):
             pool.set_random_state(state)
         self._fallen += 1
+        self._fell = True
         if self._fallen >= _MOST_FALLEN or self._tries >= _MOST_TRIES:
             self._begin_anew(reason)
 
