@@ -185,10 +185,11 @@ class Names:
         self.made.append(tensor)
         return found
 
-    def kinds_made(self) -> list[TensorKind]:
+    def kinds_made(self, others: Sequence[torch.Tensor]) -> list[TensorKind]:
+        """`others`: further tensors that the program can reach."""
         memory = [storage_id(each) for each in self.made]
-        others = self._own_memory | {storage_id(each) for each in self.given}
+        known = self._own_memory | {storage_id(each) for each in (*self.given, *others)}
         return [
-            TensorKind.of(each, place not in others and memory.count(place) == 1)
+            TensorKind.of(each, place not in known and memory.count(place) == 1)
             for each, place in zip(self.made, memory, strict=True)
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -165,11 +164,7 @@ class WatchedStep:
         for each in self._names.made:
             if each.requires_grad and each.grad_fn not in self._nodes:
                 raise Refused("something is computed with a gradient that the loss does not come from")
-        made = self._names.kinds_made()
-        for number, kind in enumerate(made):
-            # The list's, and that of the call.
-            if not kind.apart and sys.getrefcount(self._names.made[number]) > 2:
-                raise Refused("the program keeps parts of a tensor beside it")
+        made = self._names.kinds_made([each.grad for each in trained if each.grad is not None])
         given = [TensorKind.of(each) for each in self._names.given]
         return StepSequence(
             self._model, self._kind, self._calls, made, given, optimizer, self._zeroed, trained
