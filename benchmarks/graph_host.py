@@ -1,10 +1,12 @@
 """What the host does in a step under `cuda_graphs`, with replays that are free: how fast a step can be on any GPU.
 
-    python benchmarks/graph_host.py [--steps 4000] [--profile]
+    python benchmarks/graph_host.py [--parts step] [--steps 4000] [--profile]
 
 The example's CNN, one image a batch, all on the CPU, so that what is computed besides the replays (copies in and out,
 the loss) takes next to nothing; without data and without reading the loss. One line of JSON: microseconds a step,
-median and quartiles over blocks of 100 steps, of the whole and of its parts. On one thread, on a quiet machine.
+median and quartiles over blocks of 100 steps, of the whole and of its parts. On one thread, on a quiet machine: the
+line tells how many processes wanted a core. What is compared (`--parts step` and `all`) is run in turn, each in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import contextlib
 import cProfile
 import json
+import os
 import pstats
 import statistics
 import time
@@ -74,12 +77,13 @@ def steps(model: Any, optimizer: Any, count: int, spent: dict[str, list[float]])
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="step", choices=("step", "all"), help="one graph of a step, or three")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--profile", action="store_true", help="where Python's time goes, after the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
     captured_graph.CudaGraphPool, captured_graph.DEVICE = _FreePool, "cpu"  # type: ignore[misc]
-    with Session([("cuda_graphs", {})]) as session:
+    with Session([("cuda_graphs", {"parts": options.parts})]) as session:
         model = SimpleCNN()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         steps(model, optimizer, 50, {})  # recorded now
@@ -90,7 +94,8 @@ def main() -> None:
             profile = cProfile.Profile()
             profile.runcall(steps, model, optimizer, 2000, {})
     found = {name: [round(1e6 * each, 1) for each in _quartiles(seconds)] for name, seconds in spent.items()}
-    print(json.dumps({"torch": torch.__version__, "left_out": left_out, "microseconds": found}))
+    about = {"torch": torch.__version__, "parts": options.parts, "load": os.getloadavg()[0], "left_out": left_out}
+    print(json.dumps({**about, "microseconds": found}))
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
 

@@ -36,7 +36,11 @@ PROVED: dict[str, list[Case]] = {
     "autocast": [Case(("images", "gpt"), {"dtype": "bfloat16"}), Case(("images", "gpt"), {"dtype": "float16"})],
     "bf16_weights": [Case(("images", "gpt"), {})],
     "channels_last": [Case(("images",), {})],
-    "cuda_graphs": [Case(("images", "gpt"), {"parts": "all"}), Case(TRAINING, {"parts": "model"})],
+    "cuda_graphs": [
+        Case(("images", "gpt"), {"parts": "step"}),
+        Case(("images", "gpt"), {"parts": "all"}),
+        Case(TRAINING, {"parts": "model"}),
+    ],
     "deferred_scalars": [Case(TRAINING, {})],
     "device": [Case(("on_the_cpu",), {})],
     "device_resident": [Case(("images", "scaled"), {}, _CACHED)],

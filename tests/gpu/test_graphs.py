@@ -92,6 +92,7 @@ def train(
     "how",
     [
         {},
+        {"settings": {"parts": "all"}},
         {"settings": {"parts": "model"}},
         {"settings": {"parts": "optimizer"}},
         {"optimizer_of": lambda each: torch.optim.Adam(each, lr=1e-3)},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
 import torch
@@ -200,7 +201,7 @@ def _same(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
 
 
 def identical(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _fill(container: Any, items: list[Any]) -> None:

@@ -80,6 +80,7 @@ class Seams:
         # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
         self.blameless: set[str] = set()
         self._on_left_out = on_left_out
+        self.sparing: Any = None  # the optimizer of which `step_spared` will be asked, in this very step
         self.changes = 0  # how often who is told of something has become another
         self.carried: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}  # by technique (see carry)
         self._undos: list[tuple[str, Callable[[], object]]] = []

@@ -56,6 +56,10 @@ def push(mode: TorchFunctionMode) -> None:
 
 def remove(mode: TorchFunctionMode) -> None:
     """Take the mode away from wherever it is: the program may have put others on top of it."""
+    if _len_torch_function_stack():
+        if (uppermost := _pop_mode()) is mode:  # type: ignore[no-untyped-call]
+            return
+        _push_mode(uppermost)  # type: ignore[no-untyped-call]
     modes = _popped(lambda each: each is mode)
     _push(modes[:-1] if modes and modes[-1] is mode else modes)
 

@@ -35,10 +35,13 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             def around(self: Any, *args: Any, **kwargs: Any) -> Any:
                 if args or kwargs or not point.subscribers or _is_looked_at(self):
                     return hooked(self, *args, **kwargs)
-                args = (self,)
-                for each in chain(_global_optimizer_pre_hooks.values(), self._optimizer_step_pre_hooks.values()):
-                    if (others := each(self, args, kwargs)) is not None:
-                        args, kwargs = others
+                args, hub.sparing = (self,), self
+                try:
+                    for each in chain(_global_optimizer_pre_hooks.values(), self._optimizer_step_pre_hooks.values()):
+                        if (others := each(self, args, kwargs)) is not None:
+                            args, kwargs = others
+                finally:
+                    hub.sparing = None
                 result = None if point.ask(self) else step(*args, **kwargs)
                 for each in chain(self._optimizer_step_post_hooks.values(), _global_optimizer_post_hooks.values()):
                     each(self, args, kwargs)

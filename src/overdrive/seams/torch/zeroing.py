@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
@@ -25,9 +26,10 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _seen(hub: Seams, plain: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(plain)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             plain(self, set_to_none)
             return
-        hub.gradients_zeroed.run(self, lambda set_to_none: plain(self, set_to_none), set_to_none)
+        if hub.gradients_zeroed.answered_ahead(self, (set_to_none,), {}) is None:
+            hub.gradients_zeroed.run(self, lambda set_to_none: plain(self, set_to_none), set_to_none)
 
     return zero_grad

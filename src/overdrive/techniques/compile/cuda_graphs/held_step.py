@@ -22,6 +22,7 @@ from overdrive.techniques.compile.cuda_graphs.sequence import (
 )
 
 NOTHING = object()
+_COMPUTE = (Kind.FUNCTION, Kind.MODEL, Kind.CLIPPED)  # kinds on which gradients and autocast around them have a say
 # As PyTorch says it: a step's graph is gone once it was sent backward.
 _SPENT = "Trying to backward through the graph a second time: the step that computed this is over"
 
@@ -77,7 +78,9 @@ class HeldStep:
         if wanted.kind is not kind or (wanted.what is not what and wanted.what != what):
             return NOTHING
         leaves, form = flattened(args, kwargs)
-        if form != wanted.form or around_now() != wanted.around or not self._fit(wanted.leaves, leaves):
+        if form != wanted.form or not self._fit(wanted.leaves, leaves):
+            return NOTHING
+        if kind in _COMPUTE and around_now() != wanted.around:
             return NOTHING
         self._calls.append((wanted, call, args, kwargs))
         if kind is Kind.BACKWARD:

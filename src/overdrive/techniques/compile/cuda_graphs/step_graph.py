@@ -38,6 +38,7 @@ class StepGraph:
     ) -> None:
         """`call`: the model's, later than the program made it, with these arguments."""
         self.draws = True  # random numbers
+        self.steps = 0  # that it made, recorded or not
         self.trained = sequence.trained
         self.gradients: list[torch.Tensor] = []
         self.given = [
@@ -58,7 +59,8 @@ class StepGraph:
         self._captured: CapturedGraph | None = None
         self._warm = False
         self._values: list[torch.Tensor] = []
-        self._holders: list[tuple[int, int | None]] = []  # of each gradient's memory: ours
+        self._storages: list[Any] = []  # of the gradients
+        self._holders: list[int | None] = []  # how many have the gradients and their memory: ours
 
     @property
     def recorded(self) -> bool:
@@ -70,14 +72,13 @@ class StepGraph:
         Raises:
             Refused: it will not be this one again.
         """
-        for each in self.trained:
-            if gradient_hooks(each) or accumulation_hooks(each):
-                raise Refused("the program has hooks on gradients")
+        if any(map(gradient_hooks, self.trained)) or any(map(accumulation_hooks, self.trained)):
+            raise Refused("the program has hooks on gradients")
         if not self._sequence.zeroes and any(each.grad is not None for each in self.trained):
             return False
         if self._step is None:
             self._step = self._optimizer.for_whole_step(self.trained)
-        return self._optimizer.still_fits(self._step, self.trained)
+        return self._optimizer.still_fits(self._step)
 
     def copy_in(self, given: Sequence[torch.Tensor], first: int) -> None:
         """`given`: from the one with the number `first` on."""
@@ -90,9 +91,8 @@ class StepGraph:
         Returns: all results, which the next step overwrites.
         """
         assert self._step is not None
-        with torch.no_grad():
-            self.copy_in(given, self.inputs)
-            self._step.set_rates()
+        self.copy_in(given, self.inputs)
+        self._step.set_rates()
         for each in self.trained:
             each.grad = None
         if self._captured is not None:
@@ -102,11 +102,13 @@ class StepGraph:
         else:
             captured = self._pool.captured()
             self._values, self.gradients = self._taken_apart(captured.record(self._work))
+            self._storages = [each.untyped_storage() for each in self.gradients]
             self._holders = self._held_now()
             self._captured = captured
             captured.replay()
         for each, gradient in zip(self.trained, self.gradients, strict=True):
             each.grad = gradient
+        self.steps += 1
         return self._values
 
     def gradients_are_kept(self) -> bool:
@@ -117,8 +119,8 @@ class StepGraph:
             each.grad = None
         return self._held_now() != self._holders
 
-    def _held_now(self) -> list[tuple[int, int | None]]:
-        return [(sys.getrefcount(each), storage_owners(each.untyped_storage())) for each in self.gradients]
+    def _held_now(self) -> list[int | None]:
+        return [*map(sys.getrefcount, self.gradients), *map(storage_owners, self._storages)]
 
     def _carry_out(self) -> None:
         assert self._step is not None

@@ -35,6 +35,9 @@ class WholeSteps(Protocol):
     def made_step_of(self, optimizer: Any) -> bool:
         """Whether what is to come of this step is done."""
 
+    def is_spared(self, optimizer: Any) -> bool:
+        """Whether its arithmetic will be left out; else it has to find nothing to do."""
+
 
 class RecordedOptimizer:
     def __init__(
@@ -111,7 +114,8 @@ class RecordedOptimizer:
     def _before(self, args: Any, kwargs: Any) -> None:
         self._put_back()
         if self._whole is not None and self._whole.made_step_of(self._optimizer):
-            self._hide(self._whole.trained)
+            if not self._whole.is_spared(self._optimizer):
+                self._hide(self._whole.trained)
             return
         if self.refusal:
             return
@@ -145,8 +149,8 @@ class RecordedOptimizer:
         self._move_counts(parameters)
         return RecordedStep(self._graph_pool(parameters[0].device), self._optimizer, parameters, [])
 
-    def still_fits(self, step: RecordedStep, parameters: Sequence[torch.Tensor]) -> bool:
-        """Whether that would be the optimizer's step now.
+    def still_fits(self, step: RecordedStep) -> bool:
+        """Whether that would be the optimizer's step now, of the same parameters in the same memory.
 
         Raises:
             Refused: it cannot be recorded any more.
@@ -154,7 +158,7 @@ class RecordedOptimizer:
         if self.refusal:
             raise Refused(self.refusal)
         self._refuse_optimizer()
-        return step.fits(parameters)
+        return step.has_its_settings()
 
     def _has_stepped(self, parameter: torch.Tensor) -> bool:
         known = self._stepped.get(id(parameter))
@@ -248,9 +252,11 @@ class RecordedStep:
         return (
             identical(parameters, self._parameters)
             and [each.data_ptr() for each in parameters] == self._addresses
-            and self._settings_now() == self._settings
-            and identical(self._state_now(), self._state)
+            and self.has_its_settings()
         )
+
+    def has_its_settings(self) -> bool:
+        return self._settings_now() == self._settings and self.state_is_kept()
 
     def step(self) -> None:
         """Take a step: once carried out in the form in which it is recorded, then recorded and replayed."""

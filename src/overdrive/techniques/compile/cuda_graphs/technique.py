@@ -108,7 +108,10 @@ class _Recorder:
         owner = seams.owner
         seams.framework_arrived.subscribe(arrived)
         seams.step_spared.subscribe(lambda optimizer: self._whole.made_step_of(optimizer) or None)
-        seams.gradients_zeroed.subscribe(lambda holder, call, *how: self._whole.zeroed(holder, call, *how))
+        seams.gradients_zeroed.subscribe(
+            lambda holder, call, *how: self._whole.zeroed(holder, call, *how),
+            ahead=lambda *asked: self._whole.zero_ahead(*asked),
+        )
         seams.gradients_clipped.subscribe(lambda given, call, *a, **k: self._whole.clipped(given, call, *a, **k))
         seams.loss_backward.subscribe(lambda loss: self._whole.sent(loss))
         # Before all others, who see the step as it is made.

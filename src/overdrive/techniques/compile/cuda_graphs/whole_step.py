@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from overdrive.seams.patch import plain_of
 from overdrive.seams.torch.functions import push, remove
 from overdrive.seams.torch.internals import (
     beside_the_program,
@@ -84,6 +85,7 @@ class WholeStep:
         self._placeholders: Placeholders | None = None
         self._own: list[torch.Tensor] = []
         self._memory: set[int] = set()
+        self._shared: list[int] = []  # results that share their memory
         self._recorded: RecordedModel | None = None
         self._surroundings: Any = None
         self._stepping: Any = None  # the optimizer whose step is made, until its hooks have been called
@@ -108,6 +110,9 @@ class WholeStep:
 
     def made_step_of(self, optimizer: Any) -> bool:
         return self._stepping is optimizer
+
+    def is_spared(self, optimizer: Any) -> bool:
+        return self._seams.sparing is optimizer
 
     # -- what the program does ------------------------------------------------------------------------
 
@@ -157,6 +162,16 @@ class WholeStep:
         if self._watched is not None:
             self._watched.refuse("models are called more than once before the optimizer steps")
         self._fall_back("a model is called in the midst of it")
+
+    def zero_ahead(self, holder: Any, how: tuple[bool], none: dict[str, Any]) -> bool | None:
+        """True where it is held; None where it has to be asked for in the usual way."""
+        if self._held is None or self._thread_is_another():
+            return None
+
+        def zero(set_to_none: bool) -> None:
+            plain_of(type(holder).zero_grad)(holder, set_to_none)
+
+        return None if self._held.answer(Kind.ZEROED, holder, zero, how, none) is NOTHING else True
 
     def zeroed(self, holder: Any, call: Callable[..., Any], set_to_none: bool) -> Any:
         if self._thread_is_another():
@@ -252,6 +267,7 @@ class WholeStep:
         pool = self._graph_pool(sequence.made[0].device)
         self._own = own_tensors(recorded.module)
         self._placeholders = Placeholders(sequence.made)
+        self._shared = [number for number, kind in enumerate(sequence.made) if not kind.apart]
         self._memory = {*map(storage_id, self._own), *self._placeholders.memory}
         self._recorded, self._pool = recorded, pool
         self._graph = StepGraph(pool, sequence, recorded.module, optimizer, self._call)
@@ -288,9 +304,8 @@ class WholeStep:
             return NOTHING
         if self._graph.draws:
             held.random_state = self._pool.random_state()
-        with torch.no_grad():
-            self._graph.copy_in(held.given, 0)
-        if self._graph.recorded:
+        self._graph.copy_in(held.given, 0)
+        if self._graph.recorded and self._seams.inputs_copied.subscribers:
             self._seams.inputs_copied.publish(self._recorded.module, self._graph.given[: self._graph.inputs])
         self._held = held
         self._enter()
@@ -329,8 +344,9 @@ class WholeStep:
         self._stepping = optimizer
         loss = held.loss
         held.give(values)
-        self._seams.loss_backward.apply(loss)
-        self._seams.backward_done.publish(loss)
+        if len(self._seams.loss_backward.subscribers) > 1 or self._seams.backward_done.subscribers:  # others than this
+            self._seams.loss_backward.apply(loss)
+            self._seams.backward_done.publish(loss)
 
     def _reason_against(self, held: HeldStep, graph: StepGraph) -> str:
         """Why the step cannot be this one, which is found now."""
@@ -342,9 +358,8 @@ class WholeStep:
         if graph.gradients_are_kept():
             self._tries = _MOST_TRIES
             return "the program keeps gradients of earlier steps"
-        for number, kind in enumerate(self._sequence.made):  # type: ignore[union-attr]
-            if not kind.apart and held.is_kept(number):
-                return "the program keeps parts of a tensor beside it"
+        if any(map(held.is_kept, self._shared)):
+            return "the program keeps parts of a tensor beside it"
         return ""
 
     def _fall_back(self, reason: str) -> None:
@@ -366,7 +381,7 @@ class WholeStep:
             self._begin_anew(reason)
 
     def _begin_anew(self, reason: str) -> None:
-        self._tries += 1
+        self._tries += 1 if self._graph is not None and self._graph.steps else 2
         self._fallen = 0
         self._forget()
         if self._tries >= _MOST_TRIES:
