@@ -27,7 +27,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "autocast": [{"dtype": "bfloat16"}, {"dtype": "float16"}],
     "compile": [{}, {"regional": True}],
     "fft_convolution": [{"least": 2}],
-    "cuda_graphs": [{"parts": "all"}, {"parts": "model"}],
+    "cuda_graphs": [{"parts": "step"}, {"parts": "all"}, {"parts": "model"}],
     "fp32_from_fp64": [{"weights": "copied"}, {"weights": "narrowed"}],
     "fused_optimizer": [{"implementation": "fused"}, {"implementation": "foreach"}],
     "offload": [{"least_mib": 0}],

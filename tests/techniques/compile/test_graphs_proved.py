@@ -11,7 +11,7 @@ from torch import nn
 
 from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
-from overdrive.techniques.compile.cuda_graphs import calls
+from overdrive.techniques.compile.cuda_graphs import calls, step_graph
 from overdrive.worker.session import Session
 from overdrive.worker.torch.digests import DigestLog
 from tests.fakes.cuda import fake_cuda
@@ -52,11 +52,12 @@ def logged(
     return log.entries, session.seams.left_out
 
 
+@pytest.mark.parametrize(("parts", "captures"), [("all", 3), ("step", 1)])
 @pytest.mark.parametrize("kind", ["inputs", "bits"])
-def test_digests_of_replayed_steps_are_those_of_the_program(gpu: FakeGpu, kind: str) -> None:
+def test_digests_of_replayed_steps_are_those_of_the_program(gpu: FakeGpu, kind: str, parts: str, captures: int) -> None:
     plain, _ = logged([], kind)
-    entries, left_out = logged([("cuda_graphs", {"parts": "all"})], kind)
-    assert not left_out and gpu.captures == 3 and gpu.replays
+    entries, left_out = logged([("cuda_graphs", {"parts": parts})], kind)
+    assert not left_out and gpu.captures == captures and gpu.replays
     assert entries == plain
 
 
@@ -82,6 +83,22 @@ def test_an_input_that_was_not_copied_in_is_seen(gpu: FakeGpu, monkeypatch: pyte
     monkeypatch.setattr(calls.RecordedCall, "_copy_in", now_and_then)
     entries, left_out = logged([("cuda_graphs", {"parts": "all"})], "inputs")
     assert not left_out
+    assert [each.inputs for each in entries] != [each.inputs for each in plain]
+
+
+def test_an_input_that_was_not_copied_into_a_whole_step_is_seen(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = logged([], "inputs")
+    copy_in = step_graph.StepGraph.copy_in
+    copied: list[int] = []
+
+    def now_and_then(self: Any, given: Any, first: int) -> None:
+        copied.append(1)
+        if len(copied) != 7:
+            copy_in(self, given, first)
+
+    monkeypatch.setattr(step_graph.StepGraph, "copy_in", now_and_then)
+    entries, left_out = logged([("cuda_graphs", {"parts": "step"})], "inputs")
+    assert not left_out and gpu.captures == 1
     assert [each.inputs for each in entries] != [each.inputs for each in plain]
 
 
@@ -145,7 +162,9 @@ def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu) -> None:
         inside.append(gpu.tape is not None)
         return call(*args, **kwargs)
 
-    _, left_out = logged([("cuda_graphs", {"parts": "all"})], watch=lambda hub: hub.model_called.subscribe_innermost(looking))
+    _, left_out = logged(
+        [("cuda_graphs", {"parts": "all"})], watch=lambda hub: hub.model_called.subscribe_innermost(looking)
+    )
     assert not left_out and gpu.captures == 3
     assert inside == [False] * (STEPS + STEPS // 4)
 

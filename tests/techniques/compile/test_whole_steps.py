@@ -86,7 +86,7 @@ def test_a_step_without_pytorchs_own_function_around_it(gpu: FakeGpu, wholes: An
         register_optimizer_step_post_hook(lambda *_: marks.append("after")),
     ]
     try:
-        losses, left_out, model, optimizer = train(gpu, loop=usual, settings=STEP, steps=STEPS)
+        losses, left_out, model, _ = train(gpu, loop=usual, settings=STEP, steps=STEPS)
     finally:
         for each in hooks:
             each.remove()
@@ -659,4 +659,5 @@ _fit = held_step.HeldStep._fit
 
 def _fit_all(self: Any, wanted: list[Any], leaves: list[Any]) -> bool:
     """Whatever constants there are."""
-    return _fit(self, wanted, [each if isinstance(each, torch.Tensor) else want for want, each in zip(wanted, leaves, strict=True)])
+    pairs = zip(wanted, leaves, strict=True)
+    return _fit(self, wanted, [each if isinstance(each, torch.Tensor) else want for want, each in pairs])

@@ -50,6 +50,8 @@ from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
 _Result = TypeVar("_Result")
 _is_meta = attrgetter("is_meta")
+
+
 class _Thread(threading.local):
     model = False  # the call of one is under way
 
@@ -124,7 +126,11 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     fetches.enter(hub, patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
     _patched[hub] = inside
-    return [lambda: _patched.pop(hub, None)]
+
+    def leave() -> None:
+        _patched.pop(hub, None)
+
+    return [leave]
 
 
 def is_patched(hub: Seams) -> bool:

@@ -1,4 +1,4 @@
-"""Seam *step spared*: an optimizer's step whose arithmetic is done already. The hooks around it are called all the same.
+"""Seam *step spared*: an optimizer's step whose arithmetic is done already. The hooks around it are called as usual.
 
 The arithmetic of a step without a gradient does nothing either, in 13 us; the profiler's mark takes 5 more, and is left
 out where nobody profiles.
@@ -47,7 +47,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
                     each(self, args, kwargs)
                 return result
 
-            around.__wrapped__ = step  # type: ignore[attr-defined]
+            around.__wrapped__ = step
             return around
 
         patches.replace(Optimizer, "profile_hook_step", staticmethod(profile_hook_step))

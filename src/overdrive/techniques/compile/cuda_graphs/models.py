@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -19,7 +19,6 @@ from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, Gr
 from overdrive.techniques.compile.cuda_graphs.flat import flattened
 from overdrive.techniques.compile.cuda_graphs.held_step import NOTHING
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
-from overdrive.techniques.compile.cuda_graphs.whole_step import WholeStep
 
 EAGER_CALLS = 3  # the program's own first calls, in which libraries choose their kernels
 _MOST_RECORDINGS = 4  # of one model; each keeps the memory of a whole forward pass
@@ -28,6 +27,11 @@ _MOST_KINDS = 16  # of calls; a program with ever new ones is not worth the look
 _MOST_CHANGES = 4  # of a model, each of which has all recorded anew
 _PRECISIONS = (("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))  # which the recorded kernels were chosen by
 _CONSTANTS = (bool, int, float, str, type(None))
+
+
+class WholeCalls(Protocol):
+    def model_called(self, recorded: Any, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What a call gives that is a part of a whole step; `NOTHING` where it is none."""
 
 
 class RecordedModel:
@@ -43,7 +47,7 @@ class RecordedModel:
         graph_pool: Callable[[torch.device], GraphPool],
         device_type: str = "cuda",
         copied: Copied = lambda model, inputs: None,
-        whole: WholeStep | None = None,
+        whole: WholeCalls | None = None,
     ) -> None:
         """
         Args:

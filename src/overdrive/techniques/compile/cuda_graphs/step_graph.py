@@ -83,7 +83,7 @@ class StepGraph:
     def copy_in(self, given: Sequence[torch.Tensor], first: int) -> None:
         """`given`: from the one with the number `first` on."""
         if given:
-            torch._foreach_copy_(self.given[first : first + len(given)], given)
+            torch._foreach_copy_(self.given[first : first + len(given)], list(given))
 
     def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Make the step. The inputs of the model are there, `given` is what comes after these.

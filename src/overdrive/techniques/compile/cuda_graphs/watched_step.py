@@ -24,10 +24,8 @@ from overdrive.techniques.compile.cuda_graphs.sequence import (
     around_now,
 )
 
-_CONSTANTS = frozenset(
-    (bool, int, float, complex, str, type(None), slice, type(...), torch.Size)
-    + (torch.dtype, torch.device, torch.memory_format, torch.layout)
-)
+_NUMBERS = (bool, int, float, complex, str, type(None), slice, type(...), torch.Size)
+_CONSTANTS = frozenset((*_NUMBERS, torch.dtype, torch.device, torch.memory_format, torch.layout))
 _NO_FUNCTIONS = {("torch.autograd", "grad")}  # gradients that are asked for
 
 
@@ -127,8 +125,8 @@ class WatchedStep:
         return Noted(kind, what, leaves, form, around), versions
 
     def _send(self, function: Any, args: Any, kwargs: Any) -> Any:
-        loss, *others = (*args, *kwargs.values())
-        if self._sent or any(others):
+        loss = args[0]
+        if self._sent or any(args[1:]) or any(kwargs.values()):
             self.refuse("more than one loss is sent backward, or one with a gradient or a graph that is kept")
         try:
             self._look_behind(loss)
@@ -166,6 +164,4 @@ class WatchedStep:
                 raise Refused("something is computed with a gradient that the loss does not come from")
         made = self._names.kinds_made([each.grad for each in trained if each.grad is not None])
         given = [TensorKind.of(each) for each in self._names.given]
-        return StepSequence(
-            self._model, self._kind, self._calls, made, given, optimizer, self._zeroed, trained
-        )
+        return StepSequence(self._model, self._kind, self._calls, made, given, optimizer, self._zeroed, trained)

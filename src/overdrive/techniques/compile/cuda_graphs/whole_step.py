@@ -35,6 +35,7 @@ from overdrive.techniques.compile.cuda_graphs.watched_step import WatchedStep
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
+    from overdrive.seams.points import Point
     from overdrive.techniques.compile.cuda_graphs.models import RecordedModel
 
 _STEPS_BEFORE = 1  # the program's own, which are not looked at
@@ -116,9 +117,7 @@ class WholeStep:
 
     # -- what the program does ------------------------------------------------------------------------
 
-    def model_called(
-        self, recorded: RecordedModel, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
+    def model_called(self, recorded: RecordedModel, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What the program is given; NOTHING where this is not one of ours."""
         if self.refusal or self._thread_is_another():
             return NOTHING
@@ -275,8 +274,8 @@ class WholeStep:
     def _kind(self, recorded: RecordedModel, kind: Any) -> Any:
         """Of a call: all that the graph was recorded under."""
         seams = self._seams
-        points = (seams.loss_backward, seams.gradients_zeroed, seams.gradients_clipped, seams.norm_taken)
-        points += (seams.optimizer_called, seams.loss_computed, seams.random_drawn, seams.gradients_asked)
+        points: list[Point] = [seams.loss_backward, seams.gradients_zeroed, seams.gradients_clipped, seams.norm_taken]
+        points += [seams.optimizer_called, seams.loss_computed, seams.random_drawn, seams.gradients_asked]
         return recorded.looks, kind, [each.techniques for each in points]
 
     def _other_kind(self, recorded: RecordedModel) -> None:
