@@ -1,11 +1,12 @@
 """What the host does in a step under `cuda_graphs`, with replays that are free: how fast a step can be on any GPU.
 
-    python benchmarks/graph_host.py [--parts step] [--steps 4000] [--profile]
+    python benchmarks/graph_host.py [--parts step] [--steps 4000] [--cpu-time] [--profile]
 
 The example's CNN, one image a batch, all on the CPU, so that what is computed besides the replays (copies in and out,
 the loss) takes next to nothing; without data and without reading the loss. One line of JSON: microseconds a step,
 median and quartiles over blocks of 100 steps, of the whole and of its parts. On one thread, on a quiet machine: the
-line tells how many processes wanted a core. What is compared (`--parts step` and `all`) is run in turn, each in a
+line tells how many processes wanted a core. With `--cpu-time` what other processes took is not counted (but for the
+caches and the core's other thread). What is compared (`--parts step` and `all`) is run in turn, each in a
 process of its own.
 """
 
@@ -55,20 +56,26 @@ class _FreePool:
         torch.set_rng_state(state)
 
 
-def steps(model: Any, optimizer: Any, count: int, spent: dict[str, list[float]]) -> None:
+def steps(
+    model: Any,
+    optimizer: Any,
+    count: int,
+    spent: dict[str, list[float]],
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
     """`spent`: seconds of each part, step by step."""
     image, label = torch.randn(1, 3, 32, 32), torch.tensor([3])
     for _ in range(count):
-        began = time.perf_counter()
+        began = clock()
         output = model(image)
-        called = time.perf_counter()
+        called = clock()
         loss = loss_of(output, label)
         optimizer.zero_grad()
-        judged = time.perf_counter()
+        judged = clock()
         loss.backward()
-        back = time.perf_counter()
+        back = clock()
         optimizer.step()
-        ended = time.perf_counter()
+        ended = clock()
         marks = (began, called, judged, back, ended)
         for name, one, other in zip(("call", "loss", "backward", "step"), marks, marks[1:], strict=False):
             spent.setdefault(name, []).append(other - one)
@@ -79,6 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="step", choices=("step", "all"), help="one graph of a step, or three")
     parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--cpu-time", action="store_true", help="seconds of this thread on a core, not of a watch")
     parser.add_argument("--profile", action="store_true", help="where Python's time goes, after the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -88,7 +96,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         steps(model, optimizer, 50, {})  # recorded now
         spent: dict[str, list[float]] = {}
-        steps(model, optimizer, options.steps, spent)
+        steps(model, optimizer, options.steps, spent, time.thread_time if options.cpu_time else time.perf_counter)
         left_out = dict(session.seams.left_out)
         if options.profile:
             profile = cProfile.Profile()

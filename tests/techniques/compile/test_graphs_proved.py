@@ -88,15 +88,15 @@ def test_an_input_that_was_not_copied_in_is_seen(gpu: FakeGpu, monkeypatch: pyte
 
 def test_an_input_that_was_not_copied_into_a_whole_step_is_seen(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, _ = logged([], "inputs")
-    copy_in = step_graph.StepGraph.copy_in
+    copy_inputs = step_graph.StepGraph.copy_inputs
     copied: list[int] = []
 
-    def now_and_then(self: Any, given: Any, first: int) -> None:
+    def now_and_then(self: Any, given: Any) -> None:
         copied.append(1)
         if len(copied) != 7:
-            copy_in(self, given, first)
+            copy_inputs(self, given)
 
-    monkeypatch.setattr(step_graph.StepGraph, "copy_in", now_and_then)
+    monkeypatch.setattr(step_graph.StepGraph, "copy_inputs", now_and_then)
     entries, left_out = logged([("cuda_graphs", {"parts": "step"})], "inputs")
     assert not left_out and gpu.captures == 1
     assert [each.inputs for each in entries] != [each.inputs for each in plain]
@@ -155,7 +155,8 @@ def test_what_is_not_recorded_is_said(gpu: FakeGpu, caplog: pytest.LogCaptureFix
     assert [each for each in caplog.messages if "not recorded as a CUDA graph: a value is read" in each]
 
 
-def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu) -> None:
+@pytest.mark.parametrize(("parts", "captures"), [("all", 3), ("step", 1)])
+def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu, parts: str, captures: int) -> None:
     inside: list[bool] = []
 
     def looking(model: nn.Module, call: Any, *args: Any, **kwargs: Any) -> Any:
@@ -163,9 +164,9 @@ def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu) -> None:
         return call(*args, **kwargs)
 
     _, left_out = logged(
-        [("cuda_graphs", {"parts": "all"})], watch=lambda hub: hub.model_called.subscribe_innermost(looking)
+        [("cuda_graphs", {"parts": parts})], watch=lambda hub: hub.model_called.subscribe_innermost(looking)
     )
-    assert not left_out and gpu.captures == 3
+    assert not left_out and gpu.captures == captures
     assert inside == [False] * (STEPS + STEPS // 4)
 
 

@@ -640,14 +640,11 @@ def test_defects_are_seen(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, defect:
     if defect == "a call":
         monkeypatch.setattr(held_step.HeldStep, "_fit", lambda self, wanted, leaves: _fit_all(self, wanted, leaves))
     else:
-        copy_in = step_graph.StepGraph.copy_in
-        left = {"a label": 1, "an input": 0}[defect]
-
-        def now_and_then(self: Any, given: Any, first: int) -> None:
-            if first != left or not self.recorded:
-                copy_in(self, given, first)
-
-        monkeypatch.setattr(step_graph.StepGraph, "copy_in", now_and_then)
+        name = {"a label": "copy_others", "an input": "copy_inputs"}[defect]
+        copy = getattr(step_graph.StepGraph, name)
+        monkeypatch.setattr(
+            step_graph.StepGraph, name, lambda self, given: None if self.recorded else copy(self, given)
+        )
     loop = another_loss_from_now_on
     plain, *_ = train(None, loop=loop, steps=STEPS)
     losses, *_ = train(gpu, loop=loop, settings=STEP, steps=STEPS)

@@ -45,7 +45,8 @@ class StepGraph:
             torch.empty_strided(each.shape, each.strides, dtype=each.dtype, device=each.device)
             for each in sequence.given
         ]
-        self.inputs = 1 + max((each.number for each in sequence.calls[0].leaves if type(each) is Place), default=-1)
+        count = 1 + max((each.number for each in sequence.calls[0].leaves if type(each) is Place), default=-1)
+        self.inputs, self._others = self.given[:count], self.given[count:]
         self._call = call
         self._pool, self._sequence, self._model, self._optimizer = graph_pool, sequence, model, optimizer
         self._own = own_tensors(model)
@@ -80,21 +81,23 @@ class StepGraph:
             self._step = self._optimizer.for_whole_step(self.trained)
         return self._optimizer.still_fits(self._step)
 
-    def copy_in(self, given: Sequence[torch.Tensor], first: int) -> None:
-        """`given`: from the one with the number `first` on."""
+    def copy_inputs(self, given: list[torch.Tensor]) -> None:
+        """Of the model."""
         if given:
-            torch._foreach_copy_(self.given[first : first + len(given)], list(given))
+            torch._foreach_copy_(self.inputs, given)
 
-    def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Make the step. The inputs of the model are there, `given` is what comes after these.
+    def copy_others(self, given: list[torch.Tensor]) -> None:
+        if given:
+            torch._foreach_copy_(self._others, given)
+
+    def run(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Make the step. The inputs of the model are there, `given` is what it is given besides.
 
         Returns: all results, which the next step overwrites.
         """
         assert self._step is not None
-        self.copy_in(given, self.inputs)
+        self.copy_others(given)
         self._step.set_rates()
-        for each in self.trained:
-            each.grad = None
         if self._captured is not None:
             self._captured.replay()
         elif not self._warm:
@@ -112,12 +115,10 @@ class StepGraph:
         return self._values
 
     def gradients_are_kept(self) -> bool:
-        """Whether the program has them of an earlier step, beyond the parameters that it trains."""
-        if self._captured is None:
-            return False
+        """Whether the program has them of an earlier step, which are given up by the parameters here."""
         for each in self.trained:
             each.grad = None
-        return self._held_now() != self._holders
+        return self._captured is not None and self._held_now() != self._holders
 
     def _held_now(self) -> list[int | None]:
         return [*map(sys.getrefcount, self.gradients), *map(storage_owners, self._storages)]

@@ -303,9 +303,9 @@ class WholeStep:
             return NOTHING
         if self._graph.draws:
             held.random_state = self._pool.random_state()
-        self._graph.copy_in(held.given, 0)
+        self._graph.copy_inputs(held.given)
         if self._graph.recorded and self._seams.inputs_copied.subscribers:
-            self._seams.inputs_copied.publish(self._recorded.module, self._graph.given[: self._graph.inputs])
+            self._seams.inputs_copied.publish(self._recorded.module, self._graph.inputs)
         self._held = held
         self._enter()
         return answer
@@ -330,7 +330,7 @@ class WholeStep:
             return
         try:
             reason = self._reason_against(held, graph)
-            values = [] if reason else graph.run(held.given[graph.inputs :])
+            values = [] if reason else graph.run(held.given[len(graph.inputs) :])
         except Exception as error:
             reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
             self._tries = _MOST_TRIES
