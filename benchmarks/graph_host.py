@@ -49,6 +49,9 @@ class _FreePool:
     def watched(self) -> Iterator[list[str]]:
         yield []
 
+    def stream(self) -> Any:
+        return None
+
     def random_state(self) -> Any:
         return torch.get_rng_state()
 

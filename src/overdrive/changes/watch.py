@@ -205,10 +205,7 @@ class Watch:
 
     def changed(self) -> bool:
         """Whether anything was."""
-        for check in self._checks:  # a generator takes as long as two checks
-            if check():
-                return True
-        return False
+        return any(check() for check in self._checks)
 
     def _all_checks(self) -> list[Callable[[], bool]]:
         """All that a look asks, each of which takes 2 to 20 µs where the caches are cold."""

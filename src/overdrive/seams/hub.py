@@ -97,6 +97,7 @@ class Seams:
         self.state_asked = Event(self)  # (optimizer) its `state` is about to be read, also by itself, or replaced
         self.state_shown = Event(self)  # (module or optimizer) a state_dict or a copy of it is about to be made
         self.module_cast = Event(self)  # (module, type) the program has asked for it in this type
+        self.step_called = Event(self)  # (optimizer, closure or None), before all that is told that a step begins
         self.step_begins = Event(self)  # (optimizer)
         self.closure_called = Around(self)  # (optimizer) within its step, the program's closure; call()
         self.step_ends = Event(self)  # (optimizer) the clock of everything

@@ -64,6 +64,9 @@ class StandInGraphPool:
         yield noted
         noted += self.notes
 
+    def stream(self) -> Any:
+        return None
+
     def random_state(self) -> Any:
         return torch.get_rng_state()
 

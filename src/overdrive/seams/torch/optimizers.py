@@ -25,6 +25,8 @@ from overdrive.seams.torch.modules import live_modules
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers: list[Callable[[], None]] = []
+    if hub.step_called.wanted:
+        removers.append(register_optimizer_step_pre_hook(_told_of_closures(hub.step_called)).remove)
     if hub.step_begins.wanted:
         removers.append(register_optimizer_step_pre_hook(_hook(hub.step_begins)).remove)
     if hub.closure_called.wanted:
@@ -92,6 +94,21 @@ def _is_inner(optimizer: Any, frame: Any) -> bool:
             return True
         outer = outer.f_back
     return False
+
+
+def _told_of_closures(point: Event) -> Callable[..., None]:
+    def told(optimizer: Any, args: Any, kwargs: Any) -> None:
+        point.publish(optimizer, kwargs.get("closure", args[1] if len(args) > 1 else None))
+
+    apart = torch._compile._disable_dynamo(told)
+
+    def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling() or get_eval_frame_callback() is not None:
+            apart(optimizer, args, kwargs)
+        elif not has_steps_within(type(optimizer)) or not _is_inner(optimizer, sys._getframe(1)):
+            told(optimizer, args, kwargs)
+
+    return hook
 
 
 def _with_closure(hub: Seams) -> Callable[..., Any]:

@@ -43,6 +43,9 @@ class GraphPool(Protocol):
     def watched(self) -> contextlib.AbstractContextManager[list[str]]:
         """Within it, what keeps work from being recorded is noted in the list."""
 
+    def stream(self) -> Any:
+        """On which the program is at work."""
+
     def random_state(self) -> Any: ...
 
     def set_random_state(self, state: Any) -> None: ...
@@ -115,6 +118,9 @@ class CudaGraphPool:
             finally:
                 torch.cuda.set_sync_debug_mode(before)
         noted += ["a value is read on the CPU"] * len(told)
+
+    def stream(self) -> Any:
+        return torch.cuda.current_stream(self._device)
 
     def random_state(self) -> Any:
         return torch.cuda.get_rng_state(self._device)

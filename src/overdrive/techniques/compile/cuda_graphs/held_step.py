@@ -62,6 +62,7 @@ class HeldStep:
         self.made: list[torch.Tensor] = []
         self.loss: torch.Tensor | None = None
         self.random_state: Any = None
+        self.stream: Any = None
         self._sequence, self._own, self._memory, self._placeholders = sequence, own, memory, make
         self._calls: list[tuple[Noted, Callable[..., Any], Any, Any]] = []
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from overdrive.model_state.state import identical
 from overdrive.seams.torch.internals import storage_id
 from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
 from overdrive.techniques.compile.cuda_graphs.flat import parts_of
@@ -101,8 +102,9 @@ class StepSequence:
     made: list[TensorKind]
     given: list[TensorKind]
     optimizer: Any = None
-    zeroes: bool = False  # gradients are given up in it; else there are none when it begins
-    trained: list[torch.Tensor] = field(default_factory=list)  # the parameters that have a gradient
+    zeroed: list[torch.Tensor] = field(default_factory=list)  # the parameters whose gradients are given up in it
+    stepping: list[torch.Tensor] = field(default_factory=list)  # those of the optimizer
+    trained: list[torch.Tensor] = field(default_factory=list)  # those of them that have a gradient
 
     def same(self, other: StepSequence) -> bool:
         return (
@@ -112,8 +114,17 @@ class StepSequence:
             and (self.made, self.given) == (other.made, other.given)
             and len(self.calls) == len(other.calls)
             and all(one.same(another) for one, another in zip(self.calls, other.calls, strict=True))
-            and alike([id(each) for each in self.trained], [id(each) for each in other.trained])
+            and all(map(identical, self._parameters(), other._parameters()))
         )
+
+    def _parameters(self) -> tuple[list[torch.Tensor], ...]:
+        return self.zeroed, self.stepping, self.trained
+
+    @property
+    def needs_none(self) -> list[torch.Tensor]:
+        """The parameters that may have no gradient when it begins, or it is another one."""
+        zeroed = {id(each) for each in self.zeroed}
+        return [each for each in self.stepping if id(each) not in zeroed]
 
 
 def around_now() -> Around:
@@ -141,6 +152,7 @@ class Names:
         self._own_memory = {storage_id(each) for each in own}
         self.given: list[torch.Tensor] = []
         self.made: list[torch.Tensor] = []
+        self._nodes: list[Any] = []  # of autograd, that these have by the calls that were noted
 
     def place(self, tensor: torch.Tensor) -> Place:
         """
@@ -171,7 +183,9 @@ class Names:
         parts, form = parts_of(result)
         for number, each in enumerate(parts):
             if isinstance(each, torch.Tensor):
-                parts[number] = self._places.get(id(each)) or self._name(each)
+                parts[number] = place = self._places.get(id(each)) or self._name(each)
+                if place.of == "made":
+                    self._nodes[place.number] = each.grad_fn
             elif each is not None and not (constants and type(each) in (bool, int, float, str)):
                 raise Refused(f"the program is told a {type(each).__name__} in the midst of it")
         return parts, form
@@ -183,10 +197,17 @@ class Names:
             raise Refused(f"a tensor on the device {tensor.device.type} is computed in it")
         self._places[id(tensor)] = found = Place("made", len(self.made))
         self.made.append(tensor)
+        self._nodes.append(None)
         return found
 
     def kinds_made(self, others: Sequence[torch.Tensor]) -> list[TensorKind]:
-        """`others`: further tensors that the program can reach."""
+        """`others`: further tensors that the program can reach.
+
+        Raises:
+            Refused: they were not all computed by the calls that were noted.
+        """
+        if any(each.grad_fn is not node for each, node in zip(self.made, self._nodes, strict=True)):
+            raise Refused("something is computed by a function of autograd that PyTorch tells nobody of")
         memory = [storage_id(each) for each in self.made]
         known = self._own_memory | {storage_id(each) for each in (*self.given, *others)}
         return [

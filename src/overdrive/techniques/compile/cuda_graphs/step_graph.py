@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class StepGraph:
         self.draws = True  # random numbers
         self.steps = 0  # that it made, recorded or not
         self.trained = sequence.trained
+        self._none = sequence.needs_none
         self.gradients: list[torch.Tensor] = []
         self.given = [
             torch.empty_strided(each.shape, each.strides, dtype=each.dtype, device=each.device)
@@ -75,7 +76,7 @@ class StepGraph:
         """
         if any(map(gradient_hooks, self.trained)) or any(map(accumulation_hooks, self.trained)):
             raise Refused("the program has hooks on gradients")
-        if not self._sequence.zeroes and any(each.grad is not None for each in self.trained):
+        if any(each.grad is not None for each in self._none):
             return False
         if self._step is None:
             self._step = self._optimizer.for_whole_step(self.trained)
@@ -116,7 +117,7 @@ class StepGraph:
 
     def gradients_are_kept(self) -> bool:
         """Whether the program has them of an earlier step, which are given up by the parameters here."""
-        for each in self.trained:
+        for each in self._sequence.zeroed or self.trained:
             each.grad = None
         return self._captured is not None and self._held_now() != self._holders
 
@@ -192,6 +193,8 @@ class StepGraph:
             result = noted.what(*args, **kwargs)
         for place, part in zip(noted.results, parts_of(result)[0], strict=True):
             if type(place) is Place and place == ("made", len(made)):
+                if part.requires_grad is not self._sequence.made[len(made)].differentiable:
+                    raise Refused("what has a gradient in the program has none in a recording")
                 made.append(part)
 
     def _send(self, loss: torch.Tensor) -> None:

@@ -236,7 +236,7 @@ class RecordedStep:
         """`gradients`: where it finds them."""
         self.replayed = 0
         self._optimizer = optimizer
-        self._parameters = list(parameters)
+        self._parameters, self._all = list(parameters), parameters_of(optimizer)
         self._graph_pool = graph_pool
         self._captured: CapturedGraph | None = None
         self._warm = False
@@ -256,7 +256,11 @@ class RecordedStep:
         )
 
     def has_its_settings(self) -> bool:
-        return self._settings_now() == self._settings and self.state_is_kept()
+        return (
+            self._settings_now() == self._settings
+            and identical(parameters_of(self._optimizer), self._all)
+            and self.state_is_kept()
+        )
 
     def step(self) -> None:
         """Take a step: once carried out in the form in which it is recorded, then recorded and replayed."""

@@ -114,8 +114,7 @@ class _Recorder:
         )
         seams.gradients_clipped.subscribe(lambda given, call, *a, **k: self._whole.clipped(given, call, *a, **k))
         seams.loss_backward.subscribe(lambda loss: self._whole.sent(loss))
-        # Before all others, who see the step as it is made.
-        seams.step_begins.subscribe_innermost(lambda optimizer: self._whole.step_begins(optimizer))
+        seams.step_called.subscribe(lambda optimizer, closure: self._whole.step_called(optimizer, closure))
 
     def _recorded(self, optimizer: Any) -> Any:
         known = [each for ref in self._optimizers if (each := ref()) is not None]

@@ -45,7 +45,8 @@ class WatchedStep:
         self._trained: list[torch.Tensor] = []
         self._nodes: set[Any] = set()  # of autograd's, behind the loss
         self._sending: torch.Tensor | None = None
-        self._sent = self._zeroed = False
+        self._sent = False
+        self._zeroed: list[torch.Tensor] = []
 
     def call_model(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return self._noted(Kind.MODEL, self._model, call, args, kwargs)
@@ -62,7 +63,9 @@ class WatchedStep:
     def zero(self, holder: Any, call: Callable[..., Any], set_to_none: bool) -> None:
         if not set_to_none:
             self.refuse("gradients are set to zero, not to None")
-        self._zeroed = self._zeroed or not self._sent
+        if not self._sent:
+            of_optimizer = isinstance(holder, torch.optim.Optimizer)
+            self._zeroed += parameters_of(holder) if of_optimizer else list(holder.parameters())
         with unseen_by_modes():
             self._noted(Kind.ZEROED, holder, call, (set_to_none,), {})
 
@@ -164,4 +167,6 @@ class WatchedStep:
                 raise Refused("something is computed with a gradient that the loss does not come from")
         made = self._names.kinds_made([each.grad for each in trained if each.grad is not None])
         given = [TensorKind.of(each) for each in self._names.given]
-        return StepSequence(self._model, self._kind, self._calls, made, given, optimizer, self._zeroed, trained)
+        return StepSequence(
+            self._model, self._kind, self._calls, made, given, optimizer, self._zeroed, stepping, trained
+        )

@@ -25,6 +25,7 @@ from overdrive.seams.torch.internals import (
     unseen_by_modes,
 )
 from overdrive.seams.torch.models import call_inside
+from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.compile.cuda_graphs.captured_graph import GraphPool
 from overdrive.techniques.compile.cuda_graphs.held_step import NOTHING, HeldStep, Placeholders
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -54,6 +55,11 @@ class _Told(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._tell(func, args, kwargs or {})
+
+
+class StepFailed(BaseException):
+    """The program's own calls failed when they were made later than it called them: what it was given has no values,
+    so that it cannot go on. No `Exception`, which the seams would take for a failure of this technique's."""
 
 
 class WholeStep:
@@ -124,8 +130,8 @@ class WholeStep:
         if self._watched is not None:  # the second call of a step, by which it is refused
             return call(*args, **kwargs)
         self._leave()
-        if function_modes():
-            self._failed("functions are told to a mode of the program's own")
+        if self._is_observed():
+            self._failed("the program looks at each function, or transforms them")
             return NOTHING
         if self._graph is None:
             if self._steps < _STEPS_BEFORE:
@@ -149,18 +155,18 @@ class WholeStep:
         recorded = self._recorded
         if recorded is None or model is not recorded.module or self._ahead != self._seams.changes:
             return None
-        if self._pushed or function_modes() or in_backward() or not recorded.is_as_noted():
+        if self._pushed or self._is_observed() or in_backward() or not recorded.is_as_noted():
             return None
         answer = self._hold(args, kwargs)
         return None if answer is NOTHING else answer
 
-    def other_call(self) -> None:
-        """A call of a model that is none of ours, or the second one of a step, is about to be made."""
+    def other_call(self, what: str = "models are called more than once before the optimizer steps") -> None:
+        """Something is about to be done that is no part of a step of ours: a second call of a model, say."""
         if self._thread_is_another():
             return
         if self._watched is not None:
-            self._watched.refuse("models are called more than once before the optimizer steps")
-        self._fall_back("a model is called in the midst of it")
+            self._watched.refuse(what)
+        self._fall_back(what)
 
     def zero_ahead(self, holder: Any, how: tuple[bool], none: dict[str, Any]) -> bool | None:
         """True where it is held; None where it has to be asked for in the usual way."""
@@ -195,9 +201,11 @@ class WholeStep:
             self._fall_back("a loss is sent backward by another way than its own `backward`")
         return loss
 
-    def step_begins(self, optimizer: Any) -> None:
+    def step_called(self, optimizer: Any, closure: Any) -> None:
         self._steps += 1
         self._stepping = None
+        if closure is not None:
+            self.other_call("the optimizer is given a closure")
         try:
             self._step_begins(optimizer)
         finally:
@@ -243,7 +251,9 @@ class WholeStep:
             return function(*args, **kwargs)
         if self._watched is not None:
             return self._watched.call_function(function, args, kwargs)
-        self._fall_back(f"the program calls {getattr(function, '__name__', function)} where it did not before")
+        self._fall_back(
+            f"the program calls {getattr(function, '__name__', function)} where it did not before", told=True
+        )
         return function(*args, **kwargs)
 
     # -- steps that are looked at -----------------------------------------------------------------------
@@ -298,6 +308,7 @@ class WholeStep:
         assert self._sequence is not None and self._graph is not None and self._placeholders is not None
         assert self._pool is not None and self._recorded is not None
         held = HeldStep(self._sequence, self._own, self._memory, self._placeholders)
+        held.stream = self._pool.stream()
         answer = held.answer(Kind.MODEL, self._recorded, self._call_as_it_was, args, kwargs)
         if answer is NOTHING:
             return NOTHING
@@ -352,6 +363,8 @@ class WholeStep:
         assert self._pool is not None
         if held.random_state is not None and not torch.equal(held.random_state, self._pool.random_state()):
             return "the program has set the state of the random generator"
+        if held.stream != self._pool.stream():
+            return "the program steps on another stream than it calls its model on"
         if not graph.fits():
             return "the optimizer's settings or state are others"
         if graph.gradients_are_kept():
@@ -361,8 +374,12 @@ class WholeStep:
             return "the program keeps parts of a tensor beside it"
         return ""
 
-    def _fall_back(self, reason: str) -> None:
-        """The calls so far are made for real."""
+    def _fall_back(self, reason: str, told: bool = False) -> None:
+        """The calls so far are made for real.
+
+        Args:
+            told: an error goes from here to the program; else a point of the seams would take it for ours.
+        """
         held, self._held = self._held, None
         if held is None:
             return
@@ -371,7 +388,12 @@ class WholeStep:
         state = pool.random_state() if held.random_state is not None else None
         if held.random_state is not None:
             pool.set_random_state(held.random_state)
-        held.carry_out()
+        try:
+            held.carry_out()
+        except Exception as error:
+            if told:
+                raise
+            raise StepFailed(f"{type(error).__name__}: {error}") from error
         if state is not None and not torch.equal(state, held.random_state):
             pool.set_random_state(state)
         self._fallen += 1
@@ -411,6 +433,9 @@ class WholeStep:
         if self._pushed:
             self._pushed = False
             remove(self._mode)
+
+    def _is_observed(self) -> bool:
+        return function_modes() or traced() or torch.is_anomaly_enabled()
 
     def _thread_is_another(self) -> bool:
         return self._pushed and self._thread != threading.get_ident()
