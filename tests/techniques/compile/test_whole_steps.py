@@ -348,7 +348,51 @@ def hooks_a_gradient(model: Any, optimizer: torch.optim.Optimizer, step: int) ->
     return usual(model, optimizer, step)
 
 
+def takes_parameters_away(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    if step == 7:
+        group = optimizer.param_groups[0]
+        group["params"] = [each for each in group["params"] if each is not model.head.bias]
+    return usual(model, optimizer, step)
+
+
+def is_looked_at_for_anomalies(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    with torch.autograd.set_detect_anomaly(step == 9):
+        return usual(model, optimizer, step)
+
+
+def steps_on_another_stream(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    x, labels = batch()
+    loss = F.cross_entropy(model(x), labels)
+    optimizer.zero_grad()
+    if step in (7, 9):
+        other = torch.cuda.Stream()
+        loss.backward()
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            optimizer.step()
+        torch.cuda.current_stream().wait_stream(other)
+    else:
+        loss.backward()
+        optimizer.step()
+    return loss
+
+
+def gives_a_closure_at_times(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    x, labels = batch()
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        return loss
+
+    loss = closure()
+    optimizer.step(closure if step in (7, 9) else None)  # type: ignore[arg-type]
+    return loss
+
+
 OTHER = [
+    *(takes_parameters_away, is_looked_at_for_anomalies, steps_on_another_stream, gives_a_closure_at_times),
     *(reads_at_times, reads_results_at_times, looks_at_gradients_at_times, another_loss_from_now_on),
     *(another_batch_size_at_times, evaluates, calls_the_model_in_between, reads_running_means),
     *(overwrites_its_batch, leaves_training_mode_and_reads, seeds_in_between, sends_by_the_other_way, fails_in_between),
@@ -446,6 +490,26 @@ def two_optimizers(model: Any, optimizer: torch.optim.Optimizer, step: int) -> A
     return loss
 
 
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        return given.square().mean() / 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return torch.full((6, 4), 0.01, device="cuda") * gradient
+
+
+def has_a_function_of_its_own(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    x, labels = batch()
+    out = model(x)
+    loss = F.cross_entropy(out, labels) + Halved.apply(out)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 def scales(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
     if step == 0:
         optimizer.scaler = torch.amp.GradScaler("cuda", init_scale=4.0)  # type: ignore[attr-defined]
@@ -471,6 +535,7 @@ def scales(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
         (two_optimizers, "another optimizer's"),
         (scales, ""),
         (clips_by_value, "parts of a tensor"),
+        (has_a_function_of_its_own, "tells nobody of"),
     ],
 )
 def test_programs_that_are_refused_train_alike(gpu: FakeGpu, wholes: Any, loop: Loop, reason: str) -> None:
@@ -632,6 +697,25 @@ def test_a_replay_that_fails_is_made_as_written(gpu: FakeGpu, wholes: Any, monke
     monkeypatch.setattr(gpu, "replay", fails)
     assert not same(gpu, make=Dropping, loop=usual, settings=STEP, steps=STEPS)
     assert "no such function" in wholes[0].refusal
+
+
+def test_a_step_that_cannot_be_made_later_ends_the_program(
+    gpu: FakeGpu, wholes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was given has no values: it must not go on with these."""
+
+    def fails(self: Any) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    def calls_twice(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        return usual(model, optimizer, step, (lambda *given: model(given[3])) if step == 9 else None)
+
+    monkeypatch.setattr(held_step.HeldStep, "carry_out", fails)
+    with pytest.raises(whole_step.StepFailed, match="out of memory"):
+        train(gpu, loop=calls_twice, settings=STEP, steps=STEPS)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(gpu, loop=reads_at_times, settings=STEP, steps=STEPS)
+    assert wholes[0].replayed
 
 
 @pytest.mark.parametrize("defect", ["a label", "an input", "a call"])

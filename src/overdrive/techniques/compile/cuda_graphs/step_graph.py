@@ -41,6 +41,7 @@ class StepGraph:
         self.steps = 0  # that it made, recorded or not
         self.trained = sequence.trained
         self._none = sequence.needs_none
+        self._given_up = list({id(each): each for each in (*sequence.zeroed, *sequence.trained)}.values())
         self.gradients: list[torch.Tensor] = []
         self.given = [
             torch.empty_strided(each.shape, each.strides, dtype=each.dtype, device=each.device)
@@ -117,7 +118,7 @@ class StepGraph:
 
     def gradients_are_kept(self) -> bool:
         """Whether the program has them of an earlier step, which are given up by the parameters here."""
-        for each in self._sequence.zeroed or self.trained:
+        for each in self._given_up:
             each.grad = None
         return self._captured is not None and self._held_now() != self._holders
 

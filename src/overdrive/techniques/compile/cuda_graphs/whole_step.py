@@ -131,7 +131,8 @@ class WholeStep:
             return call(*args, **kwargs)
         self._leave()
         if self._is_observed():
-            self._failed("the program looks at each function, or transforms them")
+            if self._graph is None:
+                self._failed("the program looks at each function, or transforms them")
             return NOTHING
         if self._graph is None:
             if self._steps < _STEPS_BEFORE:
