@@ -145,8 +145,6 @@ class HeldStep:
     def give(self, values: Sequence[torch.Tensor]) -> None:
         """What stands for results has these values from now on, where the program still has it: copies."""
         self._calls.clear()
-        loss, self.loss = self.loss, None
         for number, value in enumerate(values):
             if sys.getrefcount(self.made[number]) > 2:  # the list's, and that of the call
                 self.made[number].data = value.clone()
-        del loss

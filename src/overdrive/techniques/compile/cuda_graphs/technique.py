@@ -50,7 +50,9 @@ class CudaGraphs(Technique):
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.5
-    settles_in = 8  # three steps as written, two carried out, then recorded (0.1 to 0.2 s a step of all, on an H100)
+    # One step as written, two looked at, one carried out, then recorded. Parts, where a whole step is refused: three as
+    # written, two carried out, then recorded (0.1 to 0.2 s a step of all, on an H100).
+    settles_in = 8
     # `compile` has CUDA graphs of its own (mode reduce-overhead); the others call parts of the model out of turn.
     conflicts = ("compile", "activation_checkpointing", "micro_batch", "offload")
     switchable = True
