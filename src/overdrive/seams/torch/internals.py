@@ -154,9 +154,7 @@ def end_mark(mark: Any) -> None:
 
 def beside_the_program() -> list[Any]:
     """What a `TorchFunctionMode` is told of, and computes nothing: marks for the profiler, and gradients on and off."""
-    profiler = torch.ops.profiler
-    packets: list[Any] = [profiler._record_function_enter_new, profiler._record_function_exit]
-    packets.append(profiler._record_function_enter)
+    packets: list[Any] = [torch.ops.profiler._record_function_enter_new, torch.ops.profiler._record_function_exit]
     marks = [*packets, *(getattr(each, name) for each in packets for name in each.overloads())]
     return [*marks, torch._C._set_grad_enabled]
 

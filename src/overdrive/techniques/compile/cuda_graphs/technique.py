@@ -19,25 +19,32 @@ _FORGOTTEN_STEPS = 200  # a model that is not called for so long gives up its gr
 
 
 class CudaGraphs(Technique):
-    """Records the model's forward and backward pass and the optimizer's step, and replays each at one launch.
+    """Records a training step, from the model's call to the optimizer's step, and replays it at one launch.
 
-    What it does: watches the first calls and steps, carries the next ones out in the form to be recorded, then
-    captures them as CUDA graphs and replays these inside of the program's own loop. Inputs and gradients are copied
-    in, results and gradients copied out, so that the program may keep them. Learning rates follow the program's
-    schedule. Each kind of call (shapes, types, training or not, autocast) has graphs of its own; evaluation, kinds
-    not seen before, and gradients of gradients run as written.
+    What it does: watches the first steps, carries one out in the form to be recorded, then captures it as a CUDA graph.
+    From then on nothing is done when the program calls its model: it is given tensors that stand for the results, and
+    what it does with them is compared, call by call, with what it did before. When the optimizer is about to step, the
+    batch is copied in, all is replayed, and what stood for results gets its values, in memory of the program's own.
+    Where a call is another one, or a value is looked at before, the calls so far are made for real, with the same
+    random numbers, and the step goes on as written. Where such steps are the rule, the model's call, its backward pass
+    and the optimizer's step are recorded each by itself (`parts = "all"`, or "model"), and replayed inside of the
+    program's own loop. Learning rates follow the program's schedule. Evaluation, kinds of calls not seen before
+    (shapes, types, autocast), and gradients of gradients run as written.
 
     When it helps: many small kernels. A launch from Python takes about 5 us, one within a graph 1.3 us: whole
     steps 1.1 to 1.7 times faster in MLPerf, above 2 times in some.
 
     When it hurts: large kernels, where copying in and out is lost time; memory, since graphs keep what a forward
     pass needs for themselves. Models that read values on the CPU, draw random numbers in Python, print, keep state or
-    have hooks, and optimizers that torch cannot capture, are left as they are, with the reason.
+    have hooks, and optimizers that torch cannot capture, are left as they are, with the reason. No whole steps have
+    programs that read the loss before they step, add up gradients of several passes, train a model by two optimizers or
+    use a GradScaler. Whole steps have not run on a GPU.
 
     What it watches: before each call, the model's layers, hooks, modes and memory, all of Python's that its code can
     reach, autocast and the precision of products; before each step, the optimizer's settings, parameters and state.
     What changes is recorded anew, or left as it is. What would escape: other settings of PyTorch's that a kernel is
-    chosen by (cuDNN's, say), and state that C code keeps.
+    chosen by (cuDNN's, say), state that C code keeps, and C code that is handed a result of the model before the
+    optimizer's step, for the first time after the recording: it finds not-a-numbers there.
 
     Contract: rounding. The same kernels for the model; the optimizer's formula with counts and learning rate on the
     GPU. It falls to statistical where a program draws random numbers in its model, whose stream may shift.
