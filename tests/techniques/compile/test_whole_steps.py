@@ -5,6 +5,7 @@ between its model's call and its optimizer's step. It has not run on a GPU.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -618,6 +619,24 @@ def test_a_checkpoint_is_that_of_the_program(gpu: FakeGpu, wholes: Any) -> None:
             name: value.device for name, value in state["state"][key].items()
         }
         assert all(torch.allclose(state["state"][key][name], each[name], rtol=1e-4, atol=1e-6) for name in each)
+
+
+def test_a_process_that_is_forked_in_between_is_none_of_it(gpu: FakeGpu, wholes: Any) -> None:
+    found: list[int] = []
+
+    def forking(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        def fork(*_: Any) -> None:
+            if process := os.fork():
+                found.append(os.waitpid(process, 0)[1])
+                return
+            fell = wholes[-1]._fallen
+            total = torch.ones(3) + torch.ones(3)  # as a data set does
+            os._exit(0 if wholes[-1]._fallen == fell and wholes[-1].under_way and float(total.sum()) == 6 else 1)
+
+        return usual(model, optimizer, step, fork if step == 9 and wholes else None)
+
+    assert not same(gpu, loop=forking, settings=STEP, steps=STEPS)
+    assert found == [0] and wholes[0].replayed == STEPS - RECORDED_AT
 
 
 def test_a_loss_that_is_sent_backward_again_fails_as_it_would(gpu: FakeGpu) -> None:

@@ -114,10 +114,10 @@ class StepSequence:
             and (self.made, self.given) == (other.made, other.given)
             and len(self.calls) == len(other.calls)
             and all(one.same(another) for one, another in zip(self.calls, other.calls, strict=True))
-            and all(map(identical, self._parameters(), other._parameters()))
+            and all(map(identical, self._lists(), other._lists()))
         )
 
-    def _parameters(self) -> tuple[list[torch.Tensor], ...]:
+    def _lists(self) -> tuple[list[torch.Tensor], ...]:
         return self.zeroed, self.stepping, self.trained
 
     @property

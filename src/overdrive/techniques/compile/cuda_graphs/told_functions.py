@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ class ToldFunctions(TorchFunctionMode):
     def __init__(self, tell: Callable[[Any, Any, Any], Any]) -> None:
         self._tell = tell
         self.in_force = False
-        self._thread = 0
+        self._thread = self._process = 0
         asked = [getattr(torch.Tensor, name).__get__ for name in _PROPERTIES if hasattr(torch.Tensor, name)]
         asked += [getattr(torch.Tensor, name) for name in _METHODS]
         # Those that compute nothing and look at no content.
@@ -31,11 +32,11 @@ class ToldFunctions(TorchFunctionMode):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it is in force in another thread."""
-        return self.in_force and self._thread != threading.get_ident()
+        """Whether it is in force in another thread, or was when this process was forked."""
+        return self.in_force and (self._thread != threading.get_ident() or self._process != os.getpid())
 
     def begin(self) -> None:
-        self._thread = threading.get_ident()
+        self._thread, self._process = threading.get_ident(), os.getpid()
         push(self)
         self.in_force = True
 
@@ -45,4 +46,6 @@ class ToldFunctions(TorchFunctionMode):
             remove(self)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._process != os.getpid():  # a worker of a loader, say, that was started in the midst of a step
+            return func(*args, **(kwargs or {}))
         return self._tell(func, args, kwargs or {})
