@@ -97,8 +97,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         told = bool(begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told
             begins.publish(self)
-        if (result := hub.model_called.answered_ahead(self, args, kwargs)) is not None:
-            return result
+        if hub.model_called.subscribers and (answer := hub.model_called.answered_ahead(self, args, kwargs)) is not None:
+            return answer
         if fetches.calls_plain_leaf(self):  # as most transforms are: known in a tenth of the time
             return plain(self, *args, **kwargs)
         step = answers.begins(self) if answers else None
