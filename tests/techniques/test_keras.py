@@ -233,6 +233,9 @@ def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.
         ("onednn", {"device": "cuda"}, "on the GPU"),
         ("gradient_checkpointing", {"backend": "jax"}, "Keras runs on jax here"),
         ("gradient_checkpointing", {"modules": False}, "compiles no model"),
+        ("jit_compile", {"modules": False}, "compiles no model"),
+        ("mixed_precision", {"modules": False, "bf16_fast": True}, "compiles no model"),
+        ("xla_clusters", {"own": {"xla_clusters": {"functions": 0}}}, "runs eagerly"),
     ],
 )
 def test_each_says_why_it_cannot_help(name: str, facts: dict[str, Any], reason: str) -> None:

@@ -189,7 +189,7 @@ def test_a_duel_that_ran_out_of_time_says_so_and_no_other_does() -> None:
 
 
 def test_a_slow_step_is_told_as_the_figures_above_tell_it() -> None:
-    """A public Keras program's table said 1.32 s, and the sentence below it 0.75 s, as its process counted alone."""
+    """A public program's table said 1.32 s, and the sentence below it 0.75 s, which its process had counted alone."""
     slow = found(pairs=[Pair(0, 2, 2.64, 2.64, True), Pair(0, 2, 2.64, 2.64, False)])
     slow.rejected.append(untried("allocator"))
     assert "(a step takes 1.3 s)" in next_step(slow)

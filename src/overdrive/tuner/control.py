@@ -221,8 +221,8 @@ def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
     if failure.kind == "no optimizer":
         return (
             "The program sends losses backward, and no optimizer makes a step. What is tuned are steps of optimizers "
-            "(PyTorch's or Keras's, or of classes that derive from torch.optim.Optimizer or "
-            "keras.optimizers.Optimizer), or calls of a model without gradients.",
+            "(PyTorch's or Keras's, or classes that derive from torch.optim.Optimizer or keras.optimizers.Optimizer), "
+            "or calls of a model without gradients.",
             False,
         )
     if failure.kind == "late" and seen:

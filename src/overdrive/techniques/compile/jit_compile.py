@@ -53,6 +53,8 @@ class JitCompile(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.backend == "jax":
             return _ON_JAX
+        if not facts.modules:
+            return "the program compiles no model"
         if facts.own_compile and (facts.device == "cpu" or facts.backend == "torch"):
             return f"the program has its model compiled by {'torch.compile' if facts.backend == 'torch' else 'XLA'}"
         return None

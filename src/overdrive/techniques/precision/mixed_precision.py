@@ -50,6 +50,8 @@ class MixedPrecision(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.own_autocast:
             return "the program has a mixed policy of its own"
+        if not facts.modules:
+            return "the program compiles no model"
         return no_16_bit_units(facts)
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
