@@ -14,6 +14,7 @@ OF_KERAS: dict[str, tuple[str, ...]] = {
     "JAX's trainer": ("_get_jax_state",),
     "JAX's tracer": ("_trace",),
     "TensorFlow's context": ("_initialized", "_rng"),
+    "error of TensorFlow": ("_message",),
     "function of TensorFlow": ("_clone", "_list_all_concrete_functions"),
     "tensor of TensorFlow": ("_numpy", "_numpy_internal"),
     "variables of TensorFlow": ("_UnreadVariable",),

@@ -43,6 +43,8 @@ def thing_of(kind: str) -> Any:
         case "TensorFlow's context":
             pytest.importorskip("tensorflow").random.set_seed(1)  # from then on it has a generator
             return import_module("tensorflow.python.eager.context").context()
+        case "error of TensorFlow":
+            return pytest.importorskip("tensorflow").errors.OpError(None, None, "", 0)
         case "function of TensorFlow":
             return pytest.importorskip("tensorflow").function(lambda: None)
         case "variables of TensorFlow":
