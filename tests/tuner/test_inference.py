@@ -14,6 +14,7 @@ from overdrive.core.json_data import from_json, to_json
 from overdrive.core.metric import Metric
 from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
+from overdrive.core.records import ExitReason
 from overdrive.core.tune_result import TuneResult
 from overdrive.evidence.speed import Verdict
 from overdrive.proof import whole_runs
@@ -33,6 +34,18 @@ def answering(seconds: dict[str, float], **more: Any) -> Simulated:
         return min([0.02, *(seconds[name] for name in names if name in seconds)])
 
     return Simulated(seconds=took, inference=True, facts=FACTS, **more)
+
+
+def test_calls_that_were_seen_are_not_said_to_be_unseen(
+    offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a public Keras program five calls were told, and in the end: "no calls of a model were seen"."""
+    offer(engine=SAVES)
+    program = answering({}, exit_reason=lambda names: ExitReason("late", "its first call did not come"))
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.inference and found.refusal is not None
+    assert found.refusal.startswith("The program is too slow to be measured: its first call did not come. With more")
 
 
 def test_it_is_found_out_and_tuned_by_its_calls(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -220,8 +220,9 @@ class Trial:
                 raise TrialOver(failed.reason, facts=failed.facts)
             now = time.monotonic()
             if now > until or heard + patience > now > deadline:
-                first = "its first step did not come" if not self.step else f"it came no further than step {self.step}"
-                raise TrialOver(ExitReason("late", f"{first} within the budget"))
+                unit = self.spec.unit
+                told = f"it came no further than {unit} {self.step}" if self.step else f"its first {unit} did not come"
+                raise TrialOver(ExitReason("late", f"{told} within the budget"))
             if now > deadline or (self.step and idle.since(heard)):
                 raise TrialOver(ExitReason("hang", f"no step for {now - heard:.0f} s"))
 

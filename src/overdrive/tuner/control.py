@@ -57,7 +57,8 @@ class Control:
         if failure and failure.kind == "oom":
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
-            sentence, failed = _refusal(failure, seen=bool(duel.old_side.setup_seconds or duel.new_side.setup_seconds))
+            seen = self._turned or duel.old_side.setup_seconds or duel.new_side.setup_seconds
+            sentence, failed = _refusal(failure, seen=bool(seen))
             run = duel.old_trace or duel.new_trace
             if failure.kind == "ended" and run and run.steps:
                 sentence = _all_start(duel, run.steps) or (
@@ -215,7 +216,7 @@ def _all_start(duel: Duel, steps: int) -> str:
 
 
 def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
-    """In a sentence, and whether it is the program's own failure. `seen`: it made its first step."""
+    """In a sentence, and whether it is the program's own failure. `seen`: it made a step, or a call."""
     if failure.kind == "ended" and failure.detail in ("", "after 0 steps", "after 0 calls"):
         return "The program made no training step, and called no model, that Overdrive could see.", False
     if failure.kind == "no optimizer":
