@@ -206,9 +206,9 @@ class Around(Point):
             runs[0] = False
 
     def inside(self, owner: str, subject: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call as `owner` would make it: with those that act inside of it."""
+        """The call as `owner` would make it: with the techniques that act inside of it."""
         for subscriber in self.subscribers:
-            if subscriber.owner == owner:
+            if subscriber.owner == owner or _observes(subscriber):
                 break
             call = self._guarded(subscriber, subject, call, [False])
         return call

@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from overdrive.techniques.compile.cuda_graphs import held_step, step_graph, whole_step
+from overdrive.seams import points
+from overdrive.techniques.compile.cuda_graphs import held_step, sequence, step_graph, whole_step
 from overdrive.worker.session import Session
 from tests.fakes.cuda import fake_cuda
 from tests.fakes.gpu import FakeGpu
@@ -716,6 +717,37 @@ def test_a_replay_that_fails_is_made_as_written(gpu: FakeGpu, wholes: Any, monke
     monkeypatch.setattr(gpu, "replay", fails)
     assert not same(gpu, make=Dropping, loop=usual, settings=STEP, steps=STEPS)
     assert "no such function" in wholes[0].refusal
+
+
+def test_an_error_of_ours_between_two_calls_of_the_programs_is_not_the_programs(
+    gpu: FakeGpu, wholes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = held_step.HeldStep.answer
+
+    def fails(self: Any, kind: Any, *args: Any) -> Any:
+        if kind is sequence.Kind.FUNCTION and wholes[0].replayed == 2:
+            raise AttributeError("no such function")
+        return answer(self, kind, *args)
+
+    monkeypatch.setattr(held_step.HeldStep, "answer", fails)
+    assert not same(gpu, make=Dropping, loop=usual, settings=STEP, steps=STEPS)
+    assert "no such function" in wholes[0].refusal
+
+
+def test_a_model_that_fails_when_it_is_called_later_is_called_again_without_techniques(
+    gpu: FakeGpu, wholes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, failed = points.Around.inside, list[int]()
+
+    def fails(self: Any, *args: Any) -> Any:
+        if wholes[0].replayed and not failed:
+            failed.append(1)
+            return lambda *given, **by_name: {}["none"]
+        return inside(self, *args)
+
+    monkeypatch.setattr(points.Around, "inside", fails)
+    left_out = same(gpu, make=Dropping, loop=reads_at_times, settings=STEP, steps=STEPS)
+    assert failed and "the model's call failed with it (KeyError" in left_out["cuda_graphs"]
 
 
 def test_a_step_that_cannot_be_made_later_ends_the_program(

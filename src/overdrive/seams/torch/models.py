@@ -56,7 +56,7 @@ class _Thread(threading.local):
     model = False  # the call of one is under way
 
 
-_patched: weakref.WeakKeyDictionary[Seams, _Thread] = weakref.WeakKeyDictionary()
+_patched: weakref.WeakKeyDictionary[Seams, tuple[_Thread, _Calls]] = weakref.WeakKeyDictionary()
 
 # What a layout, a number format or a part of a batch may make a model fail with.
 _USUAL = (
@@ -125,7 +125,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     fetches.enter(hub, patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
-    _patched[hub] = inside
+    _patched[hub] = inside, calls
 
     def leave() -> None:
         _patched.pop(hub, None)
@@ -138,12 +138,18 @@ def is_patched(hub: Seams) -> bool:
     return hub in _patched
 
 
-def call_inside(hub: Seams, owner: str, model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-    """A model's call, later than the program made it, by those that act inside of `owner` around it."""
-    inside = _patched.get(hub) or _Thread()
+def call_inside(hub: Seams, owner: str, model: torch.nn.Module, args: Any, kwargs: Any, undone: bool = False) -> Any:
+    """A model's call, later than the program made it, by those that act inside of `owner` around it.
+
+    Args:
+        undone: where it fails it is undone, and made again without techniques, as a call of the program's is.
+    """
+    inside, calls = _patched[hub]
     before, inside.model = inside.model, True
     try:
         plain = functools.partial(plain_of(torch.nn.Module.__call__), model)
+        if undone:
+            return calls.run(model, plain, args, kwargs, owner)
         return hub.model_called.inside(owner, model, plain)(*args, **kwargs)
     finally:
         inside.model = before
@@ -184,12 +190,18 @@ class _Calls:
             came = any(each.came for each in operators)
             self._come[type(model)] = came or self._come.get(type(model), False)
 
-    def run(self, model: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+    def run(
+        self, model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: Any, outermost: str | None = None
+    ) -> Any:
+        """`outermost`: the call is made by those that act inside of this technique's."""
+        point = self._hub.model_called
         moment = self._before(model, args, kwargs)
         try:
             while True:
                 try:
-                    return self._hub.model_called.run(model, call, *args, **kwargs)
+                    if outermost is not None:
+                        return point.inside(outermost, model, call)(*args, **kwargs)
+                    return point.run(model, call, *args, **kwargs)
                 except Failing as failing:
                     faults = {failing.owner: failing.reason} if failing.reason else {}
                 except _USUAL as error:

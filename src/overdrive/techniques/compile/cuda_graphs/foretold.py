@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,8 +88,8 @@ class ForetoldStep:
         if not torch.equal(now, held.random_state):  # the program has set it
             self._pool.set_random_state(now)
 
-    def _call(self, args: Any, kwargs: Any) -> Any:
-        return call_inside(self._seams, self._owner, self.recorded.module, args, kwargs)
+    def _call(self, args: Any, kwargs: Any, undone: bool = False) -> Any:
+        return call_inside(self._seams, self._owner, self.recorded.module, args, kwargs, undone)
 
     def _call_as_it_was(self, *args: Any, **kwargs: Any) -> Any:
-        return self.recorded.call_as_it_was(self._call, args, kwargs)
+        return self.recorded.call_as_it_was(partial(self._call, undone=True), args, kwargs)

@@ -89,8 +89,8 @@ class WatchedStep:
         try:
             if not self.refusal:
                 return self._sequence(optimizer)
-        except Refused as reason:
-            self.refuse(str(reason))
+        except Exception as error:
+            self.refuse(str(error))
         return None
 
     def _noted(self, kind: Kind, what: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -98,8 +98,8 @@ class WatchedStep:
             return call(*args, **kwargs)
         try:
             noted, versions = self._arguments(kind, what, args, kwargs)
-        except Refused as reason:
-            self.refuse(str(reason))
+        except Exception as error:  # ours as well, from which nobody else keeps the program
+            self.refuse(str(error))
             return call(*args, **kwargs)
         result = call(*args, **kwargs)
         try:
@@ -110,8 +110,8 @@ class WatchedStep:
                 if not any(type(each) is Place for each in (*noted.leaves, *noted.results)):
                     raise Refused(f"the program calls {getattr(what, '__name__', what)}, which computes no tensor")
             self._calls.append(noted)
-        except Refused as reason:
-            self.refuse(str(reason))
+        except Exception as error:
+            self.refuse(str(error))
         return result
 
     def _arguments(self, kind: Kind, what: Any, args: Any, kwargs: Any) -> tuple[Noted, list[tuple[Any, int]]]:
@@ -133,8 +133,8 @@ class WatchedStep:
             self.refuse("more than one loss is sent backward, or one with a gradient or a graph that is kept")
         try:
             self._look_behind(loss)
-        except Refused as reason:
-            self.refuse(str(reason))
+        except Exception as error:
+            self.refuse(str(error))
         self._sending, self._sent = loss, True
         try:
             return self._noted(Kind.BACKWARD, function, function, args, kwargs)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from overdrive.seams.patch import plain_of
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch.internals import function_modes, in_backward, unseen_by_modes
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.compile.cuda_graphs.captured_graph import GraphPool
@@ -206,9 +207,12 @@ class WholeStep:
 
     def _function_called(self, function: Any, args: Any, kwargs: Any) -> Any:
         if self._held is not None:
-            answer = self._held.answer(
-                Kind.BACKWARD if function is torch.Tensor.backward else Kind.FUNCTION, function, function, args, kwargs
-            )
+            kind = Kind.BACKWARD if function is torch.Tensor.backward else Kind.FUNCTION
+            try:
+                answer = self._held.answer(kind, function, function, args, kwargs)
+            except Exception as error:  # ours, from which no point of the seams keeps the program here
+                answer, self._tries = NOTHING, _MOST_TRIES
+                self._fall_back(reason_of(error), told=True)
             if answer is not NOTHING:
                 return answer
         if function in self._told.harmless:
