@@ -7,7 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -146,6 +146,23 @@ def test_what_the_code_may_do_besides_computing(function: Any, what: str) -> Non
     model.scaled = function
     reach = Reach([model])
     assert what in reach.outward and bool(reach.outward) == bool(what) and reach.prints == (function is prints)
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_named_tuples_hide_nothing() -> None:
+    model = Net()
+    model.scaled = lambda x: Pair(x, x).left
+    assert Reach([model]).hidden == ""
+
+
+def test_functions_of_torch_in_cpp_hide_nothing() -> None:
+    model = Net()
+    model.scaled = torch._C._get_tracing_state
+    assert Reach([model]).hidden == ""
 
 
 @pytest.mark.parametrize("thing", [sys.__stderr__, iter([1]), (each for each in "x"), np.zeros(1 << 20)])

@@ -8,6 +8,7 @@ import pathlib
 import re
 import types
 import weakref
+from collections import namedtuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ VALUES: tuple[type, ...] = (
     *(enum.Enum, datetime.date, datetime.time, datetime.timedelta, pathlib.PurePath, types.CodeType, weakref.ref),
     *(types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType),
     *(types.MemberDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType),
+    type(vars(namedtuple("_", "field"))["field"]),  # what a field of a named tuple is got by
 )
 # Of these libraries code is taken to compute and nothing else; that of others is looked at.
 COMPUTES = frozenset((

@@ -174,8 +174,10 @@ class Reach:
                     self._name(space, name)
 
     def _of_c(self, method: types.BuiltinMethodType) -> None:
-        if not isinstance(method.__self__, (types.ModuleType, type)):
-            self._waiting.append(method.__self__)
+        """A function's own is its module, or with pybind11, as in most of `torch._C`, a record of how it is called."""
+        own = method.__self__
+        if not isinstance(own, (types.ModuleType, type)) and type(own).__module__ != "pybind11_builtins":
+            self._waiting.append(own)
 
     def _class(self, kind: type) -> None:
         """A class that code may make objects of."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # A denormal in a product of matrices costs 150 cycles for the eight numbers beside it, which take half a cycle: one of
 # a million makes it slower by a quarter of a percent.
 _LEAST_DENORMALS = 1e-6
+_NOTHING_ON_CPU = "on a CPU it only makes denormal numbers zero, which `flush_denormals` asks for"
 _LOOKS = 2  # calls of the model, and steps, in which they are looked for
 
 
@@ -113,7 +114,8 @@ class LibraryAutotune(Technique):
                     raise CannotInstall("this processor cannot flush denormal numbers")
                 undos.append(lambda: torch.set_flush_denormal(False))
             if not undos:
-                raise CannotInstall("the program has these settings itself")
+                off = not on_gpu and not settings["flush_denormals"]
+                raise CannotInstall(_NOTHING_ON_CPU if off else "the program has these settings itself")
 
         def undo() -> None:
             while undos:
