@@ -199,6 +199,28 @@ def test_gradients_after_the_only_step_are_no_rate(script: Write, warm_run: Run,
     assert json.loads((tmp_path / "one.json").read_text())["samples_per_s"] is None
 
 
+ELSEWHERE = """
+import multiprocessing, sys, time
+
+def work(until):
+    while time.process_time() < until:
+        pass
+
+process = multiprocessing.get_context("fork").Process(target=work, args=(float(sys.argv[1]) * time.process_time(),))
+process.start()
+process.join()
+"""
+
+
+@pytest.mark.parametrize(("share", "told"), [("2", ": most of its work was done by processes that"), ("0", "\n")])
+def test_a_program_whose_processes_work_is_told_that_they_are_not_counted(
+    share: str, told: str, script: Write, overdrive: Run
+) -> None:
+    path = script(ELSEWHERE)
+    said = overdrive("run", path.name, share, cwd=path.parent).stderr
+    assert f"no training step was seen in this program{told}" in said
+
+
 def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
     code = (
         "import sys, overdrive.cli.tune, overdrive.techniques.catalogue as c\n"
