@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from overdrive.seams import points
+from overdrive.seams.torch.internals import function_modes
 from overdrive.techniques.compile.cuda_graphs import held_step, sequence, step_graph, whole_step
 from overdrive.worker.session import Session
 from tests.fakes.cuda import fake_cuda
@@ -748,6 +749,7 @@ def test_a_model_that_fails_when_it_is_called_later_is_called_again_without_tech
     monkeypatch.setattr(points.Around, "inside", fails)
     left_out = same(gpu, make=Dropping, loop=reads_at_times, settings=STEP, steps=STEPS)
     assert failed and "the model's call failed with it (KeyError" in left_out["cuda_graphs"]
+    assert not function_modes()  # though it was told of a function when it was left out
 
 
 def test_a_step_that_cannot_be_made_later_ends_the_program(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch._C import _len_torch_function_stack
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from overdrive.seams.hub import Seams
@@ -29,10 +30,10 @@ class _Calls(TorchFunctionMode):
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not hub.function_called.wanted:
-        return []
+        return [_remove_late]
     calls = _Calls(hub)
     push(calls)
-    return [lambda: remove(calls)]
+    return [_remove_late, lambda: remove(calls)]
 
 
 @contextmanager
@@ -61,7 +62,27 @@ def remove(mode: TorchFunctionMode) -> None:
             return
         _push_mode(uppermost)  # type: ignore[no-untyped-call]
     modes = _popped(lambda each: each is mode)
-    _push(modes[:-1] if modes and modes[-1] is mode else modes)
+    found = bool(modes) and modes[-1] is mode
+    _push(modes[:-1] if found else modes)
+    if not found:  # it is being told of a function, and PyTorch puts it back after that
+        _late.append(mode)
+
+        def later(*_: object) -> None:
+            handle.remove()
+            _remove_late()
+
+        handle = register_optimizer_step_pre_hook(later)
+
+
+_late: list[TorchFunctionMode] = []  # modes that could not be removed yet
+
+
+def _remove_late() -> None:
+    """At the next step of an optimizer, or when the session ends."""
+    while _late:
+        mode = _late.pop()
+        modes = _popped(lambda each, mode=mode: each is mode)  # type: ignore[misc]
+        _push(modes[:-1] if modes and modes[-1] is mode else modes)
 
 
 def _popped(is_last: Callable[[Any], bool]) -> list[Any]:
