@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,3 +205,11 @@ def test_a_best_model_in_a_temporary_folder_is_kept(tmp_path: Path) -> None:
     told = "".join(each.stderr for each in parts)
     assert told.count("gone on after step") == 2 and "from its start" not in told, told
     assert "".join(each.stdout for each in parts) == whole.stdout
+
+
+def test_bytecode_is_none_of_the_runs_files(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONPYCACHEPREFIX a run that was made again told of its modules' bytecode as of what it had written."""
+    monkeypatch.setattr(sys, "pycache_prefix", str(temporary.parent / "bytecode"))
+    files = Files(temporary.parent / "run")
+    assert not files.counts(str(temporary.parent / "bytecode" / "data.cpython-311.pyc"))
+    assert files.counts(str(temporary / "best.pt"))

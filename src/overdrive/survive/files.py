@@ -35,6 +35,11 @@ _HEARD = frozenset(("open", "sqlite3.connect", *WRITES, *_STARTS))
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 
 
+def _bytecode() -> tuple[str, ...]:
+    """The folder that Python keeps it in, where it is told one (PYTHONPYCACHEPREFIX); else it lies in `__pycache__`."""
+    return (os.path.join(os.path.realpath(sys.pycache_prefix), ""),) if sys.pycache_prefix else ()
+
+
 class Files:
     """Made once in a process: what listens to writes cannot be taken away."""
 
@@ -43,7 +48,7 @@ class Files:
         Raises:
             Unusable: the list of a run that is gone on with is not what was written.
         """
-        self._not_of_run = (f"{folder}/", f"{samples_folder()}/", "/dev/", "/proc/", "/sys/", *_CACHES)
+        self._not_of_run = (f"{folder}/", f"{samples_folder()}/", "/dev/", "/proc/", "/sys/", *_CACHES, *_bytecode())
         self._states = FileStates(folder / CONTENTS)
         self.kept = self._states.kept
         self._list = Before(folder)
