@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -437,6 +438,26 @@ def test_one_none_of_whose_threads_runs_is_ended_sooner(trial: Make, monkeypatch
     monkeypatch.setattr("overdrive.trials.trial._IDLE_PATIENCE", 2.0)
     one = trial("if step == 5: time.sleep(1000)")
     assert exit_reason_of(one)[0] == "hang"
+    one.stop()
+
+
+@pytest.mark.parametrize(("framework", "ends"), [("keras", False), ("torch", True)])
+def test_keras_programs_may_sleep_for_longer(
+    framework: str, ends: bool, trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._IDLE_PATIENCE", 1.0)
+    one = trial("if step == 5: time.sleep(5)")
+    one.first_step()
+    told = replace(one.facts(), framework=framework)
+    with monkeypatch.context() as patch:
+        patch.setattr(one, "_ask", lambda *_: told)
+        one.facts()
+    one._silence = 0.0  # of its start, which is made allowance for
+    if ends:
+        with pytest.raises(TrialOver, match="no step for"):
+            one.run(10)
+    else:
+        assert one.run(10).steps == 10
     one.stop()
 
 

@@ -37,6 +37,9 @@ _GRACE_SECONDS = 3.0  # between TERM and KILL
 _END_SECONDS = 5.0  # that Python may take to end a process: 0.75 s where torchvision was imported
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
 _IDLE_PATIENCE = 20.0  # ... nor where no thread of it runs either: it waits for what does not come
+# TensorFlow's pipelines sleep at the end of an epoch until their own clock wakes them, 9 and 12 s in two of ten runs of
+# a public program, and in one more than 20.
+_KERAS_PATIENCE = 75.0
 _IDLE = 0.01  # of that time, for which threads run that wait, and look now and then
 _PLAIN_PATIENCE = 600.0  # ... of one in which calls of models are not looked at: it may evaluate for as long
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
@@ -121,7 +124,10 @@ class Trial:
 
     def facts(self, costs: bool = False) -> Facts:
         """`costs`: those of an item too, which takes seconds; the steps after it are slower than usual."""
-        return self._ask(messages.TellFacts(costs), Facts)
+        facts = self._ask(messages.TellFacts(costs), Facts)
+        if facts.framework == "keras":
+            self.pool.patience = max(self.pool.patience, _KERAS_PATIENCE)
+        return facts
 
     def recorded(self) -> Mapping[str, Any]:
         """What was recorded so far, as plain data (see `worker.profiling.recorder`)."""
