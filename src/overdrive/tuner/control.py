@@ -221,7 +221,7 @@ def _refusal(failure: ExitReason, seen: bool) -> tuple[str, bool]:
         return "The program made no training step, and called no model, that Overdrive could see.", False
     if failure.kind == "no optimizer":
         return (
-            "The program sends losses backward, and no optimizer makes a step. What is tuned are steps of optimizers "
+            "The program computes gradients, but no optimizer makes a step. Overdrive tunes steps of optimizers "
             "(PyTorch's or Keras's, or classes that derive from torch.optim.Optimizer or keras.optimizers.Optimizer), "
             "or calls of a model without gradients.",
             False,
