@@ -374,6 +374,22 @@ def test_what_is_to_be_measured_again_leaves_the_time_for_its_proof(takes: float
     assert begun or (told is duel and "no time is left for" in reason and "1.10x" in reason)
 
 
+@pytest.mark.parametrize(
+    ("gains", "won"), [((1.27, 1.28, 1.22), True), ((1.05, 1.5, 0.9), False), ((1.27, 1.28), False)]
+)
+def test_three_pairs_of_processes_tell_by_themselves(gains: tuple[float, ...], won: bool) -> None:
+    """Of a public U-Net whose screening's processes seemed to differ by a fifth, `allocator` was lost so."""
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("allocator", {}),))
+    found = Findings(program, Contract.EXACT)
+    found.processes_vary((0.2**2, 3))
+    pairs = [Pair(at, 1, gain + 0.001 * (i % 3), 1.0, True) for at, gain in enumerate(gains) for i in range(10)]
+    duel = Duel(plain, best, pairs, Verdict.FASTER, Interval(1.2, 1.25, 1.3))
+    judge_of: Any = Judge(found, cast(Any, None), cast(Any, None), cast(Any, None))
+    told, reason = judge_of._in_more_processes(cast(Any, None), duel)
+    assert told is duel and (reason is None) is won
+
+
 def test_why_a_confirmation_came_to_too_few_pairs_of_processes_is_named() -> None:
     """Of `make demo`, whose budget was blamed where others held the cores in 30 % of the pairs."""
     program = Program("x.py", ())
