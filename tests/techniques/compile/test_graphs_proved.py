@@ -69,10 +69,16 @@ def test_a_call_that_is_undone_and_made_again_counts_once(gpu: FakeGpu) -> None:
     assert entries == plain
 
 
-def test_an_input_that_was_not_copied_in_is_seen(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("parts", "of", "name"),
+    [("all", calls.RecordedCall, "_copy_in"), ("step", step_graph.StepGraph, "copy_inputs")],
+)
+def test_an_input_that_was_not_copied_in_is_seen(
+    parts: str, of: Any, name: str, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A seeded stale read: only what the replay truly reads tells it."""
     plain, _ = logged([], "inputs")
-    copy_in = calls.RecordedCall._copy_in
+    copy_in = getattr(of, name)
     copied: list[int] = []
 
     def now_and_then(self: Any, inputs: Any) -> None:
@@ -80,25 +86,10 @@ def test_an_input_that_was_not_copied_in_is_seen(gpu: FakeGpu, monkeypatch: pyte
         if len(copied) != 7:
             copy_in(self, inputs)
 
-    monkeypatch.setattr(calls.RecordedCall, "_copy_in", now_and_then)
-    entries, left_out = logged([("cuda_graphs", {"parts": "all"})], "inputs")
+    monkeypatch.setattr(of, name, now_and_then)
+    entries, left_out = logged([("cuda_graphs", {"parts": parts})], "inputs")
     assert not left_out
-    assert [each.inputs for each in entries] != [each.inputs for each in plain]
-
-
-def test_an_input_that_was_not_copied_into_a_whole_step_is_seen(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, _ = logged([], "inputs")
-    copy_inputs = step_graph.StepGraph.copy_inputs
-    copied: list[int] = []
-
-    def now_and_then(self: Any, given: Any) -> None:
-        copied.append(1)
-        if len(copied) != 7:
-            copy_inputs(self, given)
-
-    monkeypatch.setattr(step_graph.StepGraph, "copy_inputs", now_and_then)
-    entries, left_out = logged([("cuda_graphs", {"parts": "step"})], "inputs")
-    assert not left_out and gpu.captures == 1
+    assert parts == "all" or gpu.captures == 1
     assert [each.inputs for each in entries] != [each.inputs for each in plain]
 
 

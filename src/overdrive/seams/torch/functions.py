@@ -61,10 +61,7 @@ def remove(mode: TorchFunctionMode) -> None:
         if (uppermost := _pop_mode()) is mode:  # type: ignore[no-untyped-call]
             return
         _push_mode(uppermost)  # type: ignore[no-untyped-call]
-    modes = _popped(lambda each: each is mode)
-    found = bool(modes) and modes[-1] is mode
-    _push(modes[:-1] if found else modes)
-    if not found:  # it is being told of a function, and PyTorch puts it back after that
+    if not _taken_out(mode):  # it is being told of a function, and PyTorch puts it back after that
         _late.append(mode)
 
         def later(*_: object) -> None:
@@ -80,9 +77,15 @@ _late: list[TorchFunctionMode] = []  # modes that could not be removed yet
 def _remove_late() -> None:
     """At the next step of an optimizer, or when the session ends."""
     while _late:
-        mode = _late.pop()
-        modes = _popped(lambda each, mode=mode: each is mode)  # type: ignore[misc]
-        _push(modes[:-1] if modes and modes[-1] is mode else modes)
+        _taken_out(_late.pop())
+
+
+def _taken_out(mode: TorchFunctionMode) -> bool:
+    """Whether it was there; those above it stay."""
+    modes = _popped(lambda each: each is mode)
+    found = bool(modes) and modes[-1] is mode
+    _push(modes[:-1] if found else modes)
+    return found
 
 
 def _popped(is_last: Callable[[Any], bool]) -> list[Any]:
