@@ -19,7 +19,8 @@ from overdrive.proof.budget import ProofBudget, horizon, runs_at_once
         (0.05, 36.0, 160),  # two shortened epochs
         (0.5, math.inf, 100),
         (0.5, 36.0, 72),
-        (2.0, 36.0, 20),
+        (2.0, 36.0, 18),
+        (2.0, 18.0, 12),
         (0.0, 36.0, 400),  # not known
     ],
 )

@@ -217,6 +217,36 @@ def test_what_gains_only_beside_another_has_its_duel(
     assert seen.hopeless("idle") and seen.speedups["other"].low > 1.3
 
 
+@pytest.mark.parametrize(("gain", "waits"), [(-0.2, False), (0.0, True)])
+def test_what_usually_saves_much_has_its_duel_unless_it_was_slower(
+    gain: float, waits: bool, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of public nanoGPT `autocast` was screened at 0.78x [0.75, 0.81], and waited for a duel."""
+    bring(offer, monkeypatch, fast={}, much={"expected_saving": 0.9})
+    trials.gains = {"fast": 0.3, "much": gain}
+    seen, found = screened()
+    found.screened = seen
+    found.controlled(facts=replace(found.facts, shares={"forward": 1.0}))
+    names = {each.names[0] for each, _ in Greedy(found, TIME, Progress())._waiting()}
+    assert ("much" in names, "much" in {each.name for each in found.rejected}) == (waits, not waits)
+
+
+def test_what_gains_nothing_beside_what_is_adopted_needs_no_duel_any_more(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a public Transformer `tf32`, 0.95x [0.91, 0.98] beside `autocast`, had a duel after that was adopted."""
+    bring(offer, monkeypatch, narrow={}, tensor={}, other={})
+    trials.gains, trials.together = {"narrow": 0.4, "tensor": 0.15, "other": 0.1}, {("narrow", "tensor"): -0.4}
+    seen, found = screened()
+    assert seen.hopeless("tensor") is None and seen.hopeless("other", [("narrow", {})]) is None
+    found.screened = seen
+    check = Check(True, "the same", Contract.EXACT)
+    found.adopted = [Adopted("narrow", {}, Duel(found.spec(), found.spec()), check)]
+    names = {each.names[0] for each, _ in Greedy(found, TIME, Progress())._waiting()}
+    told = {each.name: each.reason for each in found.rejected}
+    assert "tensor" not in names and "other" in names and told["tensor"].startswith("no gain beside narrow: 0.7")
+
+
 @pytest.mark.fault(2)
 def test_one_that_kills_its_process_is_left_out_by_name(
     trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch

@@ -311,17 +311,18 @@ def test_a_proof_of_replayed_steps_is_reckoned_with_all_its_trials(tmp_path: Pat
         checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), target(tmp_path), "tune")
         budget = ProofBudget(start=2.0, length=50)
         prover = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.1), proof_budget=budget)
-        plain, replayed = 2 + 50 * 0.1, 2 + 50 * 0.1 + 32 * 0.08
-        assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(3 * replayed)
+        plain, replayed, in_fp64 = 2 + 50 * 0.1, 2 + 50 * 0.1 + 32 * 0.08, 32 * 2 * 0.1
+        assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(3 * replayed + in_fp64)
         calls = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.1, inference=True), proof_budget=budget)
-        assert calls.seconds_needed(Contract.ROUNDING) == pytest.approx(plain + 3 * replayed)
+        assert calls.seconds_needed(Contract.ROUNDING) == pytest.approx(plain + 3 * replayed + in_fp64)
         slow = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.4), proof_budget=budget)
-        assert slow.seconds_needed(Contract.ROUNDING) == pytest.approx(3 * (2 + 50 * 0.4 + 32 * 0.08))
+        of_slow = 3 * (2 + 50 * 0.4 + 32 * 0.08) + 32 * 2 * 0.4
+        assert slow.seconds_needed(Contract.ROUNDING) == pytest.approx(of_slow)
         slow._runs.asks_what_was_made = True  # as much as a trial that is known to take so long
-        assert slow.seconds_needed(Contract.ROUNDING) == pytest.approx(22 + 3 * (2 + 50 * 0.4 + 32 * 0.08))
+        assert slow.seconds_needed(Contract.ROUNDING) == pytest.approx(22 + of_slow)
         short = ProofBudget(start=2.0, length=20)  # each of its steps is chosen, and no more
         prover = Prover(UntimedRunner(pool), checkpoint, Facts(step_seconds=0.2), proof_budget=short)
-        assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(3 * (6 + 20 * 0.08))
+        assert prover.seconds_needed(Contract.ROUNDING) == pytest.approx(3 * (6 + 20 * 0.08) + 20 * 2 * 0.2)
 
 
 @pytest.mark.parametrize(("within", "steps"), [(math.inf, 300), (150.0, 230), (30.0, 100)])

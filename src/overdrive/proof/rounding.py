@@ -19,6 +19,7 @@ _QUICK = 15.0  # seconds of a run
 # Of programs that only call their model: calls in fp64 take up to 16 times as long as others (convolutions on a CPU).
 _FP64_SECONDS, _FP64_TIMES = 20.0, 16.0
 _FEWEST_CALLS = 6  # that are recorded all the same
+_FP64_STEP = 2.0  # a training step in fp64 takes as long as so many others (a ResNet-18 on two cores: 1.9)
 _STATE_SECONDS = 0.08  # to find a program's state among all objects, load it, and compare what came of it
 _STEPS_A_CALL = 3  # calls that are made for one that is recorded, where there are few
 
@@ -49,7 +50,8 @@ class RoundingProof:
         # Before the candidate: a log of the original's calls, its reference run, and its own steps from the states.
         looked = self._runs.facts.inference and self._is_quick(steps)
         plain = max(run, untimed.seconds) if looked or self._runs.asks_what_was_made else 0.0
-        return plain + 3 * replay + max(untimed.given_up.values(), default=0.0)
+        in_fp64 = min(2 * STATES, steps) * _FP64_STEP * self._runs.facts.step_seconds
+        return plain + 3 * replay + in_fp64 + max(untimed.given_up.values(), default=0.0)
 
     def compare(self, plain: TrialSpec, new: TrialSpec) -> Check:
         """`new` against `plain`, in steps from states that a reference run saved along its run.

@@ -20,6 +20,7 @@ from overdrive.trials.checkpoint import TuneCheckpoint
 
 _HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
 _HOPELESS_BESIDE = 0.05  # likewise: the probability of being worth a per cent in the best company
+_WORTH_A_DUEL = 1.01  # speedup beside what is adopted, at the upper end of its interval
 _MOST_TOLD = 6  # candidates in a sentence
 _WORTH_TELLING = 1.05  # speedup beyond the contract, at the lower end of its interval
 
@@ -133,13 +134,26 @@ class Screened:
     def _processes(self) -> str:
         return several(self.processes, "process", "processes")
 
-    def hopeless(self, name: str) -> str | None:
-        """Why a candidate needs no duel; None where it does, or nothing is known of it."""
+    def hopeless(self, name: str, adopted: Sequence[Chosen] = ()) -> str | None:
+        """Why a candidate needs no duel beside these; None where it does, or nothing is known of it."""
         if name in self.failed:
             return self.failed[name]
         if name in self.idle:
             return f"no gain among all others: {self.speedups[name].as_speedup()}"
+        partners = self._interacting_with(name)
+        if company := [other for other, _ in adopted if other in partners]:
+            beside = self.beside((name, self.settings[name]), adopted)
+            if beside and beside.high < _WORTH_A_DUEL:
+                return f"no gain beside {' + '.join(company)}: {beside.as_speedup()}"
         return None
+
+    def was_slower(self, name: str) -> bool:
+        """Whether it acted, beside the choice, and lost."""
+        return name in self.speedups and self.speedups[name].high < 1
+
+    def _interacting_with(self, name: str) -> frozenset[str]:
+        pairs = [pair for effects in self.effects for pair in effects.interacting if name in pair]
+        return frozenset().union(*pairs) - {name}
 
     def saving(self, name: str) -> float | None:
         """The share of a step that it is expected to save; None where it was not screened."""
