@@ -550,6 +550,24 @@ def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
     assert "broke off" in reasons(found)["layout"] and "only statistical" not in reasons(found)["layout"]
 
 
+def test_what_rounding_refused_is_told_where_seeds_have_no_time(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of public ImageNet, 1.6 s a step, "no time for the proof" was all that was told after 128 s of one."""
+    offer(layout={"contract": Contract.ROUNDING, "fallback_contract": Contract.STATISTICAL})
+    facts = Facts(shares={"forward": 1.0}, step_seconds=0.1)
+    other = {"result": lambda active: "other" if active else ""}
+    program = Simulated(paces(layout=2), takes_time=True, facts=facts, **other).enter(monkeypatch)
+
+    def refused(proof: RoundingProof, plain: TrialSpec, new: TrialSpec) -> Check:
+        program.spent += 60.0
+        return Check(None, "the gradient of a weight is 7 bits further from fp64")
+
+    monkeypatch.setattr(RoundingProof, "compare", refused)
+    found = searched(tmp_path, Contract.STATISTICAL, budget=120.0)
+    assert "7 bits further" in reasons(found)["layout"] and "no time for the proof" in reasons(found)["layout"]
+
+
 def test_a_budget_too_small_changes_nothing_and_says_so(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
