@@ -27,6 +27,8 @@ PROGRAM = """
 import os, random, sys
 seen = "torch" in sys.modules, "torch._dynamo" in sys.modules, sys.argv, __name__, os.getpgid(0) == os.getpid()
 first = random.random()
+import importlib.util
+assert all(importlib.util.find_spec("torch") for _ in range(3))  # as transformers and others do
 import numpy
 import torch
 import torch.nn.functional as F

@@ -23,6 +23,7 @@ class Arrival(MetaPathFinder):
         self._name = name
         self._arrived = arrived
         self._looking = Flag()
+        self._waits = True
 
     def watch(self) -> None:
         """Call at once where the module is there already, else wait for its import."""
@@ -32,6 +33,7 @@ class Arrival(MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
+        self._waits = False
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -47,12 +49,14 @@ class Arrival(MetaPathFinder):
         return spec
 
     def finished(self) -> None:
-        self.stop()
-        self._arrived()
+        """Once, though a loader that serves several specs was wrapped at each look at whether the module is there."""
+        if self._waits:
+            self.stop()
+            self._arrived()
 
 
 def _call_after_execution(loader: Loader, arrival: Arrival) -> None:
-    """Wrap this one loader instance's exec_module; the instance serves only this import."""
+    """Wrap this one loader instance's exec_module, for one import."""
     execute = loader.exec_module
     wrapped = vars(loader).get("exec_module")  # by another one that waits for the same module
 
