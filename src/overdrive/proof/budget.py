@@ -11,9 +11,10 @@ from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import available_memory
 
 FEWEST_STEPS = 100  # that a proof covers, where the program makes so many and the budget allows it ...
-# ... and where it does not: each is a state then from which a step is replayed, and fewer than ten tell less
-# (evidence/rounding.py). Of public ImageNet's ResNet-18, 1.6 s a step, 20 took 128 s of five minutes, in vain.
-_SLOW_STEPS = 12
+_SLOW_STEPS = 20  # ... and where it does not
+# Of these each is a state from which a step is replayed, and fewer than ten tell less (evidence/rounding.py). Of public
+# ImageNet's ResNet-18, 1.6 s a step, 20 took 128 s of five minutes, in vain.
+_SLOW_STATES = 12
 MOST_STEPS = 400
 _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze random draws shows
 PAST_THE_END = 4  # steps after the last shortened epoch, when its evaluation is over
@@ -79,6 +80,11 @@ def horizon(facts: Facts, seconds: float = math.inf) -> int:
     if each and steps * each > seconds:
         return max(_SLOW_STEPS, int(seconds / each))
     return steps
+
+
+def replayed_within(steps: int) -> int:
+    """How many of the steps that a proof covers it takes for its states to be replayed."""
+    return _SLOW_STATES if steps <= _SLOW_STEPS else min(steps, MOST_STEPS)
 
 
 def short_epoch(facts: Facts, steps: int) -> int:

@@ -15,7 +15,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.registration import LOOKS
 from overdrive.proof.agreement import AgreementProof
-from overdrive.proof.budget import MOST_STEPS, ProofBudget
+from overdrive.proof.budget import MOST_STEPS, ProofBudget, replayed_within
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.runs import ProofRuns
@@ -107,7 +107,8 @@ class Prover:
         if level is Contract.STATISTICAL:
             return self._statistical.seconds_needed(plain, gain, seeds)
         runs = self._runs
-        steps = min(runs.steps, runs.budget.length or runs.steps, MOST_STEPS)
+        covered = replayed_within(runs.steps) if level is Contract.ROUNDING else min(runs.steps, MOST_STEPS)
+        steps = min(covered, runs.budget.length or covered)
         run = runs.budget.start + steps * runs.facts.step_seconds
         if level is Contract.ROUNDING:
             return self._rounding.seconds_needed(steps, run)

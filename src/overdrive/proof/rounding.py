@@ -11,7 +11,7 @@ from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence import replayed, rounding
 from overdrive.evidence.equivalence import Check
-from overdrive.proof.budget import MOST_STEPS, ends_of_epochs
+from overdrive.proof.budget import MOST_STEPS, ends_of_epochs, replayed_within
 from overdrive.proof.replays import STATES, ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
 
@@ -143,7 +143,7 @@ class RoundingProof:
 
     def _made(self, plain: TrialSpec) -> ReferenceRun:
         if self._reference is None:
-            steps = min(self._runs.steps, MOST_STEPS)
+            steps = replayed_within(self._runs.steps)
             most = self._most_calls() if plain.clock == "inference" else 2 * STATES
             if most < 2 * STATES:
                 steps = min(steps, _STEPS_A_CALL * most)
