@@ -89,6 +89,8 @@ def test_values_that_do_not_suit_the_parameter_are_refused(of: Parameter, text: 
         (parameter("weight-decay", 0.0, OPTIMIZER, "weight_decay"), "1e-06..0.1:log"),
         (parameter("momentum", 0.999, OPTIMIZER, "momentum"), "0.5..0.999"),
         (parameter("gamma", 0.7), "0.07..1:log"),
+        (parameter("gamma", 0.98), "0.9..0.996"),  # a discount: none as short as one of 0.1
+        (parameter("ema-decay", 0.999), "0.995..0.9998"),
         (parameter("layers", 4), "2..8"),
         (parameter("amp", False), "off, on"),
         (parameter("model", "gru", choices=("gru", "lstm")), "gru, lstm"),

@@ -18,6 +18,7 @@ _BOUNDED = {names.MOMENTUM, names.BETA1, names.BETA2, names.DROPOUT_RATE}
 _FRACTIONS = {names.LR, names.WEIGHT_DECAY, *_BOUNDED}  # though a default may be written as 0 or 1
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 _LR_REACH = 30.0  # times and a part of the default
+_CLOSE_TO_ONE = 0.9
 
 
 class DomainError(ValueError):
@@ -152,6 +153,8 @@ def sensible(parameter: Parameter) -> Domain | None:
         return Domain(max(1, default // 2), 2 * default, integer=True) if default > 1 else None
     if default <= 0:
         return None
+    if _CLOSE_TO_ONE <= default < 1:  # a discount, a decay: what it leaves of 1 is what counts
+        return Domain(1 - _round(5 * (1 - default)), 1 - _round((1 - default) / 5))
     most = 10 * default if default > 1 else min(1.0, 10 * default)  # a share stays one
     return Domain(_round(default / 10), _round(most), True)
 

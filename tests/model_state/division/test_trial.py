@@ -16,9 +16,9 @@ from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.trial import find_way
 
 
-def way_of(model: torch.nn.Module) -> dict[str, Any]:
-    """Of a call on eight samples, for two ranks."""
-    leaves, build = flatten(((torch.randn(8, 6),), {}))
+def way_of(model: torch.nn.Module, given: torch.Tensor | None = None) -> dict[str, Any]:
+    """Of a call on that or eight samples, for two ranks."""
+    leaves, build = flatten(((torch.randn(8, 6) if given is None else given,), {}))
     return find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
 
 
@@ -41,6 +41,24 @@ def test_what_lies_behind_weights_that_are_zero_at_first_is_seen(coupled: bool) 
     assert ("depends on the rest of its batch" in found.get("reason", "")) is coupled
     assert coupled or found["split"] == [0]
     assert not model.head.weight.any() and not model.gain.any()  # those of the program stay what they are
+
+
+class Ordered(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.view(8, 6))
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "why"),
+    [
+        (nn.Linear(6, 3), torch.randn(6), "it is called with a single vector, which cannot be divided"),
+        (Ordered(6, 3), torch.randn(8, 6), "a part of its batch fails (RuntimeError: shape"),
+    ],
+)
+def test_a_single_vector_is_told_from_a_batch_whose_parts_fail(
+    model: nn.Module, given: torch.Tensor, why: str
+) -> None:
+    assert way_of(model, given)["reason"].startswith(why)
 
 
 class Made(torch.autograd.Function):

@@ -105,7 +105,7 @@ class _CallTrial:
             except Exception as error:
                 if self._exact and out_of_memory(error):
                     return {"reason": reason_of(error), "again": True}
-                reason = reason if place else f"a part of its batch fails ({reason_of(error)})"
+                reason = reason if place else _why_parts_fail(split, self._leaves, error)
             self._restore()
         return {"reason": f"{LOOKS} ({whole.looks})" if reason == LOOKS else reason}
 
@@ -268,6 +268,13 @@ class _CallTrial:
     def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn]) -> str:
         name = culprit(self._model, partial(self._of_any, split, sizes, drawn), len(sizes), alike)
         return f": {name}" if name else ""
+
+
+def _why_parts_fail(split: Sequence[int | None], leaves: Sequence[Any], error: Exception) -> str:
+    cut = [leaf for leaf, dim in zip(leaves, split, strict=True) if dim is not None]
+    if all(leaf.dim() == 1 and leaf.is_floating_point() for leaf in cut):  # an agent's observation, as a rule
+        return "it is called with a single vector, which cannot be divided"
+    return f"a part of its batch fails ({reason_of(error)})"
 
 
 def _is_float(leaf: Any) -> bool:
