@@ -784,6 +784,15 @@ def normalised_weights():
 
 
 @program
+def weights_normalised_by_hooks():
+    model = mlp(nn.Dropout(0.2))
+    model[0] = nn.utils.spectral_norm(model[0])
+    model[3] = nn.utils.weight_norm(model[3])
+    penalised = lambda m, x, y: F.cross_entropy(m(x), y) + 0.1 * m[3].weight.square().sum()
+    return fit(model, data(), penalised), size(model), model[0].weight_u.sum().item()
+
+
+@program
 def frozen_and_thawed():
     model = mlp(nn.BatchNorm1d(16))
     model[0].requires_grad_(False)

@@ -137,6 +137,13 @@ def test_what_is_summed_by_hand_and_objects_that_are_returned(python: Run, overd
 
 
 @cluster
+def test_weights_that_hooks_of_pytorch_make_are_no_hooks_on_its_batch(python: Run, overdrive: Run) -> None:
+    compare(("weights_normalised_by_hooks",), python, overdrive)
+    told = overdrive("run", "--ranks", "2", "small_programs.py", "weights_normalised_by_hooks", cwd=HERE).stderr
+    assert "called whole" not in told, told
+
+
+@cluster
 def test_what_is_divided_by_how_many_samples_there_are(python: Run, overdrive: Run) -> None:
     names = ("divided_by_how_many_samples_there_are",)
     compare((*names, "divided_by_other_numbers"), python, overdrive)

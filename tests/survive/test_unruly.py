@@ -63,3 +63,14 @@ def test_a_folder_that_is_a_link_to_somewhere_else(tmp_path: Path) -> None:
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
     assert first.stdout + second.stdout == whole.stdout
     assert files_of(tmp_path / "disk") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.fault("killed")
+def test_what_was_warned_of_in_skipped_steps_is_no_state(tmp_path: Path) -> None:
+    """PyTorch warns as a loss with a gradient is formatted by `%`, which notes the place in the program's module."""
+    text = PICTURES.replace('f"{loss:.9f}"', '"%.9f" % loss')
+    whole = survive(tmp_path, "whole", text)
+    assert "requires_grad=True to a scalar" in whole.stderr
+    survive(tmp_path, "killed", text, dies=17)
+    second = survive(tmp_path, "killed", text)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr

@@ -17,7 +17,7 @@ import torch
 from overdrive.changes.generators import frozen, set_state, state_of
 from overdrive.changes.watch import Watch
 from overdrive.model_state.reach import Reach
-from overdrive.seams.torch.hooks import global_hooks
+from overdrive.seams.torch.hooks import global_hooks, made_in_each_call
 
 _MOST_RENEWALS = 3  # a model that sets such numbers in each call costs no more than a comparison
 
@@ -155,8 +155,9 @@ class _Held:
     def difference(self, now: _Held) -> str:
         """The first, in words; empty where there is none."""
         for (_, held, owner), (_, other, _) in zip(self._dicts, now._dicts, strict=True):
+            made = made_in_each_call(owner)
             for name in (*held, *(other.keys() - held.keys())):
-                if not _alike(held.get(name, _ABSENT), other.get(name, _ABSENT)):
+                if name not in made and not _alike(held.get(name, _ABSENT), other.get(name, _ABSENT)):
                     return f"{name!r} of a {type(owner).__name__}"
         for (container, items), (_, other_items) in zip(self._lists, now._lists, strict=True):
             if len(items) != len(other_items) or not all(map(_alike, items, other_items)):

@@ -15,7 +15,8 @@ from typing import Any
 from overdrive.survive.ours import belongs_to_library, belongs_to_us, file_of
 
 _OF_AUTOGRAPH = "__autograph_generated_file"  # what TensorFlow makes of functions of the program's
-_NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
+_NAMES_OF_PYTHON = frozenset(("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__"))
+_WARNED = "__warningregistry__"  # what a computation warned of that is skipped when the run is made again
 
 
 def roots(frame: Any) -> Iterator[tuple[str, Any]]:
@@ -23,7 +24,7 @@ def roots(frame: Any) -> Iterator[tuple[str, Any]]:
     main = sys.modules["__main__"]
     for module in [main, *(each for each in list(sys.modules.values()) if _is_programs(each) and each is not main)]:
         for name, value in list(vars(module).items()):
-            if name not in _NAMES_OF_PYTHON:
+            if name not in _NAMES_OF_PYTHON and name != _WARNED:
                 yield f"{module.__name__}.{name}", value
     frames: list[Any] = []
     while frame is not None and not belongs_to_us(frame.f_code.co_filename, starter=True):

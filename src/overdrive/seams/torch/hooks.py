@@ -7,8 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from overdrive.seams.keras.layers_on_torch import modules_of
+
+_MAKE_WEIGHTS = (WeightNorm, SpectralNorm)
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
@@ -19,6 +23,20 @@ def has_hooks(module: torch.nn.Module) -> bool:
 def own_hooks(model: torch.nn.Module) -> bool:
     """Whether the program has put hooks on modules of this model, or on all, which see every call of them."""
     return all_modules_have_hooks() or any(hooks_of(model))
+
+
+def sees_its_batch(model: torch.nn.Module) -> bool:
+    """Whether hooks see what it is called with: all but those by which PyTorch makes weights of other parameters."""
+    return all_modules_have_hooks() or any(
+        type(hook) not in _MAKE_WEIGHTS for hooks in hooks_of(model) for hook in hooks.values()
+    )
+
+
+def made_in_each_call(thing: Any) -> frozenset[str]:
+    """Attributes that PyTorch's own hooks make of parameters, before all else in a call of this module."""
+    if not isinstance(thing, torch.nn.Module):
+        return frozenset()
+    return frozenset(hook.name for hook in thing._forward_pre_hooks.values() if type(hook) in _MAKE_WEIGHTS)
 
 
 def hooks_of(model: torch.nn.Module) -> list[dict[int, Any]]:

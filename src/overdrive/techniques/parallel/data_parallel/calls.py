@@ -28,7 +28,7 @@ from overdrive.model_state.division.way import Way
 from overdrive.ranks.group import Group
 from overdrive.ranks.requests import PartFailed
 from overdrive.seams.points import Again, Failing
-from overdrive.seams.torch.hooks import own_hooks
+from overdrive.seams.torch.hooks import sees_its_batch
 from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import compiled, traced
 from overdrive.techniques.parallel.data_parallel.counts import ENOUGH, Calls, saved_nothing
@@ -262,7 +262,7 @@ class Divided:
         told: dict[str, Any]
         if known.trials > _MOST_TRIALS:
             told = {"reason": "it is called in many ways"}
-        elif own_hooks(model):
+        elif sees_its_batch(model):
             told = {"reason": "the program has hooks on it"}
         else:
             told = {}
