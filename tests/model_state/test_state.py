@@ -165,6 +165,22 @@ def test_functions_of_torch_in_cpp_hide_nothing() -> None:
     assert Reach([model]).hidden == ""
 
 
+def test_a_mark_that_is_told_by_its_identity_hides_nothing() -> None:
+    model = Net()
+    model.mark = object()
+    assert Reach([model]).hidden == ""
+
+
+@pytest.mark.parametrize("norm", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm])
+def test_weights_that_hooks_of_pytorch_make_in_each_call_are_no_change(norm: Any) -> None:
+    model = norm(torch.nn.Linear(3, 2))
+    state = State([model])
+    model(torch.ones(4, 3))
+    assert not state.changed()
+    model.kept = model.weight
+    assert "'kept' of a Linear" in state.change()
+
+
 @pytest.mark.parametrize("thing", [sys.__stderr__, iter([1]), (each for each in "x"), np.zeros(1 << 20)])
 def test_what_has_a_state_that_cannot_be_seen_is_told(thing: Any) -> None:
     model = Net()

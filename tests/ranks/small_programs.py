@@ -788,8 +788,17 @@ def weights_normalised_by_hooks():
     model = mlp(nn.Dropout(0.2))
     model[0] = nn.utils.spectral_norm(model[0])
     model[3] = nn.utils.weight_norm(model[3])
-    penalised = lambda m, x, y: F.cross_entropy(m(x), y) + 0.1 * m[3].weight.square().sum()
+
+    def penalised(m, x, y):
+        return F.cross_entropy(m(x), y) + 0.1 * m[3].weight.square().sum()
+
     return fit(model, data(), penalised), size(model), model[0].weight_u.sum().item()
+
+
+@program
+def shapes_that_the_first_call_decides():
+    model = nn.Sequential(nn.LazyLinear(16), nn.LazyBatchNorm1d(), nn.Tanh(), nn.LazyLinear(3))
+    return fit(model, data()), size(model)
 
 
 @program

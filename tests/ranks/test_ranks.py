@@ -137,9 +137,10 @@ def test_what_is_summed_by_hand_and_objects_that_are_returned(python: Run, overd
 
 
 @cluster
-def test_weights_that_hooks_of_pytorch_make_are_no_hooks_on_its_batch(python: Run, overdrive: Run) -> None:
-    compare(("weights_normalised_by_hooks",), python, overdrive)
-    told = overdrive("run", "--ranks", "2", "small_programs.py", "weights_normalised_by_hooks", cwd=HERE).stderr
+def test_hooks_by_which_pytorch_makes_weights_see_no_batch(python: Run, overdrive: Run) -> None:
+    names = ("weights_normalised_by_hooks", "shapes_that_the_first_call_decides")
+    compare(names, python, overdrive)
+    told = overdrive("run", "--ranks", "2", "small_programs.py", *names, cwd=HERE).stderr
     assert "called whole" not in told, told
 
 

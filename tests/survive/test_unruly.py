@@ -74,3 +74,18 @@ def test_what_was_warned_of_in_skipped_steps_is_no_state(tmp_path: Path) -> None
     survive(tmp_path, "killed", text, dies=17)
     second = survive(tmp_path, "killed", text)
     assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+
+
+@pytest.mark.fault("killed")
+def test_a_model_whose_first_call_decides_its_shapes_is_gone_on_with(tmp_path: Path) -> None:
+    """The program reads these shapes after a call that is skipped when it is made again."""
+    text = PICTURES.replace("nn.Linear(16 * 16, 4)", "nn.LazyLinear(4)").replace(
+        "optimizer = ",
+        "model(torch.zeros(2, 3, 16, 16, dtype=KIND)); print(sum(p.numel() for p in model.parameters()))\noptimizer = ",
+        1,
+    )
+    whole = survive(tmp_path, "whole", text)
+    first = survive(tmp_path, "killed", text, dies=17)
+    second = survive(tmp_path, "killed", text)
+    assert second.returncode == 0 and "gone on after step" in second.stderr, second.stderr
+    assert first.stdout + second.stdout == whole.stdout

@@ -204,6 +204,8 @@ class Reach:
 
     def _instance(self, thing: Any) -> None:
         kind = type(thing)
+        if kind is object:  # a mark that is told by its identity
+            return
         try:
             # It refuses what has a state of C's that it cannot see. Keras's objects would be written as files are.
             if _top(getattr(kind.__reduce__, "__module__", "")) != "keras":

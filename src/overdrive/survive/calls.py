@@ -57,10 +57,12 @@ class Calls:
         self.times = Times(run, self._questions.answer, self._questions.note)
 
     def follow(self, seams: Seams) -> None:
+        from overdrive.seams.torch.modules import still_lazy
         from overdrive.survive.gradients import Gradients
         from overdrive.survive.optimizer_states import OptimizerStates
         from overdrive.survive.results import Results
 
+        self._still_lazy = still_lazy  # a call of such a model makes what the program does next with its parameters
         self._results = Results()
         self._restful = seams.value_asked, seams.shape_asked, seams.state_asked
         guarded = self._run.guarded
@@ -234,7 +236,8 @@ class Calls:
         if self._run.replaying and not self._run.warming and self._run.parts is not None:
             self._run.parts.called(model)
         told, given = f"a call of {type(model).__name__}", (args, kwargs)
-        return self._skipped("model", told, given, lambda: call(*args, **kwargs), model)
+        follow = self._run.replaying and self._still_lazy(model)
+        return self._skipped("model", told, given, lambda: call(*args, **kwargs), model, follow)
 
     def _attribute_set(self, module: Any, name: str) -> None:
         if self._run.inside and not self._run.elsewhere():

@@ -55,10 +55,18 @@ class Ordered(nn.Linear):
         (Ordered(6, 3), torch.randn(8, 6), "a part of its batch fails (RuntimeError: shape"),
     ],
 )
-def test_a_single_vector_is_told_from_a_batch_whose_parts_fail(
-    model: nn.Module, given: torch.Tensor, why: str
-) -> None:
+def test_a_single_vector_is_told_from_a_batch_whose_parts_fail(model: nn.Module, given: torch.Tensor, why: str) -> None:
     assert way_of(model, given)["reason"].startswith(why)
+
+
+class Reads(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * torch.ops.aten._local_scalar_dense(x.detach().sum())  # as code in C++ asks
+
+
+def test_what_is_read_of_a_batch_is_named_as_it_is_written() -> None:
+    found = way_of(Reads(6, 3))
+    assert found["reason"].endswith("(item)")
 
 
 class Made(torch.autograd.Function):

@@ -18,7 +18,7 @@ from overdrive.model_state.division.value_trial import ValueTrial, can_be_known
 from overdrive.model_state.division.values import LOOKS
 from overdrive.seams.torch.draws import unseen_draws
 from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
-from overdrive.seams.torch.reads import SHAPE_ONLY, noting_reads
+from overdrive.seams.torch.reads import SHAPE_ONLY, noting_reads, plainly
 from overdrive.seams.torch.tracing import compiled
 
 
@@ -65,11 +65,11 @@ def _what_decides(
         calls.make(leaves)
     decides = [each for each in reads if not any(word in each for word in SHAPE_ONLY)]
     if decides and (not (asked.values and can_be_known(decides)) or compiled(model)):
-        raise Deviation(f"{LOOKS} ({decides[0]})")
+        raise Deviation(f"{LOOKS} ({plainly(decides[0])})")
     if versions != [version_of(each) for each in leaves if _counted(each)]:
         raise Deviation("it writes to its arguments")
     calls.restore()
-    return (ValueTrial(own), decides[0]) if decides else (None, "")
+    return (ValueTrial(own), plainly(decides[0])) if decides else (None, "")
 
 
 def _look_for_unseen(asked: CallToDivide, calls: UnseenCalls, losses: Losses, leaves: Sequence[Any]) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 
 def live_modules() -> list[torch.nn.Module]:
@@ -22,6 +23,12 @@ def first_parameter(module: torch.nn.Module) -> Any:
         return next(iter(module.parameters()), None)
     except Exception:
         return None
+
+
+def still_lazy(model: torch.nn.Module) -> bool:
+    """Whether its first call decides the shapes of parameters or buffers (`LazyLinear`)."""
+    held = ((*each._parameters.values(), *each._buffers.values()) for each in torch.nn.Module.modules(model))
+    return any(is_lazy(tensor) for tensors in held for tensor in tensors)
 
 
 def parameters_in(module: torch.nn.Module) -> dict[str, Any]:

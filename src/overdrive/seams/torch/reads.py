@@ -15,6 +15,7 @@ from overdrive.seams.torch.internals import storage_id
 
 SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision
 _TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_WRITTEN = {"aten._local_scalar_dense.default": "item", "aten.is_nonzero.default": "__bool__"}
 # These go past the dispatcher.
 _READS = {
     getattr(torch.Tensor, name)
@@ -34,6 +35,11 @@ def noting_reads(but: Collection[int] = ()) -> Iterator[list[str]]:
 def looks_at_values(func: Any) -> bool:
     """Whether this operator does."""
     return not _TAGS.isdisjoint(func.tags)
+
+
+def plainly(read: str) -> str:
+    """What the program would write for one of `noting_reads`."""
+    return _WRITTEN.get(read, read)
 
 
 def is_for_a_seed() -> bool:

@@ -29,7 +29,7 @@ from overdrive.ranks.group import Group
 from overdrive.ranks.requests import PartFailed
 from overdrive.seams.points import Again, Failing
 from overdrive.seams.torch.hooks import sees_its_batch
-from overdrive.seams.torch.modules import first_parameter
+from overdrive.seams.torch.modules import first_parameter, still_lazy
 from overdrive.seams.torch.tracing import compiled, traced
 from overdrive.techniques.parallel.data_parallel.counts import ENOUGH, Calls, saved_nothing
 from overdrive.techniques.parallel.data_parallel.gradients import Gradients
@@ -252,8 +252,8 @@ class Divided:
             way = found.way(asked.model, leaves)
             if way is not None or not found.ways:
                 return way
-        if _samples(leaves) < ENOUGH * self.group.size:
-            return None  # nothing to divide, or too few to find out
+        if _samples(leaves) < ENOUGH * self.group.size or still_lazy(asked.model):
+            return None  # nothing to divide, or too few to find out, or a call that makes the parameters
         return self._try(known, asked)
 
     def _try(self, known: Known, asked: CallToDivide) -> Way | None:
