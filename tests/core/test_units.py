@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overdrive.core.units import clock, listed, several
+from overdrive.core.units import clock, listed, noise_told, several
 
 
 @pytest.mark.parametrize(("number", "told"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps")])
@@ -25,3 +25,8 @@ def test_time_that_passes_has_minutes_and_seconds(seconds: float, told: str) -> 
 @pytest.mark.parametrize(("names", "told"), [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
 def test_a_list_has_commas_but_for_the_last(names: str, told: str) -> None:
     assert listed(names) == told
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.0123, "1.2%"), (-0.0123, "1.2%"), (61.1, "over 100%")])
+def test_a_noise_floor_that_says_nothing_is_no_number(share: float, told: str) -> None:
+    assert noise_told(share) == told

@@ -70,6 +70,11 @@ def rate(value: float, unit: str) -> str:
     return f"{count(value)} {unit}"
 
 
+def noise_told(share: float) -> str:
+    """ "1.2%": by how much a program seemed faster or slower than itself; above twice it is no number to read."""
+    return "over 100%" if abs(share) > 1 else f"{abs(share):.1%}"
+
+
 def unit_of(inference: bool) -> str:
     return "call" if inference else "step"
 

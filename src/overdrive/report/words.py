@@ -10,7 +10,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.objective import size
 from overdrive.core.program import Program
 from overdrive.core.tune_result import TuneResult
-from overdrive.core.units import duration
+from overdrive.core.units import duration, noise_told
 from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.ratio import rounded
@@ -174,8 +174,7 @@ def sentences(result: TuneResult) -> list[str]:
     """What a reader must know beside the verdict, one sentence each."""
     said = []
     if result.noise_floor is not None:
-        floor = "over 100%" if abs(result.noise_floor) > 1 else f"{abs(result.noise_floor):.1%}"
-        said.append(f"Noise floor: {floor}, from the untouched program compared with itself.")
+        said.append(f"Noise floor: {noise_told(result.noise_floor)}, from the untouched program compared with itself.")
     worth = gains(result) if verdict(result) == "FASTER" else []
     if result.tuning_seconds is not None and not any(each.startswith("Tuning took") for each in worth):
         worth.append(f"Tuning took {duration(result.tuning_seconds)}.")

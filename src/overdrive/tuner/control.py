@@ -9,7 +9,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import size
 from overdrive.core.records import ExitReason
-from overdrive.core.units import duration
+from overdrive.core.units import duration, noise_told
 from overdrive.evidence.equivalence import first_non_finite, same_bits
 from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.proof.budget import ProofBudget
@@ -180,7 +180,7 @@ class Control:
         noise, step = found.noise(), step_time(duel)
         progress.outcome(
             f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a {duel.old.unit}"
-            + (f", noise floor {noise:.1%}" if noise is not None else "")
+            + (f", noise floor {noise_told(noise)}" if noise is not None else "")
             + (f", {size(found.peak())} at the peak" if found.peak() else "")
         )
 
