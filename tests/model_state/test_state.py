@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -165,9 +166,10 @@ def test_functions_of_torch_in_cpp_hide_nothing() -> None:
     assert Reach([model]).hidden == ""
 
 
-def test_a_mark_that_is_told_by_its_identity_hides_nothing() -> None:
+@pytest.mark.parametrize("kind", [object, threading.Lock, threading.RLock])
+def test_marks_and_locks_hide_nothing(kind: Any) -> None:
     model = Net()
-    model.mark = object()
+    model.mark = kind()
     assert Reach([model]).hidden == ""
 
 

@@ -101,7 +101,7 @@ def test_each_kind_has_a_range_of_its_own(of: Parameter, expected: str) -> None:
 
 
 def test_nothing_is_made_up_where_nothing_is_known() -> None:
-    assert sensible(parameter("seed", 0)) is None
+    assert sensible(parameter("seed", 0)) is None and sensible(parameter("manual-seed", 1111)) is None
     with pytest.raises(DomainError, match=r"seed=LOW\.\.HIGH"):
         domain_of(parameter("seed", 0), parse("seed"))
 

@@ -12,6 +12,7 @@ import io
 import logging
 import random
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -28,6 +29,8 @@ from overdrive.seams.torch.modules import tensors_in
 _MOST_OBJECTS = 50_000
 _LARGEST_ARRAY = 1 << 20  # bytes; its content is compared before each call
 _MADE_BY_PYTHON = 1 << 9  # flag of a class that was not made by C once and for all
+# Marks that are told by their identity, and locks, which a call gives back as it found them.
+_WITHOUT_STATE = (object, type(threading.Lock()), type(threading.RLock()))
 _CALLED = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 
 
@@ -204,7 +207,7 @@ class Reach:
 
     def _instance(self, thing: Any) -> None:
         kind = type(thing)
-        if kind is object:  # a mark that is told by its identity
+        if kind in _WITHOUT_STATE:
             return
         try:
             # It refuses what has a state of C's that it cannot see. Keras's objects would be written as files are.

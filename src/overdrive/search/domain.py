@@ -149,6 +149,8 @@ def sensible(parameter: Parameter) -> Domain | None:
         return Domain(choices=(0.0, 0.5, 0.75, 1.0))
     if meaning == names.WEIGHT_DECAY:
         return Domain(1e-6, max(1e-1, default), True)
+    if "seed" in parameter.name.lower():  # which decides about luck alone
+        return None
     if isinstance(default, int):
         return Domain(max(1, default // 2), 2 * default, integer=True) if default > 1 else None
     if default <= 0:

@@ -36,7 +36,8 @@ def made_in_each_call(thing: Any) -> frozenset[str]:
     """Attributes that PyTorch's own hooks make of parameters, before all else in a call of this module."""
     if not isinstance(thing, torch.nn.Module):
         return frozenset()
-    return frozenset(hook.name for hook in thing._forward_pre_hooks.values() if type(hook) in _MAKE_WEIGHTS)
+    hooks: Iterable[Any] = thing._forward_pre_hooks.values()
+    return frozenset(hook.name for hook in hooks if type(hook) in _MAKE_WEIGHTS)
 
 
 def hooks_of(model: torch.nn.Module) -> list[dict[int, Any]]:

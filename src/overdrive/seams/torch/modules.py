@@ -28,7 +28,7 @@ def first_parameter(module: torch.nn.Module) -> Any:
 def still_lazy(model: torch.nn.Module) -> bool:
     """Whether its first call decides the shapes of parameters or buffers (`LazyLinear`)."""
     held = ((*each._parameters.values(), *each._buffers.values()) for each in torch.nn.Module.modules(model))
-    return any(is_lazy(tensor) for tensors in held for tensor in tensors)
+    return any(tensor is not None and is_lazy(tensor) for tensors in held for tensor in tensors)
 
 
 def parameters_in(module: torch.nn.Module) -> dict[str, Any]:
