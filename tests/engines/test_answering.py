@@ -205,6 +205,30 @@ def test_hooks_training_autocast_and_modes_are_the_models_own(x: torch.Tensor) -
         assert served.answers.answered == before
 
 
+def test_a_model_that_was_never_put_into_evaluation_mode_is_answered_where_that_makes_no_difference(
+    x: torch.Tensor,
+) -> None:
+    with Served(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())) as served:
+        served.warm(x)
+        assert served.model.training and served.answered(x)
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [(nn.Dropout(0.5), "it draws random numbers"), (nn.BatchNorm2d(4), "a call writes to the model's own tensors")],
+    ids=["dropout", "batch statistics"],
+)
+def test_what_training_mode_changes_is_the_models_own_until_it_is_over(
+    layer: nn.Module, why: str, x: torch.Tensor
+) -> None:
+    with Served(nn.Sequential(nn.Conv2d(3, 4, 3), layer)) as served:
+        served.warm(x, calls=12)
+        assert f"a part of the model is in training mode, and {why} (12)" in served.answers.told()
+        served.model.eval()
+        served.warm(x)
+        assert served.answered(x)
+
+
 class Chooses(nn.Module):
     def __init__(self) -> None:
         super().__init__()

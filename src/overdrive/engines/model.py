@@ -59,6 +59,7 @@ class AnsweredTorchModel:
         self._runtime = runtime
         self._builder = Builder(runtime, kept)
         self._refused = ""
+        self._in_training = ""  # why no engine answers for it as it is now, which eval() may change
         self._state: State | None = None
         self._weights: Weights | None = None
         self._own: frozenset[int] = frozenset()  # the ids of its tensors
@@ -157,6 +158,7 @@ class AnsweredTorchModel:
         self._state, self._parts = State([model]), Parts(model)
         self._hooks = hooks_of(model)
         reach = self._state.reach
+        self._in_training = ""
         self._seen.clear()
         self._sizes.clear()
         self._gathered.forget()
@@ -171,10 +173,6 @@ class AnsweredTorchModel:
         if any(each.device.type != "cpu" or each.layout is not torch.strided or each.is_meta for each in tensors):
             self._refused = "not all of the model lies in the main memory"
             return False
-        if any(each.training for each in model.modules()):
-            # Not for good: eval() is a change of its state.
-            self._weights = Weights(())
-            return True
         self._weights = Weights(tensors)
         self._digest = self._weights.digest()
         return True
@@ -182,9 +180,7 @@ class AnsweredTorchModel:
     def _without_engine(
         self, model: torch.nn.Module, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Answer:
-        if any(each.training for each in model.modules()):
-            return Answer(call(*args, **kwargs), "a part of the model is in training mode")
-        if why := self._too_many(given):
+        if why := self._in_training or self._too_many(given):
             return Answer(call(*args, **kwargs), why)
         wide = self._fitting(given)
         most, there = (_MOST_SIZES, len(self._engines)) if wide else (_MOST_ENGINES, self._copies)
@@ -196,8 +192,8 @@ class AnsweredTorchModel:
         if seen == 1:
             sizes.note(given)
         result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
-        if self._refused or (seen < _BUILT_AT and not first and not wide):
-            return Answer(result, self._refused or NEW, settles=True)
+        if (why := self._refused or self._in_training) or (seen < _BUILT_AT and not first and not wide):
+            return Answer(result, why or NEW, settles=True)
         if not self._gathered.enough(given.key, [as_array(each) for each in given.tensors]):
             return Answer(result, GATHERED, settles=True)
         made = Call(model, given, args, kwargs, result)
@@ -253,12 +249,19 @@ class AnsweredTorchModel:
         with noting_reads() as reads:
             result = call(*args, **kwargs)
         self._looks |= bool(reads)
+        why = ""
         if not chance.same(States.now()):
-            self._refused = "it draws random numbers"
+            why = "it draws random numbers"
         elif list(map(writes_to, given.tensors)) != versions or not same_things(before, (args, kwargs)):
-            self._refused = "a call writes to its inputs"
+            why = "a call writes to its inputs"
         elif self._state.changed():
-            self._refused = f"a call changes {self._state.change() or 'the model'}"
+            why = f"a call changes {self._state.change() or 'the model'}"
         elif self._weights.changed():
-            self._refused = "a call writes to the model's own tensors"
+            why = "a call writes to the model's own tensors"
+        if why and self._parts is not None and any(each.training for each in self._parts.modules):
+            # Not for good: dropout and batch statistics end with eval(), which is a change of its state.
+            self._in_training = f"a part of the model is in training mode, and {why}"
+            self._weights = Weights(())  # batch statistics change them in each call
+        else:
+            self._refused = why
         return result

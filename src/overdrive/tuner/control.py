@@ -9,7 +9,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import size
 from overdrive.core.records import ExitReason
-from overdrive.core.units import duration, noise_told
+from overdrive.core.units import duration, noise_told, several
 from overdrive.evidence.equivalence import first_non_finite, same_bits
 from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.proof.budget import ProofBudget
@@ -209,9 +209,11 @@ def _all_start(duel: Duel, steps: int) -> str:
     both = ran - start - duel.new_side.setup_seconds
     if not 0 < both / 2 < _OF_THE_START * start:
         return ""
+    unit = duel.old.unit
+    made = f"only {unit}" if steps == 1 else several(steps, unit)
     return (
-        f"The program's {steps} {duel.old.unit}s take {both / 2:.1g} s at the most, and its start takes "
-        f"{start:.1f} s: there is nothing to be gained by faster {duel.old.unit}s."
+        f"The program's {made} {'takes' if steps == 1 else 'take'} {both / 2:.1g} s at the most, and its start takes "
+        f"{start:.1f} s: there is nothing to be gained by {'a faster one' if steps == 1 else f'faster {unit}s'}."
     )
 
 

@@ -17,6 +17,7 @@ from overdrive.core.messages import Ended, Failed, Job, Observed, Recorded
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.streams import flush, flush_files
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.units import several
 from overdrive.machine.memory import peak_resident
 from overdrive.ranks.rank import Rank
 from overdrive.seams import frameworks, keras_2
@@ -163,10 +164,10 @@ class Worker:
 
     def _no_training(self) -> Failed:
         assert self._answering is not None
-        return Failed(ExitReason("answers", f"{self._answering.calls} calls of a model, and no training step"))
+        return Failed(ExitReason("answers", f"{several(self._answering.calls, 'call')} of a model, and no training step"))
 
     def _training_after_all(self) -> Failed:
-        return Failed(ExitReason("trains", f"an optimizer stepped after {self.clock.steps} calls of the model"))
+        return Failed(ExitReason("trains", f"an optimizer stepped after {several(self.clock.steps, 'call')} of the model"))
 
     def _stand_still(self) -> None:
         if self.reports.forked:
