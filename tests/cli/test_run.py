@@ -221,6 +221,16 @@ def test_a_program_whose_processes_work_is_told_that_they_are_not_counted(
     assert f"no training step was seen in this program{told}" in said
 
 
+def test_a_program_that_only_calls_its_model_is_told_what_can_be_done_for_it(
+    script: Write, warm_run: Run, tmp_path: Path
+) -> None:
+    path = script("import torch\nprint(torch.nn.Linear(2, 2)(torch.ones(1, 2)).shape)\n")
+    assert "; if it only calls its model, `overdrive tune`" in warm_run("--no-plan", path.name, cwd=path.parent).stderr
+    other = script("print(1)\n")
+    said = warm_run("--no-plan", other.name, cwd=other.parent).stderr
+    assert "no training step was seen in this program\n" in said
+
+
 def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
     code = (
         "import sys, overdrive.cli.tune, overdrive.techniques.catalogue as c\n"

@@ -155,6 +155,8 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
     if not steps:
         what = "call of a model" if recorder.clock.inference else "training step"
         why = f": it trains with {keras_2.NOT_FOLLOWED}" if session.seams.keras_2_applied.reached else _elsewhere()
+        if not why and plan_name is None and recorder.framework:
+            why = _ANSWERS_PERHAPS
         return f"no {what} was seen in this program{why}"
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
@@ -162,6 +164,10 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None, calls: 
     under = "no plan" if plan_name is None else f"{plan_name} ({_applied(session)})"
     took = calls.sentence() if calls and not _on_device(recorder) else ""
     return f"{several(steps, unit)}{speed}{took and ', '}{took}, {under}"
+
+
+# Nobody listens to calls of a model in a run without a plan (decision 115).
+_ANSWERS_PERHAPS = "; if it only calls its model, `overdrive tune` measures these calls and finds a plan for them"
 
 
 def _elsewhere() -> str:

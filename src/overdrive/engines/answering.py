@@ -22,7 +22,7 @@ from overdrive.engines.answers import BUSY, FORKED, OF_NO_KIND, Answer, Answers
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.model import AnsweredTorchModel
 from overdrive.engines.runtime import Runtime
-from overdrive.engines.signature import signature
+from overdrive.engines.signature import Signature, signature
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.tracing import compiled, traced
@@ -50,11 +50,9 @@ class EngineAnswers(Answers):
         if (why := _unfit(model, served)) or not self._busy.acquire(blocking=False):
             return self._leave(why or BUSY, call, args, kwargs)
         try:
-            given = signature(args, kwargs)
-            if given is None:
-                return self._leave(OF_NO_KIND, call, args, kwargs)
-            if torch.is_grad_enabled() and any(each.requires_grad for each in given.tensors):
-                return self._leave("gradients of its inputs are recorded", call, args, kwargs)
+            given = _taken(args, kwargs)
+            if isinstance(given, str):
+                return self._leave(given, call, args, kwargs)
             if served is None:
                 served = self._models[model] = AnsweredTorchModel(model, self._runtime, self._kept)
             return self.noted(served.answer(given, call, args, kwargs))
@@ -65,9 +63,27 @@ class EngineAnswers(Answers):
         return self.noted(Answer(call(*args, **kwargs), why))
 
 
+def why_the_models_own(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why no engine would answer this call, as far as that is known without looking at the model; empty where one
+    may."""
+    return _unfit(model, None) or (given if isinstance(given := _taken(args, kwargs), str) else "")
+
+
+def _taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | str:
+    """What engines are built for of what a call is given, or why there is none."""
+    given = signature(args, kwargs)
+    if isinstance(given, str):
+        return f"{OF_NO_KIND} ({given})"
+    if torch.is_grad_enabled() and any(each.requires_grad for each in given.tensors):
+        return "gradients of its inputs are recorded"
+    return given
+
+
 def _unfit(model: Any, served: AnsweredTorchModel | None) -> str:
     """Why this call is the model's, whatever it is given; empty where it need not be."""
-    if isinstance(model, torch.jit.ScriptModule) or compiled(model):
+    if isinstance(model, torch.jit.ScriptModule):
+        return "it is a TorchScript module, whose code engines cannot be built from"
+    if compiled(model):
         return "the program compiles the model itself"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"

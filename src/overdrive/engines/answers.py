@@ -63,8 +63,8 @@ class Answers:
         if self.answered or self.left.total() < _TELLING:
             return ""
         reasons = self.refusals()
-        if not reasons and len(self.left) == 1:  # no call was of a kind that is looked at more closely
-            return next(iter(self.left))
+        if not reasons and len({each.partition(" (")[0] for each in self.left}) == 1:
+            return next(iter(self.left))  # no call was of a kind that is looked at more closely
         return reasons[0] if reasons and all(reasons) else ""
 
     def refusals(self) -> Sequence[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from overdrive.engines.looking import in_vain
 from overdrive.engines.runtime import OfTensorFlow, Runtime
 
 if TYPE_CHECKING:
@@ -12,15 +13,15 @@ if TYPE_CHECKING:
     from overdrive.engines.answers import Answers
 
 
-def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
-    """Why engines of this library cannot help here, or None."""
+def of_no_use(runtime: Runtime, facts: Facts, own: Mapping[str, Any]) -> str | None:
+    """Why engines of this library cannot help here, or None. `own`: what `look_at_calls` found out."""
     if facts.device != "cpu":
         return "the model is on the GPU"
     if facts.framework == "keras":  # what Keras compiles of its own accord lies around the call that is answered
         return runtime.missing() if facts.backend in ("", "tensorflow") else f"Keras runs on {facts.backend} here"
     if facts.own_compile:
         return "the program compiles its model itself"
-    return runtime.missing()
+    return runtime.missing() or in_vain(own) or None
 
 
 class Answering:

@@ -34,8 +34,8 @@ class Signature:
         return list(map(as_it_lies, self.tensors))
 
 
-def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None:
-    """None where something is given that no engine takes: other objects, sparse tensors, those on a GPU."""
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | str:
+    """A text where something is given that no engine takes: what that is. Other objects, sparse tensors, on a GPU."""
     leaves, spec = _flat(args, kwargs)
     kinds: list[Any] = [spec]
     form: list[Any] = [spec]
@@ -44,7 +44,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if not takes(leaf):
-                return None
+                return _of_no_kind(leaf)
             first = places.setdefault(id(leaf), len(tensors))
             if first < len(tensors):  # one object twice: its graph reads one of the two, and the model may ask for that
                 kinds.append(first)
@@ -57,8 +57,8 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None
             kinds.append(plain_key(leaf))
             form.append(kinds[-1])
         else:
-            return None
-    return Signature(tuple(kinds), tuple(tensors), tuple(form)) if tensors else None
+            return f"a {type(leaf).__name__}"
+    return Signature(tuple(kinds), tuple(tensors), tuple(form)) if tensors else "no tensor"
 
 
 def same_things(before: tuple[list[Any], Any], given: Any) -> bool:
@@ -73,6 +73,16 @@ def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any],
     if not kwargs and all(type(each) in _FLAT for each in args):
         return args, len(args)
     return tree_flatten((args, kwargs))
+
+
+def _of_no_kind(tensor: torch.Tensor) -> str:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(tensor).__name__}"
+    if tensor.numel() == 0:
+        return "a tensor without elements"
+    if tensor.device.type != "cpu":
+        return f"a tensor on {tensor.device.type}"
+    return f"a {str(tensor.layout if tensor.dtype in NUMERIC else tensor.dtype).removeprefix('torch.')} tensor"
 
 
 def takes(tensor: torch.Tensor) -> bool:

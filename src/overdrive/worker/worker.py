@@ -164,10 +164,14 @@ class Worker:
 
     def _no_training(self) -> Failed:
         assert self._answering is not None
-        return Failed(ExitReason("answers", f"{several(self._answering.calls, 'call')} of a model, and no training step"))
+        return Failed(
+            ExitReason("answers", f"{several(self._answering.calls, 'call')} of a model, and no training step")
+        )
 
     def _training_after_all(self) -> Failed:
-        return Failed(ExitReason("trains", f"an optimizer stepped after {several(self.clock.steps, 'call')} of the model"))
+        return Failed(
+            ExitReason("trains", f"an optimizer stepped after {several(self.clock.steps, 'call')} of the model")
+        )
 
     def _stand_still(self) -> None:
         if self.reports.forked:

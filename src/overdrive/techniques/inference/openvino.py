@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -61,11 +62,16 @@ class OpenVino(Technique):
     conflicts = OF_THE_MODEL
     order = 38
 
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        from overdrive.engines.looking import look_at_calls
+
+        return look_at_calls(seams)
+
     def applies(self, facts: Facts) -> str | None:
         from overdrive.engines.openvino import OpenVino as Runtime
         from overdrive.engines.session import of_no_use
 
-        return of_no_use(Runtime(), facts)
+        return of_no_use(Runtime(), facts, self.own(facts))
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.engines.openvino import OpenVino as Runtime

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import FORMATS, Facts
@@ -56,12 +56,18 @@ class OpenVinoNarrow(Technique):
     order = 38
     knobs = (Knob("format", "int8", "the number format", choices=tuple(_PRECISIONS)),)
 
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        from overdrive.engines.looking import look_at_calls
+
+        return look_at_calls(seams)
+
     def applies(self, facts: Facts) -> str | None:
         from overdrive.engines.openvino import OpenVino
         from overdrive.engines.session import of_no_use
 
         unlike = [name for name in facts.parameter_dtypes if name.rpartition(".")[2] != "float32"]
-        reason = of_no_use(OpenVino(), facts) if facts.bf16_fast else of_no_use(OpenVino("int8"), facts)
+        runtime = OpenVino() if facts.bf16_fast else OpenVino("int8")
+        reason = of_no_use(runtime, facts, self.own(facts))
         return reason or (f"the parameters are {', '.join(unlike)}, not 32-bit" if unlike else None)
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:

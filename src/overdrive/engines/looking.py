@@ -1,0 +1,39 @@
+"""Whether any call of a program is of a kind that an engine takes: noted where facts are gathered.
+
+A duel of an engine that takes none of them starts a process, makes eight calls and ends: 20 s of a tune for a program
+that imports transformers, and there are two libraries. Imports no framework.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+_FEWEST, _MOST = 8, 64  # calls that are looked at; an engine leaves itself out after as many as the first
+_IN_VAIN = "in_vain"
+
+
+def look_at_calls(seams: Seams) -> Callable[[], Mapping[str, Any]]:
+    """Subscribe, for `Technique.observe`."""
+    looked: Counter[str] = Counter()  # calls, by why they are the model's own
+
+    def called(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if "" not in looked and looked.total() < _MOST:
+            from overdrive.engines.answering import why_the_models_own
+            from overdrive.seams.torch.modules import first_parameter
+
+            if first_parameter(model) is not None:  # a loss or a transform says nothing of the model
+                looked[why_the_models_own(model, args, kwargs)] += 1
+        return call(*args, **kwargs)
+
+    seams.model_called.subscribe(called)
+    return lambda: {_IN_VAIN: looked.most_common(1)[0][0]} if looked.total() >= _FEWEST and "" not in looked else {}
+
+
+def in_vain(own: Mapping[str, Any]) -> str:
+    """Why no engine would answer, of what was found out; empty where one may."""
+    return str(own.get(_IN_VAIN, ""))
