@@ -74,6 +74,9 @@ class Seams:
         """
         self.owner = "session"
         self.inference = inference
+        # A forward that the program calls itself is a call of the model. Not in training: a trial under techniques and
+        # one without would tell of other calls, in the first step.
+        self.follows_forward = inference
         self.concerns = concerns
         self.left_out: dict[str, str] = {}
         self.off: set[str] = set()  # techniques that are switched off

@@ -14,6 +14,7 @@ without parameters that is called while samples are fetched: it is a transform (
 that the program has traced (`torch.jit.trace`, TensorBoard's `add_graph`) is to be what its author wrote: a trace of
 ours would hold our casts, and the second one, by which PyTorch checks the first, others. Inside a transform of
 `torch.func` (`vmap`, `grad`) there is nothing to see: its tensors have no memory, nor has what is made of others there.
+A `forward` that the program calls itself is followed in sessions that ask for it (`Seams.follows_forward`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches, plain_of
 from overdrive.seams.points import Answer, Failing, reason_of
 from overdrive.seams.torch import fetches
-from overdrive.seams.torch.answers import answers_of
+from overdrive.seams.torch.answers import TorchAnswers, answers_of
+from overdrive.seams.torch.called_directly import CalledDirectly
 from overdrive.seams.torch.internals import (
     function_modes,
     in_backward,
@@ -78,54 +80,21 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not (answers or wanted or any(point.wanted for point in hub.operators.values())):
         return []
     plain = torch.nn.Module.__call__
-    inside = _Thread()
-    calls = _Calls(hub)
-    begins = hub.model_begins
-
-    def alone(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """A call of which it was told that it begins: those within it are not."""
-        inside.model = True
-        try:
-            return plain(self, *args, **kwargs)
-        finally:
-            inside.model = False
+    outermost = _Outermost(hub, answers)
+    inside = outermost.inside
+    directly = CalledDirectly(patches, outermost.forward) if hub.follows_forward else None
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or inside.model or _is_tracing() or transformed() or _trains(type(self)):
             return plain(self, *args, **kwargs)
-        told = bool(begins.subscribers)
-        if told:  # before who acts is known: it may be others when they are told
-            begins.publish(self)
-        if hub.model_called.subscribers and (answer := hub.model_called.answered_ahead(self, args, kwargs)) is not None:
-            return answer
-        if fetches.calls_plain_leaf(self):  # as most transforms are: known in a tenth of the time
+        if directly and directly.has(self):
             return plain(self, *args, **kwargs)
-        step = answers.begins(self) if answers else None
-        operators = [point for point in hub.operators.values() if point.techniques]
-        others = hub.model_called.subscribers or hub.function_called.techniques
-        if not (operators or others or step) or in_backward():
-            return alone(self, *args, **kwargs) if told else plain(self, *args, **kwargs)
-        if _shapes_only(args) or _is_transform(self):
-            return plain(self, *args, **kwargs)
-        inside.model = True
-        try:
-            call = functools.partial(plain, self)
-            if operators and not others and holds_nothing(self):
-                result = calls.stateless(operators, self, call, args, kwargs)
-            elif operators or hub.model_called.techniques or hub.function_called.techniques:
-                result = calls.run(self, call, args, kwargs)
-            else:
-                result = hub.model_called.run(self, call, *args, **kwargs)
-        finally:
-            inside.model = False
-        if answers and step:
-            answers.ended(step)
-        return result
+        return outermost.call(plain, self, args, kwargs)
 
     fetches.enter(hub, patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
-    _patched[hub] = inside, calls
+    _patched[hub] = inside, outermost.calls
 
     def leave() -> None:
         _patched.pop(hub, None)
@@ -153,6 +122,64 @@ def call_inside(hub: Seams, owner: str, model: torch.nn.Module, args: Any, kwarg
         return hub.model_called.inside(owner, model, plain)(*args, **kwargs)
     finally:
         inside.model = before
+
+
+class _Outermost:
+    """Calls of modules that are not within others, told to all who want to know."""
+
+    def __init__(self, hub: Seams, answers: TorchAnswers | None) -> None:
+        self.inside = _Thread()
+        self.calls = _Calls(hub)
+        self._hub = hub
+        self._answers = answers
+        self._begins = hub.model_begins
+
+    def call(self, whole: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        """`whole`: PyTorch's call of any module, or a forward that the program calls itself."""
+        hub, answers = self._hub, self._answers
+        told = bool(self._begins.subscribers)
+        if told:  # before who acts is known: it may be others when they are told
+            self._begins.publish(module)
+        called = hub.model_called
+        if called.subscribers and (answer := called.answered_ahead(module, args, kwargs)) is not None:
+            return answer
+        if fetches.calls_plain_leaf(module):  # as most transforms are: known in a tenth of the time
+            return whole(module, *args, **kwargs)
+        step = answers.begins(module) if answers else None
+        operators = [point for point in hub.operators.values() if point.techniques]
+        others = called.subscribers or hub.function_called.techniques
+        if not (operators or others or step) or in_backward():
+            return self._alone(whole, module, args, kwargs) if told else whole(module, *args, **kwargs)
+        if _shapes_only(args) or _is_transform(module):
+            return whole(module, *args, **kwargs)
+        self.inside.model = True
+        try:
+            call = functools.partial(whole, module)
+            if operators and not others and holds_nothing(module):
+                result = self.calls.stateless(operators, module, call, args, kwargs)
+            elif operators or called.techniques or hub.function_called.techniques:
+                result = self.calls.run(module, call, args, kwargs)
+            else:
+                result = called.run(module, call, *args, **kwargs)
+        finally:
+            self.inside.model = False
+        if answers and step:
+            answers.ended(step)
+        return result
+
+    def forward(self, plain: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        """A model's own method, which the program may have called by itself."""
+        if is_compiling() or self.inside.model or _is_tracing() or transformed():
+            return plain(module, *args, **kwargs)
+        return self.call(plain, module, args, kwargs)
+
+    def _alone(self, whole: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        """A call of which it was told that it begins: those within it are not."""
+        self.inside.model = True
+        try:
+            return whole(module, *args, **kwargs)
+        finally:
+            self.inside.model = False
 
 
 class _Calls:

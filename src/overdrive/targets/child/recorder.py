@@ -60,6 +60,7 @@ class CallRecorder:
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe(self._called)
+        seams.follows_forward = True  # else a child that is called first is taken for the model
         if self._order.target == FPGA:
             seams.loss_computed.subscribe(self._losses.note)
 
