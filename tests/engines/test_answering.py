@@ -229,6 +229,17 @@ def test_what_training_mode_changes_is_the_models_own_until_it_is_over(
         assert served.answered(x)
 
 
+def test_a_transform_of_pictures_is_none_of_the_calls_that_are_counted(x: torch.Tensor) -> None:
+    class Resize(nn.Module):
+        def forward(self, picture: object) -> torch.Tensor:
+            return x
+
+    with Served(Net().eval()) as served:
+        for _ in range(6):
+            served.warm(Resize()(object()), calls=1)
+    assert "of 6 calls" in served.answers.told() and "object" not in served.answers.told()
+
+
 class Chooses(nn.Module):
     def __init__(self) -> None:
         super().__init__()

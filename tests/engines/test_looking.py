@@ -50,7 +50,7 @@ def hooked() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "given", "why"),
     [
-        (Cached, {"cache": Cache()}, "an input of a kind that no engine takes (a Cache)"),
+        (Cached, {"cache": Cache()}, "an input of a kind that no engine takes (Cache)"),
         (lambda: torch.jit.script(nn.Linear(4, 4)), {}, "TorchScript"),
         (hooked, {}, "hooks"),
     ],

@@ -320,7 +320,7 @@ def test_what_cannot_be_exported_is_refused_by_name(
 @pytest.mark.parametrize(("given", "told"), [(object(), "a object"), (torch.zeros(0, 6), "an empty tensor")])
 def test_an_input_that_no_engine_takes_is_refused_by_its_type(given: Any, told: str, tmp_path: Path) -> None:
     made, _ = exported(called(Net().eval(), ({"rows": given},)), tmp_path)
-    assert made.refused == f"Net cannot be exported: it is given {told} in 1 calls"
+    assert made.refused == f"Net cannot be exported: it is given {told} in 1 call"
 
 
 def test_a_model_that_writes_to_what_it_is_given_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

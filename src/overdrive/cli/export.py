@@ -22,6 +22,7 @@ from overdrive.cli.line import (
 from overdrive.cli.values import stdin_option
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
+from overdrive.core.units import several
 from overdrive.targets.export import MISSING, PATIENCE, CannotExport, Export, export, export_to_fpga, missing
 from overdrive.targets.folder import put, why_not
 from overdrive.targets.fpga.page import lines
@@ -88,7 +89,7 @@ def _result(found: Export, order: Order, place: Path) -> Exported:
 
 
 def _tell(result: Exported, say: Callable[..., None]) -> None:
-    say(f"{result.model}: {result.calls:,} calls, {result.recorded} of them kept as inputs.", markup=False)
+    say(f"{result.model}: {several(result.calls, 'call')}, {result.recorded} of them kept as inputs.", markup=False)
     for each in remarks(result):
         say(f"  {each}", markup=False)
     say(f"proof   {result.proof.level}: {result.proof.sentence}", markup=False)

@@ -25,6 +25,7 @@ from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature, signature
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
+from overdrive.seams.torch.modules import first_parameter
 from overdrive.seams.torch.tracing import compiled, traced
 
 
@@ -52,6 +53,8 @@ class EngineAnswers(Answers):
         try:
             given = _taken(args, kwargs)
             if isinstance(given, str):
+                if first_parameter(model) is None:  # a transform of pictures is no model whose calls are counted
+                    return call(*args, **kwargs)
                 return self._leave(given, call, args, kwargs)
             if served is None:
                 served = self._models[model] = AnsweredTorchModel(model, self._runtime, self._kept)

@@ -57,7 +57,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | str:
             kinds.append(plain_key(leaf))
             form.append(kinds[-1])
         else:
-            return f"a {type(leaf).__name__}"
+            return type(leaf).__name__
     return Signature(tuple(kinds), tuple(tensors), tuple(form)) if tensors else "no tensor"
 
 
@@ -77,7 +77,7 @@ def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any],
 
 def _of_no_kind(tensor: torch.Tensor) -> str:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return f"a {type(tensor).__name__}"
+        return type(tensor).__name__
     if tensor.numel() == 0:
         return "a tensor without elements"
     if tensor.device.type != "cpu":

@@ -12,7 +12,7 @@ import numpy as np
 from overdrive.core.installing import package_of
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite, to_json
-from overdrive.core.units import listed_some
+from overdrive.core.units import listed_some, several
 from overdrive.targets.order import LATENCY, TRITON
 from overdrive.targets.result import Exported, ShapeLatency, SideLatency
 
@@ -102,10 +102,14 @@ def remarks(result: Exported) -> list[str]:
         what = "run.py refuses one that lacks any of the instructions in signature.json"
         said.append(f"{result.artefact} is compiled for the processor of this machine: {what}")
     if result.other_models:
-        names = listed_some([f"{name} ({count:,} calls)" for name, count in result.other_models.items()])
+        names = listed_some([f"{name} ({several(count, 'call')})" for name, count in result.other_models.items()])
         said.append(f"the program calls other models too: {names}; `--model NAME` exports another")
-    said += [f"{count:,} calls of the program's have no answer here: {why}" for why, count in result.left.items()]
+    said += [f"{_unanswered(count)}: {why}" for why, count in result.left.items()]
     return said
+
+
+def _unanswered(calls: int) -> str:
+    return f"{several(calls, 'call')} of the program's {'has' if calls == 1 else 'have'} no answer here"
 
 
 def _dimensions(result: Exported) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.units import several
 from overdrive.engines.exported import exported
 from overdrive.engines.proved import close
 from overdrive.engines.runtime import NoEngine
@@ -42,7 +43,7 @@ def export(
     told = Made(model=name, calls=called.count, others=others)
     if not called.shapes:
         reason, count = called.left.most_common(1)[0]
-        return replace(told, refused=f"{name} cannot be exported: {reason} in {count:,} calls")
+        return replace(told, refused=f"{name} cannot be exported: {reason} in {several(count, 'call')}")
     try:
         subject = subject_of(called, name)
         if order.target == FPGA:
