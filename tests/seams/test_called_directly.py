@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from overdrive.targets.child.recorder import CallRecorder
+from overdrive.targets.order import Order
 from overdrive.worker.clock import InferenceClock
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
@@ -46,6 +49,12 @@ class Derived(Outer):
         return super().forward(x) * 2
 
 
+class Decorated(Inner):
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._of_torchvision(x)
+
+
 X = torch.ones(1, 1, 5, 5)
 
 
@@ -64,7 +73,7 @@ def told(ask: Callable[[], Any], times: int = 4) -> tuple[list[str], int]:
     return names, recorder.clock.steps
 
 
-@pytest.mark.parametrize("kind", [Inner, Outer, Derived])
+@pytest.mark.parametrize("kind", [Inner, Outer, Derived, Decorated])
 def test_it_is_told_as_one_call_from_the_second_on_and_never_by_its_parts(kind: Any) -> None:
     model, plain = kind().eval(), kind.forward
     expected = model(X)
@@ -99,6 +108,14 @@ def test_where_there_are_hooks_it_is_left_as_it_is() -> None:
 def test_a_model_that_is_called_by_name_after_all_is_told_once() -> None:
     model = Outer().eval()
     assert told(lambda: (model.forward(X), model(X))[1], 3)[0] == ["Outer"] * 5
+
+
+def test_an_export_takes_the_model_and_not_its_first_child(tmp_path: Path) -> None:
+    model, recorder = Inner().eval(), CallRecorder(Order("onnx"), tmp_path)
+    with Session([], [recorder]):
+        for _ in range(3):
+            model.forward(X)
+    assert [each.name for each in recorder._seen] == ["Inner"]
 
 
 def test_what_stands_there_can_be_looked_at_scripted_and_saved() -> None:

@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.duel import Duel
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.tuner import neighbours
+from overdrive.tuner import control, neighbours
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.result import plan_of, result_of
@@ -601,6 +602,18 @@ def test_a_program_that_hardly_does_more_than_start_is_told_so(
     found = searched(tmp_path)
     assert found.refusal is not None and ("its start takes 2.0 s" in found.refusal) is little
     assert ("nothing to be gained by faster steps" in found.refusal) is little
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [(1, "The program's only call takes 0.5 s"), (16, "The program's 16 calls take 0.5 s")],
+)
+def test_one_call_is_told_in_the_singular(calls: int, told: str) -> None:
+    side = SimpleNamespace(setup_seconds=10.0)
+    duel: Any = SimpleNamespace(
+        old=SimpleNamespace(unit="call"), old_side=side, new_side=side, beside=[21.0], looked=0.0, pairs=[]
+    )
+    assert told in control._all_start(duel, calls)
 
 
 @pytest.mark.fault(1)

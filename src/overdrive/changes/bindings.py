@@ -8,7 +8,6 @@ from typing import Any
 
 from overdrive.core.in_place import InPlace
 
-STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
 _OURS = f"{__name__.split('.')[0]}."
 _ABSENT = object()
 

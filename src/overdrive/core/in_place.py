@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import MethodType, ModuleType
 from typing import Any
 
+STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
+
 
 class InPlace:
     """A function that is called by what stands in the place of `plain`, to which it is equal: a table of functions

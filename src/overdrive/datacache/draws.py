@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes import code
-from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.generators import frozen, seed_generator, set_state, state_of
 from overdrive.changes.state import PLAIN, slots_of
-from overdrive.core.in_place import InPlace
+from overdrive.core.in_place import STANDS_FOR, InPlace
 from overdrive.core.rng import States, reseed
 
 # Looking through this many objects takes 0.1 s; a list of as many paths is looked through, not followed.

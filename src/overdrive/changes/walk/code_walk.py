@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes import code
-from overdrive.changes.bindings import STANDS_FOR, is_ours
+from overdrive.changes.bindings import is_ours
 from overdrive.changes.called import MADE_ON_THE_HEAP
 from overdrive.changes.files import Files, looks_for_files, open_files
 from overdrive.changes.library_versions import version_of
@@ -24,6 +24,7 @@ from overdrive.changes.state import remembered_by
 from overdrive.changes.walk.asked import gives_state, not_to_be_watched, settings_asked, shared_generators, tables_asked
 from overdrive.changes.walk.declared import Registered, visit_annotations
 from overdrive.changes.walk.walk import Walk
+from overdrive.core.in_place import STANDS_FOR
 
 _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"

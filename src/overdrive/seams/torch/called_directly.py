@@ -9,6 +9,7 @@ the call, from the next time on. Hooks are not called in it, as they are not wit
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from overdrive.changes.bindings import STANDS_FOR
+from overdrive.core.in_place import STANDS_FOR
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch.hooks import own_hooks
 
@@ -78,10 +79,11 @@ def _parent(frame: FrameType | None, child: torch.nn.Module) -> torch.nn.Module 
         if frame is None:
             break
         code = frame.f_code
-        if code.co_name == "forward" and code.co_argcount:
+        if code is _CALLS_FORWARD:
+            found = None  # by way of a decorator, perhaps
+        elif code.co_name == "forward" and code.co_argcount:
             parent = frame.f_locals.get(code.co_varnames[0])
-            by_itself = frame.f_back is None or frame.f_back.f_code is not _CALLS_FORWARD
-            if by_itself and isinstance(parent, torch.nn.Module) and _is_forward(parent, code):
+            if isinstance(parent, torch.nn.Module) and _is_forward(parent, code):
                 found = parent
         frame = frame.f_back
     if found is None or own_hooks(found) or all(each is not child for each in found.modules()):
@@ -94,5 +96,5 @@ def _is_forward(module: torch.nn.Module, code: CodeType) -> bool:
     if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module):
         return False
     forward = type(module).forward
-    plain = getattr(forward, STANDS_FOR, forward)
-    return isinstance(plain, FunctionType) and plain.__code__ is code
+    # `@torch.no_grad()` stands around many.
+    return isinstance(forward, FunctionType) and inspect.unwrap(forward).__code__ is code

@@ -116,7 +116,8 @@ def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Signat
         ),
         spec,
     )
-    return call, signature(*_whole(call))
+    found = signature(*_whole(call))
+    return call, found if isinstance(found, Signature) else None
 
 
 def _whole(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:

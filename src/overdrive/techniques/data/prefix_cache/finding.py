@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.changes.bindings import STANDS_FOR
+from overdrive.core.in_place import STANDS_FOR
 from overdrive.core.progress import progress
 from overdrive.datacache.draws import Draws, Generators, WalkContents, contents_of
 from overdrive.datacache.source import Source, spread, start_method

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.code import is_library_module
 from overdrive.changes.state import PLAIN
+from overdrive.core.in_place import STANDS_FOR
 from overdrive.datacache.decoding import decode
 from overdrive.datacache.draws import Generators
 from overdrive.datacache.encoding import encode

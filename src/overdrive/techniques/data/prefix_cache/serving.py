@@ -7,7 +7,7 @@ import functools
 import os
 from typing import Any
 
-from overdrive.changes.bindings import STANDS_FOR
+from overdrive.core.in_place import STANDS_FOR
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators
 from overdrive.datacache.switch import SharedFlag
