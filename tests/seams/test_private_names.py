@@ -72,7 +72,7 @@ IN_SEAMS = (
     "torch.jit._builtins._find_builtin",
     "torch.jit._builtins._get_builtin_table",
     "torch.jit._builtins._register_builtin",
-    "torch.nn.Module._call_impl.__code__",
+    "torch.nn.Module._call_impl",
     "torch.nn.Module._wrapped_call_impl",
     "torch.nn.modules.batchnorm._BatchNorm",
     "torch.nn.modules.batchnorm._NormBase",
