@@ -110,7 +110,7 @@ class Remembering(Convolutions):
     ("kind", "calls", "why"),
     [
         (Drawing, 8, "it draws random numbers"),
-        (Remembering, 8, "an input of a kind that no engine takes"),
+        (Remembering, 8, "an input of a kind that no engine takes (Facts)"),
         (Convolutions, 30, ""),
     ],
 )
