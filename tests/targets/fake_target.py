@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.targets.child import formats, runner
-from overdrive.targets.child.calls import CalledModel
-from overdrive.targets.child.exporting import export
+from overdrive.targets.child import exporting, formats, runner
+from overdrive.targets.child.torch import graph
+from overdrive.targets.child.torch.calls import CalledModel
+from overdrive.targets.child.torch.subject import subject_of
 from overdrive.targets.order import SIGNATURE, Made, Order, made_in, write_order
 
 Change = Callable[[dict[str, Any], list[Any]], list[Any]]  # of the answers, by the inputs
@@ -22,9 +23,8 @@ def install(monkeypatch: pytest.MonkeyPatch, change: Change | None = None) -> No
     """`change`: what this engine gets wrong."""
     graphs: list[Any] = []
 
-    def write(target: str, graph: Any, shapes: Any, names: Any, folder: Path) -> str:
-        graphs.append((graph.module(), names))
-        return "model.fake"
+    def write(target: str, made: Any, shapes: Any, names: Any, folder: Path) -> None:
+        graphs.append((made.module(), names))
 
     def placed(target: str, folder: Path, signature: Any) -> runner.Answer:
         runner.write_signature(folder, signature)
@@ -37,8 +37,9 @@ def install(monkeypatch: pytest.MonkeyPatch, change: Change | None = None) -> No
 
         return answer
 
-    monkeypatch.setattr(formats, "write", write)
-    monkeypatch.setattr(formats, "versions", lambda target: {"torch": "0"})
+    monkeypatch.setattr(graph, "write", write)
+    monkeypatch.setitem(formats.ARTEFACTS, "fake", "model.fake")
+    monkeypatch.setattr(formats, "versions", lambda target, framework: {"torch": "0"})
     monkeypatch.setattr(runner, "placed", placed)
     monkeypatch.setattr("overdrive.targets.child.timing._SECONDS", 0.0)
     monkeypatch.setattr("overdrive.targets.child.dimensions._LONG", float("inf"))  # however busy the machine is
@@ -47,7 +48,7 @@ def install(monkeypatch: pytest.MonkeyPatch, change: Change | None = None) -> No
 def exported(called: CalledModel, folder: Path) -> tuple[Made, Any]:
     """What came of it, and the signature; None where it was refused."""
     write_order(folder, Order("fake"))
-    made = export(called, type(called.model).__name__, {}, Order("fake"), folder)
+    made = exporting.export(called, subject_of, type(called.model).__name__, {}, Order("fake"), folder)
     path = made_in(folder) / SIGNATURE
     return made, json.loads(path.read_text()) if path.exists() and not made.refused else None
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.targets.child import calls, exporting
-from overdrive.targets.child.calls import CalledModel
-from overdrive.targets.child.flat import input_names, output_names, tensors_of
+from overdrive.targets.child import exporting
+from overdrive.targets.child import kept as keeping
 from overdrive.targets.child.recorder import CallRecorder
+from overdrive.targets.child.torch.calls import CalledModel
+from overdrive.targets.child.torch.flat import input_names, output_names, tensors_of
 from overdrive.targets.order import Made, Order
 from overdrive.worker.session import Session
 
@@ -61,7 +62,7 @@ def test_a_script_that_is_ended_before_its_end_is_told(
     to_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its model may be as it was before training."""
-    monkeypatch.setattr(exporting, "export", lambda called, name, *_: Made(model=name))
+    monkeypatch.setattr(exporting, "export", lambda called, subject_of, name, *_: Made(model=name))
     recorder, model = CallRecorder(Order("onnx", to_end=to_end), tmp_path), torch.nn.Linear(1, 1)
     with Session([], [recorder]):
         model(torch.ones(1, 1))
@@ -76,7 +77,7 @@ class Exports:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(exporting, "export", self)
 
-    def __call__(self, called: CalledModel, name: str, others: Any, *_: Any) -> Made:
+    def __call__(self, called: CalledModel, subject_of: Any, name: str, others: Any, *_: Any) -> Made:
         self.called, self.name, self.others = called, name, others
         return Made(model=name)
 
@@ -139,7 +140,7 @@ def test_wrappers_are_the_model_that_they_call(tmp_path: Path, monkeypatch: pyte
 
 
 def test_of_calls_that_are_too_large_one_of_each_shape_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_MOST_BYTES", 8)
+    monkeypatch.setattr(keeping, "_MOST_BYTES", 8)
     called = CalledModel(torch.nn.Linear(1, 1).eval())
     for number, size in enumerate((4, 5, 4)):
         called.note((torch.full((size,), float(number)),), {})

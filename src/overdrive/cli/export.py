@@ -95,8 +95,8 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
     say(f"proof   {result.proof.level}: {result.proof.sentence}", markup=False)
     for timed in result.latency:
         shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in timed.shapes.items())
-        sides = f"{milliseconds(timed.artefact.p50)} ms a call, eager {milliseconds(timed.eager.p50)}"
-        say(f"p50     {shapes}: {sides}; eager / artefact {timed.speedup.as_speedup()}", markup=False)
+        sides = f"{milliseconds(timed.artefact.p50)} ms a call, the program {milliseconds(timed.eager.p50)}"
+        say(f"p50     {shapes}: {sides}; program / artefact {timed.speedup.as_speedup()}", markup=False)
     say(f"folder  {result.folder}", markup=False)
 
 

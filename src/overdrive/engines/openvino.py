@@ -153,6 +153,29 @@ def converted(graph: Any, shapes: Sequence[Sequence[int]]) -> Any:
     return model
 
 
+def in_order(model: Any, given: Sequence[int], made: Sequence[int]) -> Any:
+    """The same model, with inputs and results in another order.
+
+    Args:
+        given: which input each of its own is to be; `made`: at which of its results each of the results is.
+    """
+    import openvino as ov
+
+    inputs = [model.inputs[list(given).index(place)].get_node() for place in range(len(given))]
+    results = [ov.opset13.result(model.outputs[place].get_node().input_value(0)) for place in made]
+    return ov.Model(results, inputs, model.get_friendly_name())
+
+
+def save(model: Any, inputs: Sequence[str], outputs: Sequence[str], path: Path) -> None:
+    """OpenVINO's IR, with these names in order."""
+    import openvino as ov
+
+    for ports, wanted in ((model.inputs, inputs), (model.outputs, outputs)):
+        for port, name in zip(ports, wanted, strict=True):
+            port.get_tensor().set_names({name})
+    ov.save_model(model, str(path), compress_to_fp16=False)
+
+
 @contextmanager
 def _telling_nobody() -> Iterator[None]:
     """Within it OpenVINO finds no telemetry to import: it would report each conversion to its makers."""

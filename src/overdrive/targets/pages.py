@@ -84,7 +84,7 @@ def readme(result: Exported, command: str) -> str:
         "",
         "## Latency",
         "",
-        "A call, in milliseconds, with 95 % intervals; the artefact through `run.answer`, and PyTorch's own, in turns.",
+        "A call, in milliseconds, with 95 % intervals: by `run.answer`, and the program's own, in turns.",
         "",
         "| inputs | sent | side | calls | p50 | p99 |",
         "|---|---|---|---|---|---|",
@@ -127,7 +127,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 def _rows(each: ShapeLatency) -> list[str]:
     shapes = ", ".join(f"{name} {' × '.join(map(str, shape))}" for name, shape in each.shapes.items())
-    sides: tuple[tuple[str, SideLatency], ...] = (("artefact", each.artefact), ("eager", each.eager))
+    sides: tuple[tuple[str, SideLatency], ...] = (("artefact", each.artefact), ("the program", each.eager))
     return [
         f"| {shapes} | {each.sent:,} | {name} | {side.calls} | {milliseconds(side.p50)} | {milliseconds(side.p99)} |"
         for name, side in sides

@@ -37,7 +37,7 @@ class SideLatency:
 
 @dataclass(frozen=True)
 class ShapeLatency:
-    """At one shape of inputs. `speedup`: eager's median call over the artefact's."""
+    """At one shape of inputs. `eager`: the program's own call; `speedup`: its median over the artefact's."""
 
     shapes: Mapping[str, Sequence[int]]
     sent: int  # calls of this shape that the program made

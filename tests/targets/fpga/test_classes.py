@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from overdrive.targets.child.recorder import CallRecorder
 from overdrive.targets.fpga import design as designs
-from overdrive.targets.fpga.graph import Layers
+from overdrive.targets.fpga.front_end import FrontEnd, Layers
+from overdrive.targets.fpga.of_torch import TorchFrontEnd, TorchLayers
 from overdrive.targets.fpga.verdict import Designed, verdict
 from overdrive.targets.order import DESIGN, FPGA, TIMES, Order, made_in
 from overdrive.worker.session import Session
@@ -27,11 +28,10 @@ def emulation(monkeypatch: pytest.MonkeyPatch) -> None:
         def get_layers(self) -> list[Any]:
             return []
 
-    def emulated(model: nn.Module, config: Any, layers: Layers, types: Any, inputs: torch.Tensor, place: Path) -> Any:
-        with torch.no_grad():
-            return layers.answers(inputs, types).flatten(1).numpy(), NoGraph()
+    def emulated(front: FrontEnd, config: Any, layers: Layers, types: Any, inputs: Any, place: Path) -> Any:
+        return layers.answers(inputs, types).reshape(len(inputs), -1), NoGraph()
 
-    monkeypatch.setattr(designs, "_read", lambda model, shape: (model, {}))
+    monkeypatch.setattr(designs, "_read", lambda front, shape: {})
     monkeypatch.setattr(designs, "_emulated", emulated)
     monkeypatch.setattr(designs, "_verilog", lambda *_: {"left_out": "not asked for"})
 
@@ -120,7 +120,7 @@ class Weighs(nn.Module):
     ],
 )
 def test_the_layer_that_answers_tells_whether_a_model_ends_in_a_softmax(model: nn.Module, classes: bool) -> None:
-    assert Layers(model).ends_in_softmax is classes
+    assert TorchLayers(model).ends_in_softmax is classes
 
 
 def test_a_model_that_ends_in_a_softmax_has_classes(emulation: None, tmp_path: Path) -> None:
@@ -132,6 +132,6 @@ def test_of_several_places_no_class_stands_for_all(emulation: None, tmp_path: Pa
     torch.manual_seed(0)
     model, rows = nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (4, 2)), nn.Softmax(1)).eval(), torch.randn(1200, 6)
     made_in(tmp_path).mkdir()
-    notes = designs.design(model, [rows], 0.01, tmp_path, of_classes=lambda outputs: True)
+    notes = designs.design(TorchFrontEnd(model), [rows.numpy()], 0.01, tmp_path, of_classes=lambda outputs: True)
     told = json.loads((tmp_path / DESIGN).read_text())
     assert told["classes"] == 0 and "several places" in notes[0]

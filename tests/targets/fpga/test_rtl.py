@@ -15,7 +15,7 @@ from overdrive.core.installing import pip_install_extra
 from overdrive.engines.runtime import NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.targets.fpga import logic, rtl
-from overdrive.targets.fpga.graph import Fixed
+from overdrive.targets.fpga.fixed import Fixed
 
 
 class Residual(nn.Module):
@@ -57,7 +57,7 @@ def test_the_logic_is_the_emulation_bit_by_bit(tmp_path: Path) -> None:
         inputs = 3 * np.random.default_rng(0).standard_normal((200, 2, 8, 8))
         emulated = graph.predict(np.ascontiguousarray(inputs))
     assert len(np.unique(emulated)) > 50
-    found = logic.logic(graph).predict(Fixed(4, 5).of(torch.from_numpy(inputs)).numpy())
+    found = logic.logic(graph).predict(Fixed(4, 5).of(inputs))
     assert np.array_equal(found, emulated)
 
 
@@ -82,7 +82,7 @@ def test_cycles_are_those_of_the_simulation_and_a_wrong_bit_is_seen(tmp_path: Pa
     torch.manual_seed(0)
     graph = converted(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), (6,), tmp_path / "hls")
     inputs = np.random.default_rng(0).standard_normal((50, 6))
-    cut = Fixed(4, 5).of(torch.from_numpy(inputs)).numpy()
+    cut = Fixed(4, 5).of(inputs)
     wanted = logic.logic(graph).predict(cut)
     told = rtl.verilog(graph, inputs, wanted, tmp_path / "rtl", tmp_path / "first")
     stages = len(list((tmp_path / "rtl" / "src").glob("model_stage*.v")))

@@ -26,8 +26,8 @@ class Given:
     key: Any
     leaves: tuple[Any, ...]  # arrays and tensors, in order
     _like: Any
-    _kind: str
-    _kwargs: dict[str, Any]
+    kind: str
+    kwargs: dict[str, Any]
 
     @classmethod
     def of(cls, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
@@ -65,15 +65,20 @@ class Given:
             for each in self.leaves
         )
 
+    def arguments(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """What the model is given, with these leaves; `predict_step` is given their first."""
+        found: tuple[Any, ...] = keras.tree.pack_sequence_as(self._like, list(leaves))
+        return found
+
     def call_of(self, model: Any) -> Callable[..., Any]:
         """The same call, of these leaves one by one; its answer's leaves."""
 
-        def call(*leaves: Any) -> Any:
-            args = keras.tree.pack_sequence_as(self._like, leaves)
-            made = model.predict_step(args) if self._kind == PREDICT else model(*args, **self._kwargs)
-            return keras.tree.flatten(made)
+        return lambda *leaves: keras.tree.flatten(self.result_of(model, leaves))
 
-        return call
+    def result_of(self, model: Any, leaves: Sequence[Any] | None = None) -> Any:
+        """The call's answer, as the model gives it. `leaves`: others."""
+        args = self.arguments(self.leaves if leaves is None else leaves)
+        return model.predict_step(args) if self.kind == PREDICT else model(*args, **self.kwargs)
 
 
 def _one_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -102,6 +102,16 @@ def are_arrays(data: Any) -> bool:
     return data[0] is not None and bool(can_convert_arrays(data))
 
 
+def batches_again(data: Any) -> Iterator[Any]:
+    """What an iterator over epochs on TensorFlow gives its steps, from the beginning; nothing where the program's own
+    iterator is used up."""
+    data.data_adapter.on_epoch_begin()
+    try:
+        yield from data._get_iterator()
+    finally:
+        data.data_adapter.on_epoch_end()
+
+
 def data_sets_behind(dataset: Any) -> list[Any]:
     """A `tf.data.Dataset`, and those that it is made of, the nearest first; none of what is no such thing."""
     found: list[Any] = []

@@ -7,24 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from overdrive.model_state.quiet import quiet
-from overdrive.targets.child.flat import FlatModel
+from overdrive.targets.child.subject import Array, Arrays, Model
 from overdrive.targets.order import calls_in
-from overdrive.worker.torch.fp64 import computing_in_double, widen
 
 _MOST = 24  # recorded calls
 _FEWEST = 6  # where there are fewer different ones, disturbed copies of them make up for it
 _DISTURBANCE = 2.0**-8
 
-Tensors = list[torch.Tensor]
-
 
 def write(
-    flat: FlatModel,
-    recorded: list[Tensors],
-    others: list[Tensors],
+    model: Model,
+    recorded: list[Arrays],
+    others: list[Arrays],
     folder: Path,
     proved: Sequence[Mapping[str, Any]],
 ) -> int:
@@ -34,35 +29,31 @@ def write(
         proved: of each input, the values that the runner takes.
     """
     recorded = _different(recorded)[:_MOST]
-    chance = torch.Generator().manual_seed(0)
+    chance = np.random.default_rng(0)
     kinds = [*(("recorded", each) for each in recorded), *(("of another size", each) for each in others)]
-    if any(each.is_floating_point() for each in recorded[0]):
+    if any(each.dtype.kind == "f" for each in recorded[0]):
         while len(kinds) < _FEWEST:
             given = recorded[len(kinds) % len(recorded)]
             kinds.append(("disturbed", [_disturbed(*each, chance) for each in zip(given, proved, strict=True)]))
     for number, (kind, given) in enumerate(kinds, start=1):
-        with torch.no_grad(), quiet():
-            own = flat(*(each.clone() for each in given))
-            with computing_in_double(flat):
-                exact = flat(*map(widen, given))
-        arrays = {f"input {place}": each.numpy() for place, each in enumerate(given)}
-        arrays |= {f"own {place}": each.numpy() for place, each in enumerate(own)}
-        arrays |= {f"exact {place}": each.numpy() for place, each in enumerate(exact)}
+        sides = {"input": given, "own": model.answers(given), "exact": model.exact(given)}
+        arrays = {f"{side} {place}": each for side, found in sides.items() for place, each in enumerate(found)}
         np.savez(calls_in(folder) / f"{number:03d} {kind}.npz", **arrays)  # type: ignore[arg-type]
     return len(recorded)
 
 
-def _different(calls: list[Tensors]) -> list[Tensors]:
+def _different(calls: list[Arrays]) -> list[Arrays]:
     """Without those that are the same in every bit: a program may evaluate on the same data again and again."""
-    seen: dict[Any, Tensors] = {}
+    seen: dict[Any, Arrays] = {}
     for given in calls:
-        seen.setdefault(tuple((tuple(each.shape), each.numpy().tobytes()) for each in given), given)
+        seen.setdefault(tuple((each.shape, each.tobytes()) for each in given), given)
     return list(seen.values())
 
 
-def _disturbed(tensor: torch.Tensor, proved: Mapping[str, Any], chance: torch.Generator) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    made = tensor * (1 + _DISTURBANCE * torch.randn(tensor.shape, generator=chance).to(tensor.dtype))
+def _disturbed(array: Array, proved: Mapping[str, Any], chance: np.random.Generator) -> Array:
+    if array.dtype.kind != "f":
+        return array
+    factors = 1 + _DISTURBANCE * np.asarray(chance.standard_normal(array.shape))
+    made: Array = np.asarray(array * factors.astype(array.dtype))
     low, high = proved.get("min"), proved.get("max")
-    return made if low is high is None else made.clamp(low, high)
+    return made if low is high is None else np.asarray(np.clip(made, low, high), array.dtype)

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from overdrive.core.units import several
-from overdrive.engines.exported import exported
-from overdrive.engines.proved import close
+from overdrive.engines.closeness import close
 from overdrive.engines.runtime import NoEngine
-from overdrive.engines.weights import Weights
-from overdrive.model_state.quiet import quiet
-from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
 from overdrive.targets.child import answers, dimensions, formats, runner, triton, values
-from overdrive.targets.child.calls import CalledModel
-from overdrive.targets.child.flat import FlatModel, tensors_of
-from overdrive.targets.child.losses import Losses
-from overdrive.targets.child.subject import Shapes, Subject, Tensors, subject_of
+from overdrive.targets.child.kept import KeptCalls
+from overdrive.targets.child.subject import Arrays, Model, Shapes, Subject, Written
 from overdrive.targets.child.timing import write_own_times, write_times
 from overdrive.targets.order import FPGA, TRITON, Made, Order, made_in
 
 _OTHER_SHAPES = "their shapes are other ones, and its own are fixed"
 
 
+SubjectOf = Callable[[Any, str], Subject]  # of what was kept of a model's calls, and its name; NoEngine: there is none
+
+
 def export(
-    called: CalledModel,
-    name: str,
-    others: Mapping[str, int],
-    order: Order,
-    folder: Path,
-    losses: Losses | None = None,
+    called: KeptCalls, subject_of: SubjectOf, name: str, others: Mapping[str, int], order: Order, folder: Path
 ) -> Made:
-    """All of it; what cannot be is refused with the reason. `losses`: the program's, for what they show of outputs."""
+    """All of it; what cannot be is refused with the reason."""
     told = Made(model=name, calls=called.count, others=others)
     if not called.shapes:
         reason, count = called.left.most_common(1)[0]
@@ -47,22 +38,21 @@ def export(
     try:
         subject = subject_of(called, name)
         if order.target == FPGA:
-            return _designed(subject, order, told, folder, losses or Losses())
+            return _designed(subject, order, told, folder, called.of_classes)
         made = _made(subject, order.target, made_in(folder))
     except NoEngine as error:
         return replace(told, refused=f"{name} cannot be exported: {error}")
-    recorded = answers.write(subject.flat, subject.inputs(made.shapes), made.tried, folder, made.proved)
+    recorded = answers.write(subject.model, subject.inputs(made.shapes), made.tried, folder, made.proved)
     timed = []
-    for call, count in zip(subject.calls, subject.counts, strict=True):
-        tensors = tensors_of(call)
-        if dimensions.sizes_of(made.shapes, tensors) is None:
+    for given, count in zip(subject.calls, subject.counts, strict=True):
+        if dimensions.sizes_of(made.shapes, given) is None:
             subject.left[_OTHER_SHAPES] += count
         elif count:
-            timed.append((tensors, count))
+            timed.append((given, count))
     for sizes, count in subject.beyond.items():
         if not dimensions.within(made.limits, dimensions.named(made.shapes, sizes)):
             subject.left[_OTHER_SHAPES] += count
-    write_times(subject.flat, subject.names, made.answer, timed, folder)
+    write_times(subject.model, subject.names, made.answer, timed, folder)
     return replace(
         told,
         artefact=made.artefact,
@@ -73,25 +63,24 @@ def export(
     )
 
 
-def _designed(subject: Subject, order: Order, told: Made, folder: Path, losses: Losses) -> Made:
+def _designed(subject: Subject, order: Order, told: Made, folder: Path, of_classes: Callable[[int], bool]) -> Made:
     from overdrive.targets.fpga.design import design
 
-    calls = [tensors_of(each) for each in subject.calls]
-    if any(len(each) > 1 for each in calls) or any(each is not None for each in subject.flat.constants):
+    if any(len(each) > 1 for each in subject.calls) or subject.with_values:
         raise NoEngine("it is given more than one tensor")
-    shape = calls[0][0].shape[1:]
-    rows = [each for each, *_ in calls if each.dim() > 1 and each.shape[1:] == shape and each.is_floating_point()]
+    shape = subject.calls[0][0].shape[1:]
+    rows = [each for each, *_ in subject.calls if each.ndim > 1 and each.shape[1:] == shape and each.dtype.kind == "f"]
     if not rows:
         raise NoEngine("it is given no rows of fractions")
-    notes = design(subject.flat.model, rows, order.margin, folder, losses.of_classes)
-    write_own_times(subject.flat.model, rows, folder)
+    notes = design(subject.model.front_end(), rows, order.margin, folder, of_classes)
+    write_own_times(subject.model, rows, folder)
     recorded = sum(len(each) for each in rows)
     return replace(
         told,
         artefact="project",
         recorded=recorded,
         notes=[*subject.notes, *notes],
-        versions=formats.versions(order.target),
+        versions=formats.versions(order.target, subject.model.framework),
     )
 
 
@@ -101,7 +90,7 @@ class _Artefact:
     shapes: Shapes
     limits: dimensions.Limits
     answer: runner.Answer
-    tried: list[Tensors]  # inputs of other sizes than the program's, which it answers as the model does
+    tried: list[Arrays]  # inputs of other sizes than the program's, which it answers as the model does
     sizes: dict[str, list[int]]
     notes: list[str]
     proved: list[Mapping[str, Any]]  # of each input, the values that it takes
@@ -109,10 +98,7 @@ class _Artefact:
 
 def _made(subject: Subject, target: str, folder: Path) -> _Artefact:
     """With dimensions that may vary, where it answers other sizes as the model does; else of fixed shapes."""
-    first = subject.calls[0]
-    with torch.no_grad(), quiet():
-        outputs = subject.flat(*tensors_of(first))
-    marks = dimensions.candidates(subject.calls, outputs, first)
+    marks = dimensions.candidates(subject.calls, subject.model.answers(subject.calls[0]))
     why = ""
     if any(marks):
         try:
@@ -126,16 +112,12 @@ def _made(subject: Subject, target: str, folder: Path) -> _Artefact:
 
 
 def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks) -> _Artefact:
-    zeros = tuple(dimensions.example(subject.calls[0], marks))  # of recorded inputs it sees the shapes alone
-    dynamic = dimensions.asked(marks) if any(marks) else None
-    graph = exported(subject.flat, zeros, {}, State([subject.flat]), dynamic)
-    shapes = dimensions.found(graph)
-    with warnings.catch_warnings(), quiet():
-        warnings.simplefilter("ignore")
-        artefact = formats.write(target, graph, shapes, subject.names, folder)
+    zeros = dimensions.example(subject.calls[0], marks)  # of recorded inputs the exporter sees the shapes alone
+    graph = subject.model.write(target, zeros, marks, subject.names, folder)
+    shapes = graph.shapes
     recorded = subject.inputs(shapes)
-    signature = _signature(subject, target, artefact, shapes, folder)
-    signature["values"] = values.proved(target, graph, subject.names.inputs, recorded)
+    signature = _signature(subject, target, graph, folder)
+    signature["values"] = values.proved(target, graph.bounds, subject.names.inputs, recorded)
     answer = runner.placed(target, folder, signature)
     compared: dict[str, set[int]] = {name: set() for name in signature["dimensions"]}
     left: dict[str, set[int]] = {name: set() for name in compared}  # that the model does not take
@@ -143,7 +125,7 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
     kept = []
     for number, given in enumerate([*recorded, *tried]):
         sizes = dimensions.sizes_of(shapes, given) or {}
-        wanted = _own(subject.flat, given, own=number < len(recorded))
+        wanted = _own(subject.model, given, own=number < len(recorded))
         if wanted is None:
             for name, size in sizes.items():
                 left[name].add(size)
@@ -154,15 +136,14 @@ def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks)
         for name, size in sizes.items():
             compared[name].add(size)
     _set_ends(signature["dimensions"], compared, left)
-    takes = partial(_takes, subject.flat)
-    notes = _find_ends(graph, shapes, recorded, signature["dimensions"], compared, takes)
+    notes = _find_ends(graph, recorded, signature["dimensions"], compared, partial(_takes, subject.model))
     runner.write_signature(folder, signature)
     if target == TRITON:
         triton.write_config(folder, signature)
     if not compared and any(marks):
         notes.append("all shapes are fixed: the model's code asks for them")
     return _Artefact(
-        artefact,
+        graph.artefact,
         shapes,
         signature["dimensions"],
         answer,
@@ -193,19 +174,18 @@ def _set_ends(
 
 
 def _find_ends(
-    graph: Any,
-    shapes: Shapes,
-    recorded: Sequence[Tensors],
+    graph: Written,
+    recorded: Sequence[Arrays],
     limits: dict[str, dict[str, int]],
     compared: Mapping[str, set[int]],
-    takes: Callable[[Tensors], bool],
+    takes: Callable[[Arrays], bool],
 ) -> list[str]:
     """How far each dimension may vary; and what is to be known of those that end where nothing larger was tried."""
     notes = []
     for name in limits:
-        end, more = dimensions.end_in(graph, shapes, name), False
+        end, more = graph.end(name), False
         if end is None:
-            end, more = dimensions.end_tried(shapes, recorded, name, limits, takes)
+            end, more = dimensions.end_tried(graph.shapes, recorded, name, limits, takes)
         limits[name]["max"] = max(end, *compared[name])
         if more:
             notes.append(f"{name} ends at {end}, the largest that was tried: it may be that the model takes more")
@@ -216,74 +196,64 @@ def _told(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "the recorded inputs"
 
 
-def _own(flat: FlatModel, given: Tensors, own: bool) -> tuple[torch.Tensor, ...] | None:
+def _own(model: Model, given: Arrays, own: bool) -> Arrays | None:
     """The model's answers; None where it takes no inputs of such sizes. `own`: they are the program's."""
     try:
-        with torch.no_grad(), quiet():
-            return tuple(flat(*(each.clone() for each in given)))
+        return model.answers(given)
     except Exception:
         if own:
             raise
         return None
 
 
-def _takes(flat: FlatModel, given: Tensors) -> bool:
-    return _own(flat, given, own=False) is not None
+def _takes(model: Model, given: Arrays) -> bool:
+    return _own(model, given, own=False) is not None
 
 
-def _answers_alike(answer: runner.Answer, subject: Subject, given: Tensors, wanted: tuple[torch.Tensor, ...]) -> bool:
-    arrays = {name: each.numpy() for name, each in zip(subject.names.inputs, given, strict=True)}
-    found = answer(arrays)
+def _answers_alike(answer: runner.Answer, subject: Subject, given: Arrays, wanted: Arrays) -> bool:
+    found = answer(dict(zip(subject.names.inputs, given, strict=True)))
     for name, own in zip(subject.names.outputs, wanted, strict=True):
-        made = torch.from_numpy(found[name])
+        made = np.asarray(found[name])
         if made.shape != own.shape or made.dtype != own.dtype or not close(own, made):
             return False
     return True
 
 
-def _signature(subject: Subject, target: str, artefact: str, shapes: Shapes, folder: Path) -> dict[str, Any]:
-    given = tensors_of(subject.calls[0])
-    outputs = _own(subject.flat, given, own=True) or ()
-    tensors = [*subject.flat.model.parameters(), *subject.flat.model.buffers()]
+def _signature(subject: Subject, target: str, graph: Written, folder: Path) -> dict[str, Any]:
+    given, shapes, model = subject.calls[0], graph.shapes, subject.model
+    outputs = model.answers(given)
     names = dict.fromkeys(each for shape in shapes for each in shape if isinstance(each, str))
     return {
         "format": 1,
         "model": subject.name,
         "target": target,
-        "artefact": artefact,
-        "inputs": [
-            {"name": name, "shape": shape, "dtype": _dtype(each)}
-            for name, shape, each in zip(subject.names.inputs, shapes, given, strict=True)
-        ],
-        "outputs": [
-            {"name": name, "shape": shape, "dtype": _dtype(each)}
-            for name, shape, each in zip(
-                subject.names.outputs, _shapes_of(outputs, subject.flat, shapes, given), outputs, strict=True
-            )
-        ],
+        "artefact": graph.artefact,
+        "inputs": _described(subject.names.inputs, shapes, given),
+        "outputs": _described(subject.names.outputs, _shapes_of(outputs, model, shapes, given), outputs),
         "dimensions": {name: {"min": 1} for name in names},
         "files": runner.digests(folder),
-        "weights_sha256": Weights(tensors).digest(),
-        "versions": formats.versions(target),
+        "weights_sha256": model.digest(),
+        "versions": formats.versions(target, model.framework),
         **formats.processor(target),
     }
 
 
-def _shapes_of(
-    outputs: Sequence[torch.Tensor], flat: FlatModel, shapes: Shapes, given: Tensors
-) -> list[list[int | str]]:
+def _described(names: Sequence[str], shapes: Shapes, arrays: Arrays) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "shape": shape, "dtype": str(each.dtype)}
+        for name, shape, each in zip(names, shapes, arrays, strict=True)
+    ]
+
+
+def _shapes_of(outputs: Arrays, model: Model, shapes: Shapes, given: Arrays) -> list[list[int | str]]:
     """With the name of an inputs' dimension where theirs changes with it: of a hundred classes and a hundred samples,
     one varies and the other does not."""
     found: list[list[int | str]] = [list(each.shape) for each in outputs]
     sizes = dimensions.sizes_of(shapes, given) or {}
     for other in dimensions.others(shapes, [given]):
         changed = [name for name, size in (dimensions.sizes_of(shapes, other) or {}).items() if size != sizes[name]]
-        for shape, one, two in zip(found, outputs, _own(flat, other, own=False) or (), strict=False):
-            for place in range(min(one.dim(), two.dim())):
+        for shape, one, two in zip(found, outputs, _own(model, other, own=False) or (), strict=False):
+            for place in range(min(one.ndim, two.ndim)):
                 if one.shape[place] != two.shape[place]:
                     shape[place] = changed[0]
     return found
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.units import listed_some
 from overdrive.seams.points import reason_of
-from overdrive.targets.child.losses import Losses
+from overdrive.targets.child import exporting
+from overdrive.targets.child.kept import KeptCalls
+from overdrive.targets.child.keras.watch import KerasWatch
+from overdrive.targets.child.torch.losses import Losses
 from overdrive.targets.order import FOLDER, FPGA, Made, Order, read_order
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
-    from overdrive.targets.child.calls import CalledModel
 
-
+_ROWS_FOR_FPGA = 4000  # of the data that Keras hands over in small batches: 299 and more are for the test alone
 _ENDED = (
     "the script was ended when it had answered for a while: if it trains later, or changes its model, that is not in "
     "this one; `--to-end` lets it run to its end"
@@ -53,14 +55,17 @@ class CallRecorder:
         self._order = order
         self._folder = folder
         self._ended = False  # before its end
+        self._over = False  # the program is, and what is called now is ours
         self._losses = Losses()
         self._seen: list[_Seen] = []  # in the order of their first calls
         self._by_id: dict[int, _Seen] = {}
-        self._chosen: CalledModel | None = None  # held, so that it is there at the end
+        self._chosen: KeptCalls | None = None  # its model is held, so that it is there at the end
+        self._keras = KerasWatch(self.noted, rows=_ROWS_FOR_FPGA if order.target == FPGA else 0)
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe(self._called)
         seams.follows_forward = True  # else a child that is called first is taken for the model
+        self._keras.listen(seams)
         if self._order.target == FPGA:
             seams.loss_computed.subscribe(self._losses.note)
 
@@ -74,20 +79,27 @@ class CallRecorder:
 
         return dict(to_json(self._made()))
 
+    def noted(self, model: Any, make: Callable[[Any], KeptCalls], calls: int = 1) -> KeptCalls | None:
+        """The program has called this model; what is kept of its calls where it is the one to be exported."""
+        seen = self._known(model)
+        seen.count += calls
+        if seen.name != (self._order.model.removesuffix(":1") or self._seen[0].name):
+            return None
+        self._chosen = self._chosen or make(model)
+        return self._chosen
+
     def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.seams.torch import fetches
         from overdrive.seams.torch.modules import first_parameter
 
-        if not fetches.under_way() and first_parameter(model) is not None:
+        if not self._over and not fetches.under_way() and first_parameter(model) is not None:
             from overdrive.seams.torch.tracing import uncompiled
-            from overdrive.targets.child.calls import CalledModel, own_model  # imports torch, which is there by now
+            from overdrive.targets.child.torch.calls import CalledModel, own_model  # imports torch: it is there by now
 
             compiled, model = uncompiled(model) is not model, own_model(model)
-            seen = self._known(model)
-            seen.count += 1
-            if seen.name == (self._order.model.removesuffix(":1") or self._seen[0].name):
-                self._chosen = self._chosen or CalledModel(model)
-                self._chosen.note(args, kwargs, compiled)
+            kept = self.noted(model, lambda model: CalledModel(model, losses=self._losses))
+            if isinstance(kept, CalledModel):
+                kept.note(args, kwargs, compiled)
         return call(*args, **kwargs)
 
     def _known(self, model: Any) -> _Seen:
@@ -101,10 +113,13 @@ class CallRecorder:
         return seen
 
     def _made(self) -> Made:
+        self._over = True
+        self._keras.end()
         if not self._seen:
-            return Made(refused="the program calls no PyTorch model that has parameters")
-        from overdrive.targets.child.exporting import export
-
+            return Made(
+                refused="the program calls no model of PyTorch that has parameters, and none of Keras on TensorFlow "
+                "outside of a function of its own"
+            )
         called = self._chosen
         if called is None:
             names = listed_some([each.name for each in self._seen])
@@ -112,9 +127,20 @@ class CallRecorder:
         name = type(called.model).__name__
         others = {each.name: each.count for each in self._seen if each.model() is not called.model}
         try:
-            made = export(called, name, others, self._order, self._folder, self._losses)
+            made = exporting.export(called, _subject_of(called), name, others, self._order, self._folder)
             return replace(made, notes=(*made.notes, _ENDED)) if self._ended and not made.refused else made
         except Exception as error:
             if os.environ.get("OVERDRIVE_DEBUG"):
                 raise
             return Made(refused=f"{name} cannot be exported ({reason_of(error)[:300]})", model=name)
+
+
+def _subject_of(called: KeptCalls) -> exporting.SubjectOf:
+    """Imports the framework, which is there by now."""
+    if called.framework == "keras":
+        from overdrive.targets.child.keras.subject import subject_of
+
+        return subject_of
+    from overdrive.targets.child.torch import subject
+
+    return subject.subject_of

@@ -9,12 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from overdrive.machine.energy import EnergyMeter
-from overdrive.targets.child.flat import FlatModel
-from overdrive.targets.child.formats import Names
 from overdrive.targets.child.runner import Answer
+from overdrive.targets.child.subject import Arrays, Model, Names
 from overdrive.targets.order import TIMES
 
 _MOST_SHAPES = 3
@@ -24,10 +21,8 @@ _FEWEST_BLOCKS, _MOST_CALLS = 8, 600  # of each side
 _WARM_UP = 3
 _COUNTED_SECONDS = 1.0  # of calls, while energy is counted: RAPL's counters are brought up to date each millisecond
 
-Tensors = list[torch.Tensor]
 
-
-def write_times(flat: FlatModel, names: Names, answer: Answer, calls: list[tuple[Tensors, int]], folder: Path) -> None:
+def write_times(model: Model, names: Names, answer: Answer, calls: list[tuple[Arrays, int]], folder: Path) -> None:
     """Seconds of single calls, in blocks, for the shapes that the program sends most. Each block's first is left out.
 
     Args:
@@ -35,32 +30,24 @@ def write_times(flat: FlatModel, names: Names, answer: Answer, calls: list[tuple
     """
     found = []
     for given, count in sorted(calls, key=lambda each: -each[1])[:_MOST_SHAPES]:
-        arrays = {name: each.numpy() for name, each in zip(names.inputs, given, strict=True)}
-
-        args, kwargs = flat.arguments(given)
-
-        def own(args: Any = args, kwargs: Any = kwargs) -> Any:
-            with torch.no_grad():
-                return flat.model(*args, **kwargs)
-
-        sides: dict[str, Callable[[], Any]] = {"artefact": lambda arrays=arrays: answer(arrays), "eager": own}  # type: ignore[misc]
+        arrays = dict(zip(names.inputs, given, strict=True))
+        sides: dict[str, Callable[[], Any]] = {
+            "artefact": lambda arrays=arrays: answer(arrays),  # type: ignore[misc]
+            "eager": model.own_call(given),
+        }
         shapes = {name: list(each.shape) for name, each in arrays.items()}
         found.append({"shapes": shapes, "calls": count, "seconds": _in_turns(sides)})
     (folder / TIMES).write_text(json.dumps(found))
 
 
-def write_own_times(model: torch.nn.Module, calls: Tensors, folder: Path) -> None:
+def write_own_times(model: Model, calls: Arrays, folder: Path) -> None:
     """Seconds of the model's own calls: with one row, and with the largest batch of these; and the joules of one, where
     the processor counts them."""
     largest = max(calls, key=len)
     found = []
     with EnergyMeter(with_gpus=False) as meter:
         for count in sorted({1, len(largest)}):
-
-            def own(rows: torch.Tensor = largest[:count]) -> Any:
-                with torch.no_grad():
-                    return model(rows)
-
+            own = model.own_call([largest[:count]])
             seconds = _in_turns({"own": own})["own"]
             found.append({"rows": count, "seconds": seconds, "joules": joules_of(own, meter)})
     (folder / TIMES).write_text(json.dumps(found))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-import torch
+import numpy as np
 
 from overdrive.evidence.binomial import at_least, at_most
-from overdrive.targets.fpga.graph import Fixed, Layers, integer_bits
+from overdrive.targets.fpga.fixed import Fixed, integer_bits
+from overdrive.targets.fpga.front_end import Array, Layers
 
 WIDEST = 18  # bits after the point, at first
 _NARROWEST = 1
 _SPARE = 1  # bits before the point, for inputs beyond what was observed
 
-Far = Callable[[torch.Tensor], bool]  # whether these answers are too far from the model's own
+Far = Callable[[Array], bool]  # whether these answers are too far from the model's own
 
 
 def passing(margin: float, samples: int) -> float:
@@ -25,24 +26,26 @@ def passing(margin: float, samples: int) -> float:
     return at_least(most + 1, samples)
 
 
-def other_classes(answers: torch.Tensor, wanted: torch.Tensor) -> float:
+def other_classes(answers: Array, wanted: Array) -> float:
     """The share of rows, of answers (rows, classes), that have another class or are to be expected to.
 
     Of some hundred rows none may have one by luck. Each row's lead, between the two best classes, is held against how
     far the differences of these two are off over all rows.
     """
-    found = float((answers.argmax(1) != wanted.argmax(1)).double().mean())
-    best = wanted.double().topk(2, dim=1)
-    lead = best.values[:, 0] - best.values[:, 1]
-    pair = answers.double().gather(1, best.indices)
-    spread = (pair[:, 0] - pair[:, 1] - lead).square().mean().sqrt()
+    found = float((answers.argmax(1) != wanted.argmax(1)).mean())
+    order = np.argsort(-wanted, axis=1, kind="stable")[:, :2]
+    best, second = np.take_along_axis(wanted.astype(np.float64), order, axis=1).T
+    lead = best - second
+    one, other = np.take_along_axis(answers.astype(np.float64), order, axis=1).T
+    spread = float(np.sqrt(np.square(one - other - lead).mean()))
     apart = lead[lead > 0]
-    if not float(spread) or not len(apart):
+    if not spread or not len(apart):
         return found
-    return max(found, float(torch.special.erfc(apart / (spread * math.sqrt(2))).mean() / 2))
+    beyond = (math.erfc(each / (spread * math.sqrt(2))) for each in apart)
+    return max(found, sum(beyond) / len(apart) / 2)
 
 
-def search(layers: Layers, inputs: torch.Tensor, too_far: Far) -> dict[str, Fixed] | None:
+def search(layers: Layers, inputs: Array, too_far: Far) -> dict[str, Fixed] | None:
     """Types by layer; None where even the widest are too far off.
 
     First one number of bits after the point for all layers, then each layer by itself, the last first: what stands at

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +11,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from overdrive.engines.signature import Signature, signature, takes
 from overdrive.seams.torch.layouts import bytes_of
 from overdrive.seams.torch.tracing import uncompiled
-
-_OF_A_SHAPE = 12  # calls that are kept
-_MOST_SHAPES = 8
-_MOST_COUNTED = 1000  # shapes of which no input is kept
-_MOST_BYTES = 512 << 20  # of all that is kept
+from overdrive.targets.child.kept import KeptCalls
+from overdrive.targets.child.torch.losses import Losses
 
 
 @dataclass(frozen=True)
@@ -32,26 +28,14 @@ class Call:
 
 
 @dataclass
-class Shape:
-    """Calls with the same structure, shapes, types and plain values."""
+class CalledModel(KeptCalls):
+    framework = "torch"
 
-    form: Any  # of a `Signature`
-    count: int = 0
-    kept: deque[Call] = field(default_factory=lambda: deque(maxlen=_OF_A_SHAPE))
-
-
-@dataclass
-class CalledModel:
-    model: Any
-    count: int = 0
     evaluated: bool = False  # it has been called in evaluation mode
-    shapes: dict[Any, Shape] = field(default_factory=dict)
-    # Calls of further shapes: by form, and by the sizes of each tensor.
-    beyond: Counter[tuple[Any, tuple[torch.Size, ...]]] = field(default_factory=Counter)
-    left: Counter[str] = field(default_factory=Counter)  # calls that no artefact could answer
     autocasts: set[str] = field(default_factory=set)  # of the program, that it was called in: what they compute in
     training: set[str] = field(default_factory=set)  # its modules that are in training mode where it is not
     compiled: bool = False
+    losses: Losses | None = None  # of the program, for what they show of outputs
 
     def note(self, args: tuple[Any, ...], kwargs: dict[str, Any], compiled: bool = False) -> None:
         """`compiled`: it is called through `torch.compile`."""
@@ -60,9 +44,7 @@ class CalledModel:
             return
         if not self.model.training and not self.evaluated:
             self.evaluated = True
-            self.shapes.clear()
-            self.beyond.clear()
-            self.left.clear()
+            self.forget()
             self.autocasts.clear()
             self.compiled = False
         self.autocasts |= _autocasts(self.model)
@@ -71,24 +53,13 @@ class CalledModel:
         if given is None:
             self.left[f"it is given {_odd(call)}"] += 1
             return
-        if given.key not in self.shapes and len(self.shapes) >= _MOST_SHAPES:
-            further = given.form, tuple(each.shape for each in given.tensors)
-            if further in self.beyond or len(self.beyond) < _MOST_COUNTED:
-                self.beyond[further] += 1
-            else:
-                self.left[f"there are more than {_MOST_COUNTED:,} shapes of inputs"] += 1
-            return
-        shape = self.shapes.setdefault(given.key, Shape(given.form))
-        shape.count += 1
-        if shape.count == 1 and not self.model.training:
+        shape = self.keep(given.key, given.form, tuple(each.shape for each in given.tensors), call)
+        if shape is not None and shape.count == 1 and not self.model.training:
             parts = self.model.named_modules()
             self.training.update(name for name, each in parts if each.training and not any(each.children()))
-        shape.kept.append(call)
-        while sum(each.size for other in self.shapes.values() for each in other.kept) > _MOST_BYTES:
-            longest = max(self.shapes.values(), key=lambda each: len(each.kept))
-            if len(longest.kept) <= 1:  # of each shape one stays, however large
-                break
-            longest.kept.popleft()
+
+    def of_classes(self, outputs: int) -> bool:
+        return self.losses is not None and self.losses.of_classes(outputs)
 
 
 def _autocasts(model: Any) -> set[str]:

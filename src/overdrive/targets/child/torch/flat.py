@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_unflatten
 
 from overdrive.engines.signature import NUMERIC
-from overdrive.targets.child.calls import Call
+from overdrive.targets.child import naming
+from overdrive.targets.child.torch.calls import Call
 
 
 class FlatModel(torch.nn.Module):
@@ -57,14 +57,14 @@ def input_names(model: torch.nn.Module, call: Call) -> list[str]:
             continue
         side, first, *rest = (_key(each) for each in path)
         known = side == "0" and int(first) < len(positional)
-        names.append(_name([positional[int(first)] if known else first, *rest], "input"))
-    return _distinct(names)
+        names.append(naming.name([positional[int(first)] if known else first, *rest], "input"))
+    return naming.distinct(names)
 
 
 def output_names(result: Any) -> list[str]:
     """Of its tensors; a single one is `output`."""
     found = [path for path, leaf in tree_flatten_with_path(result)[0] if isinstance(leaf, torch.Tensor)]
-    return _distinct([_name([_key(each) for each in path], "output") for path in found])
+    return naming.distinct([naming.name([_key(each) for each in path], "output") for path in found])
 
 
 def odd_result(result: Any) -> str:
@@ -85,17 +85,3 @@ def _key(entry: Any) -> str:
         if hasattr(entry, name):
             return str(getattr(entry, name))
     return str(entry)
-
-
-def _name(words: list[str], of: str) -> str:
-    name = re.sub(r"\W+", "_", "_".join(words))
-    return f"{of}_{name}".rstrip("_") if not name or name[0].isdigit() else name
-
-
-def _distinct(names: list[str]) -> list[str]:
-    seen: dict[str, int] = {}
-    for place, name in enumerate(names):
-        if name in seen:
-            names[place] = f"{name}_{place}"
-        seen[names[place]] = place
-    return names

@@ -1,45 +1,27 @@
-"""A model as hls4ml reads it, layer by layer, and what it answers where each layer is in fixed point.
+"""A model of PyTorch as hls4ml reads it, layer by layer, and what it answers where each layer is in fixed point.
 
-The front end names a layer as `torch.fx` does, so that ranges observed here are those of its layers. The numbers here
-are a search's guide: what is claimed comes from hls4ml's own bit-accurate emulation.
+The front end names a layer as `torch.fx` does, so that ranges observed here are those of its layers.
 """
 
 from __future__ import annotations
 
 import copy
-import math
+import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from overdrive.engines.runtime import NoEngine
+from overdrive.model_state.quiet import quiet
+from overdrive.seams.points import reason_of
+from overdrive.targets.fpga.fixed import Fixed, integer_bits
+from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Array, Types
+
 _NORMS = nn.BatchNorm1d, nn.BatchNorm2d
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A signed fixed-point type: bits before the point, the sign among them, and after it."""
-
-    integer: int
-    fraction: int
-
-    @property
-    def text(self) -> str:
-        """As hls4ml takes it: truncated, and held at the ends of the range."""
-        return f"fixed<{self.integer + self.fraction},{self.integer},TRN,SAT>"
-
-    def of(self, values: torch.Tensor) -> torch.Tensor:
-        step, end = 2.0**-self.fraction, 2.0 ** (self.integer - 1)
-        return torch.clamp(torch.floor(values / step) * step, -end, end - step)
-
-
-def integer_bits(largest: float) -> int:
-    """That hold numbers up to this size, the sign among them."""
-    return 1 + max(0, math.floor(math.log2(largest)) + 1) if largest > 0 else 1
 
 
 def folded(model: torch.nn.Module) -> fx.GraphModule:
@@ -69,8 +51,8 @@ def folded(model: torch.nn.Module) -> fx.GraphModule:
     return traced
 
 
-class Layers:
-    """Of one model. `names`: its layers with an output of their own, in order; `weighted`: those with weights."""
+class TorchLayers:
+    """See `front_end.Layers`. `weighted`: those with weights."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.traced = fx.symbolic_trace(model)
@@ -94,28 +76,33 @@ class Layers:
             return isinstance(self.traced.get_submodule(str(answer.target)), (nn.Softmax, nn.LogSoftmax))
         return getattr(answer.target, "__name__", answer.target) in ("softmax", "log_softmax")
 
-    def ranges(self, inputs: torch.Tensor) -> dict[str, float]:
-        """The largest size of what each layer gives, weights and all."""
+    def ranges(self, inputs: Array) -> dict[str, float]:
         seen = _Run(self.traced)
-        seen.run(inputs)
+        with torch.no_grad():
+            seen.run(torch.from_numpy(inputs))
         return seen.largest
 
-    def answers(self, inputs: torch.Tensor, types: Mapping[str, Fixed]) -> Any:
-        """What it answers where these layers, weights and biases are of these types."""
+    def answers(self, inputs: Array, types: Types) -> Array:
+        with torch.no_grad():
+            found: Array = self._answers(torch.from_numpy(inputs), types).numpy()
+        return found
+
+    def _answers(self, inputs: torch.Tensor, types: Types) -> Any:
         held = {name: self._parameters(place) for name, place in self.weighted.items() if name in types}
         saved = [(each, each.detach().clone()) for tensors in held.values() for each in tensors]
         try:
             for name, tensors in held.items():
                 for each in tensors:
                     largest = float(each.detach().abs().max())
-                    each.data = Fixed(integer_bits(largest), types[name].fraction).of(each.data)
+                    each.data = _held(each.data, Fixed(integer_bits(largest), types[name].fraction))
             return _Run(self.traced, types).run(inputs)
         finally:
             for each, before in saved:
                 each.data = before
 
-    def weight_bits(self, name: str) -> int:
-        """Integer bits that its weights and biases need."""
+    def weight_bits(self, name: str) -> int | None:
+        if name not in self.weighted:
+            return None
         tensors = self._parameters(self.weighted[name])
         return integer_bits(max(float(each.detach().abs().max()) for each in tensors))
 
@@ -124,7 +111,7 @@ class Layers:
 
 
 class _Run(fx.Interpreter):
-    def __init__(self, graph: fx.GraphModule, types: Mapping[str, Fixed] | None = None) -> None:
+    def __init__(self, graph: fx.GraphModule, types: Types | None = None) -> None:
         super().__init__(graph)
         self.largest: dict[str, float] = {}
         self._types = types or {}
@@ -134,5 +121,56 @@ class _Run(fx.Interpreter):
         if isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel():
             self.largest[n.name] = float(result.detach().abs().max())
             if n.name in self._types and n.op != "output":
-                result = self._types[n.name].of(result)
+                result = _held(result, self._types[n.name])
         return result
+
+
+def _held(values: torch.Tensor, kind: Fixed) -> torch.Tensor:
+    """The nearest numbers of this type below them."""
+    return torch.clamp(torch.floor(values / kind.step) * kind.step, *kind.ends)
+
+
+class TorchFrontEnd:
+    """See `front_end.FrontEnd`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = self._given = model
+
+    def answers(self, inputs: Array) -> Array:
+        with torch.no_grad(), quiet():
+            own = self._model(torch.from_numpy(inputs))
+        if not isinstance(own, torch.Tensor) or own.dim() < 2:
+            raise NoEngine("it answers something else than one tensor of rows")
+        return own.numpy()
+
+    def read(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        import hls4ml
+
+        with quiet():
+            self._given = folded(self._model)
+            config: dict[str, Any] = hls4ml.utils.config_from_pytorch_model(
+                self._given, shape, granularity="name", backend=BACKEND, default_precision=WIDE
+            )
+        return config
+
+    def layers(self) -> TorchLayers:
+        return TorchLayers(self._given)
+
+    def converted(self, config: dict[str, Any], place: Path) -> Any:
+        import hls4ml
+
+        return hls4ml.converters.convert_from_pytorch_model(
+            self._given,
+            output_dir=str(place),
+            project_name=PROJECT,
+            hls_config=config,
+            backend=BACKEND,
+            io_type="io_parallel",
+        )
+
+    def refusal(self, error: Exception) -> str:
+        """hls4ml names the kind of a layer; a model may have it under several names."""
+        said = reason_of(error)[:200]
+        kind = re.search(r"Unsupported layer (\w+)", said)
+        named = [name for name, each in self._model.named_modules() if kind and type(each).__name__ == kind.group(1)]
+        return f"hls4ml's front end does not take {f'its layer {named[0]} ' if named else 'it '}({said})"
