@@ -128,6 +128,9 @@ class CallRecorder:
         others = {each.name: each.count for each in self._seen if each.model() is not called.model}
         try:
             made = exporting.export(called, _subject_of(called), name, others, self._order, self._folder)
+            if made.refused and others:
+                told = f"{made.refused}; the program calls {listed_some(list(others))} too, and --model chooses"
+                return replace(made, refused=told)
             return replace(made, notes=(*made.notes, _ENDED)) if self._ended and not made.refused else made
         except Exception as error:
             if os.environ.get("OVERDRIVE_DEBUG"):

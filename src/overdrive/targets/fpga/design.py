@@ -83,7 +83,7 @@ def design(
     told = {"classes": classes, "margin": margin, "error": _ERROR, "backend": BACKEND, "layers": _told(graph)}
     told["rtl"] = _verilog(graph, inputs, emulated, folder)
     (folder / DESIGN).write_text(json.dumps(told))
-    return [] if classes or own.shape[1] == 1 else [_OF_PLACES if places else _BY_VALUE]
+    return front.notes if classes or own.shape[1] == 1 else [*front.notes, _OF_PLACES if places else _BY_VALUE]
 
 
 def _different(inputs: Array) -> Array:

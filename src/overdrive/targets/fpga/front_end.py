@@ -43,6 +43,10 @@ class Layers(Protocol):
 
 
 class FrontEnd(Protocol):
+    """`notes`: what people are to know of how the model is read."""
+
+    notes: list[str]
+
     def answers(self, inputs: Array) -> Array:
         """The model's own.
 
@@ -64,4 +68,4 @@ class FrontEnd(Protocol):
         """hls4ml's graph of it, whose project will be in `place`."""
 
     def refusal(self, error: Exception) -> str:
-        """Why hls4ml does not take the model, with the layer's name where that can be told."""
+        """Why hls4ml does not take the model. It names the kind of a layer: the first of that kind is told."""

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from overdrive.engines.runtime import NoEngine
+from overdrive.seams.keras.internals import maker_of
 
 _WITHOUT_EFFECT = re.compile(r"\w*Dropout\w*|GaussianNoise|ActivityRegularization")  # where nothing is trained
 _FOLDED_INTO = keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D
@@ -47,14 +48,24 @@ class Reading:
         self.softmax = False
         for layer in flat.layers:
             self._take(layer)
-        self.model = keras.Model(self._made[id(flat.inputs[0])], self._made[id(self._answer)])
+        self.model = keras.Model(self._of(flat.inputs[0]), self._of(self._answer))
+
+    def _of(self, tensor: Any) -> Any:
+        """The copy's, of one of the flat model's.
+
+        Raises:
+            NoEngine: the layer that gives it is called several times, of which it tells one.
+        """
+        if id(tensor) not in self._made:
+            raise NoEngine(f"its layer {maker_of(tensor).name} is called several times")
+        return self._made[id(tensor)]
 
     def _take(self, layer: Any) -> None:
         output = layer.output
         if isinstance(layer, keras.layers.InputLayer):
             self._made[id(output)] = keras.Input(output.shape[1:], dtype="float32", name=_name(layer))
             return
-        given = [self._made[id(each)] for each in _given(layer)]
+        given = [self._of(each) for each in _given(layer)]
         if _WITHOUT_EFFECT.fullmatch(type(layer).__name__) or self._folded(layer):
             found = given[0]
         elif output is self._answer and _is_softmax(layer):
@@ -107,14 +118,7 @@ class Reading:
 
 
 def _given(layer: Any) -> list[Any]:
-    """
-    Raises:
-        NoEngine: it is called several times.
-    """
-    try:
-        return [] if isinstance(layer, keras.layers.InputLayer) else list(keras.tree.flatten(layer.input))
-    except (AttributeError, ValueError):
-        raise NoEngine(f"its layer {layer.name} is called several times") from None
+    return [] if isinstance(layer, keras.layers.InputLayer) else list(keras.tree.flatten(layer.input))
 
 
 def _is_softmax(layer: Any) -> bool:

@@ -21,6 +21,8 @@ from overdrive.targets.fpga.fixed import Fixed, integer_bits
 from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Array, Types
 from overdrive.targets.fpga.keras_reading import Reading
 
+_NO_SOFTMAX = "the softmax at its end is left out: the largest of what it is given is the largest of what it gives"
+
 
 class KerasLayers:
     """See `front_end.Layers`."""
@@ -87,6 +89,7 @@ class KerasFrontEnd:
         self._own = model
         with said_nowhere():
             self._read = Reading(model)
+        self.notes = [_NO_SOFTMAX] if self._read.softmax else []
 
     def answers(self, inputs: Array) -> Array:
         """Without a softmax at the end."""
@@ -102,10 +105,21 @@ class KerasFrontEnd:
     def read(self, shape: tuple[int, ...]) -> dict[str, Any]:
         import hls4ml
 
-        with said_nowhere():
-            config: dict[str, Any] = hls4ml.utils.config_from_keras_model(
-                self._read.model, granularity="name", backend=BACKEND, default_precision=WIDE
-            )
+        converters = hls4ml.converters
+        parse = converters.parse_keras_v3_model
+
+        def without_da4ml(model: Any) -> Any:
+            return parse(model, allow_da_fallback=False)
+
+        # It has da4ml try layers that it does not take first, which fails without a name, and asks nobody.
+        converters.parse_keras_v3_model = without_da4ml
+        try:
+            with said_nowhere():
+                config: dict[str, Any] = hls4ml.utils.config_from_keras_model(
+                    self._read.model, granularity="name", backend=BACKEND, default_precision=WIDE
+                )
+        finally:
+            converters.parse_keras_v3_model = parse
         return config
 
     def layers(self) -> KerasLayers:
@@ -121,11 +135,11 @@ class KerasFrontEnd:
             hls_config=config,
             backend=BACKEND,
             io_type="io_parallel",
+            allow_da_fallback=False,
         )
 
     def refusal(self, error: Exception) -> str:
-        """hls4ml names the kind of a layer; a model may have it under several names."""
         said = reason_of(error)[:200]
-        kinds = {type(each).__name__: each.name for each in reversed(self._read.model.layers)}
-        named = [name for kind, name in kinds.items() if re.search(rf"\b{kind}\b", said)]
+        layers = self._read.model.layers
+        named = [each.name for each in layers if re.search(rf"\b{type(each).__name__}\b", said)]
         return f"hls4ml's front end does not take {f'its layer {named[0]} ' if named else 'it '}({said})"

@@ -135,6 +135,7 @@ class TorchFrontEnd:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = self._given = model
+        self.notes: list[str] = []
 
     def answers(self, inputs: Array) -> Array:
         with torch.no_grad(), quiet():
@@ -169,7 +170,6 @@ class TorchFrontEnd:
         )
 
     def refusal(self, error: Exception) -> str:
-        """hls4ml names the kind of a layer; a model may have it under several names."""
         said = reason_of(error)[:200]
         kind = re.search(r"Unsupported layer (\w+)", said)
         named = [name for name, each in self._model.named_modules() if kind and type(each).__name__ == kind.group(1)]

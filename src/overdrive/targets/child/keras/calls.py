@@ -7,10 +7,11 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from overdrive.engines.keras.given import Given
+from overdrive.engines.keras.given import NUMERIC, Given
 from overdrive.seams.keras.answers import PREDICT
-from overdrive.seams.keras.internals import array_of, batches_again
+from overdrive.seams.keras.internals import array_of, batches_again, mask_of
 from overdrive.targets.child.kept import KeptCalls
 
 _BATCHES = 12  # of data, that are read
@@ -89,7 +90,7 @@ class CalledModel(KeptCalls):
     def _note(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = Given.of(kind, args, kwargs)
         if given is None or not given.numeric:
-            self.left[f"it is given {_odd(given)}"] += 1
+            self.left[f"it is given {_odd(args)}"] += 1
             return None
         copied = replace(given, leaves=tuple(map(_copied, given.leaves)))
         _, structure, _, values = given.key
@@ -102,9 +103,17 @@ def _copied(leaf: Any) -> Any:
     return np.array(leaf if isinstance(leaf, np.ndarray) else array_of(leaf), order="C")
 
 
-def _odd(given: Given | None) -> str:
+def _odd(args: tuple[Any, ...]) -> str:
     """What it is of an input that no artefact takes, in words."""
-    if given is None:
-        return "something else than dense arrays without masks"
-    kinds = {keras.backend.standardize_dtype(each.dtype) for each in given.leaves}
-    return "text" if "string" in kinds else f"arrays of {' and '.join(sorted(kinds))}, or empty ones"
+    for leaf in keras.tree.flatten(args):
+        kind = getattr(leaf, "dtype", None)
+        name = str(getattr(kind, "name", kind))
+        if isinstance(leaf, str) or name in ("string", "object") or name.startswith("str"):
+            return "text"
+        if not isinstance(leaf, (np.ndarray, tf.Tensor)):
+            return f"a {type(leaf).__name__}"
+        if mask_of(leaf) is not None:
+            return "an array with a mask"
+        if name not in NUMERIC or 0 in leaf.shape:
+            return "an empty array" if name in NUMERIC else f"an array of {name}"
+    return "no array"

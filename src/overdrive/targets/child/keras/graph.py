@@ -6,6 +6,7 @@ https://github.com/onnx/tensorflow-onnx#python-api-reference
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,7 +81,11 @@ def _named(calls: Sequence[Arrays], marks: dimensions.Marks) -> list[list[int | 
 def _openvino(graph: Graph, names: Names, path: Path) -> None:
     runtime = OpenVino()
     inputs = [each.op.name for each in graph.concrete.inputs[: len(graph.inputs)]]
-    model = runtime.of_tensorflow(graph.concrete, inputs, ())
+    try:
+        model = runtime.of_tensorflow(graph.concrete, inputs, ())
+    except Exception as error:
+        lacking = re.search(r"No conversion rule found for operations: .*", str(error))  # within many lines
+        raise NoEngine(f"OpenVINO takes no such model ({lacking[0] if lacking else reason_of(error)[:200]})") from None
     given, made = runtime.places(model, inputs, [each.name for each in graph.concrete.outputs])
     save(in_order(model, given, made), names.inputs, names.outputs, path)
 
