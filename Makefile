@@ -57,7 +57,8 @@ test-quick: $(VENV)/.test
 KERAS := worker/keras seams/keras techniques/test_keras.py techniques/inference/test_direct_predict.py engines/test_keras.py \
 	techniques/inference/test_graph_call.py techniques/inference/test_keras_engines.py insight/profile/test_keras.py \
 	test_keras_programs.py ranks/test_keras.py search/test_listing_keras.py survive/test_keras_that_survives.py \
-	trials/test_keras_writes.py techniques/compile/test_xla_clusters.py
+	trials/test_keras_writes.py techniques/compile/test_xla_clusters.py targets/test_keras.py targets/test_keras_engines.py \
+	targets/fpga/test_keras.py
 test-keras: $(VENV)/.keras
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(KERAS:%=tests/%)
 
