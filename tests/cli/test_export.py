@@ -105,7 +105,7 @@ def test_a_missing_library_is_told_with_what_brings_it(train: Path, overdrive: R
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("import torch\nprint('nothing to see')", "calls no PyTorch model"),
+        ("import torch\nprint('nothing to see')", "calls no model of PyTorch that has parameters"),
         ("import torch\nraise SystemExit(3)", "fails by itself"),
         (
             TRAIN.replace("torch.log_softmax(self.fc(rows), 1)", "self.fc(rows + torch.randn_like(rows))"),

@@ -61,15 +61,17 @@ def test_normalisations_and_activations_are_read_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "last", [layers.Softmax(), layers.Dense(3, activation="softmax"), layers.Activation("softmax")]
+    "last",
+    [layers.Softmax, lambda: layers.Dense(3, activation="softmax", name="last"), lambda: layers.Activation("softmax")],
+    ids=["layer", "of dense", "activation"],
 )
 def test_a_softmax_at_the_end_is_left_out_and_told(last: Any) -> None:
-    model = pictures(last)
+    model = pictures(last())
     front = KerasFrontEnd(model)
     found = front.answers(X)
     np.testing.assert_allclose(np.asarray(keras.ops.softmax(found)), np.asarray(model(X)), atol=1e-5)
     assert front.layers().ends_in_softmax and "softmax" in front.notes[0]
-    inner = KerasFrontEnd(pictures(last, layers.Dense(2, name="end")))
+    inner = KerasFrontEnd(pictures(last(), layers.Dense(2, name="end")))
     assert not inner.layers().ends_in_softmax and not inner.notes
 
 
