@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from overdrive.seams.keras.control import backend
 from overdrive.targets.child.kept import KeptCalls
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class KerasWatch:
         self._rows = rows
         self._under_way: list[_Asked] = []
         self._first_trained: _Asked | None = None  # held while no model has answered or was evaluated
-        self._evaluated: CalledModel | None = None
+        self._chosen: CalledModel | None = None  # that is to be exported, once it was seen
         self._over = False
 
     def listen(self, seams: Seams) -> None:
@@ -55,16 +56,18 @@ class KerasWatch:
         self._over = True
         if (first := self._first_trained) is not None and (kept := self._kept(first.model, 0)):
             kept.trained_by(first.opened[0])
-        if self._evaluated:
-            self._evaluated.read()
+        if self._chosen:
+            self._chosen.read()
 
     def _kept(self, model: Any, calls: int = 1) -> CalledModel | None:
+        if backend() != "tensorflow":
+            return None
         from overdrive.targets.child.keras.calls import CalledModel  # imports Keras, which is there by now
 
         kept = self._noted(model, lambda model: CalledModel(model, rows=self._rows), calls)
         if not isinstance(kept, CalledModel):
             return None
-        self._evaluated = kept
+        self._chosen = kept
         return kept
 
     def _answered(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +88,7 @@ class KerasWatch:
         asked, result = self._run(model, call, args, kwargs)
         if len(asked.opened) > 1:  # the data that it validates by
             self._was_evaluated(asked)
-        elif asked.opened and self._evaluated is None and self._first_trained in (None, asked):
+        elif asked.opened and self._chosen is None and self._first_trained in (None, asked):
             self._first_trained = asked
         return result
 
