@@ -69,3 +69,13 @@ def test_of_what_a_call_set_that_which_can_be_told_is(tmp_path: Path) -> None:
     again = torch.nn.Linear(2, 2)
     set_in_calls.set_again(again, places, structure.made(told, ((), []), lambda: None)[1:])
     assert again.calls == 3 and again.size == (2,) and not hasattr(again, "hidden")
+
+
+def test_a_tensor_that_is_in_several_places_is_one_again() -> None:
+    from overdrive.survive import structure
+
+    x = torch.ones(3)
+    weights = torch.rand(2, requires_grad=True) * 1
+    told = json.loads(json.dumps(structure.told([weights, [weights, weights[:1]], x, x], (x,))))
+    one, (other, part), *given = structure.made(told, (x,), lambda: None)
+    assert one is other and part is not one and part.shape == (1,) and given == [x, x]

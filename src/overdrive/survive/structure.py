@@ -66,6 +66,7 @@ class _Telling:
         self._memories = {storage_id(tensor): place for place, tensor in reversed(list(enumerate(given)))}
         self._own: dict[int, int] = {}  # memories by their number
         self._met = {id(leaf) for leaf in leaves if _is_object(type(leaf))}
+        self._told: dict[int, int] = {}  # tensors by their number
 
     def tell(self, thing: Any) -> Any:
         if isinstance(thing, torch.Tensor):
@@ -108,6 +109,8 @@ class _Telling:
     def _tensor(self, tensor: torch.Tensor) -> Any:
         if id(tensor) in self._given:
             return ["given", self._given[id(tensor)]]
+        if id(tensor) in self._told:
+            return ["same", self._told[id(tensor)]]
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
             raise CannotTell(f"a tensor of the kind {type(tensor).__name__}, {tensor.layout}")
         if tensor.is_quantized or tensor.is_meta:
@@ -125,6 +128,7 @@ class _Telling:
             str(tensor.device),
             bool(tensor.requires_grad),
         ]
+        self._told[id(tensor)] = len(self._told)
         if memory in self._memories:
             return ["view", self._memories[memory], *about]
         number = self._own.setdefault(memory, len(self._own))
@@ -162,6 +166,7 @@ class _Making:
     def __init__(self, given: list[torch.Tensor], passed_through: Callable[[], None]) -> None:
         self._given, self._passed_through = given, passed_through
         self._memories: dict[int, torch.Tensor] = {}
+        self._made: list[torch.Tensor] = []
 
     def make(self, structure: Any) -> Any:
         kind = structure[0]
@@ -187,7 +192,13 @@ class _Making:
             return self._object(*structure[1:])
         if kind == "given":
             return self._given[structure[1]]
-        if kind == "view":
+        if kind == "same":
+            return self._made[structure[1]]
+        self._made.append(self._tensor(structure))
+        return self._made[-1]
+
+    def _tensor(self, structure: Any) -> torch.Tensor:
+        if structure[0] == "view":
             return self._view(self._given[structure[1]].detach(), *structure[2:])
         _, number, size, *about = structure
         shape, strides, offset, kind, device, graph = about
