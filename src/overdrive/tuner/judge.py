@@ -228,7 +228,8 @@ class Judge:
             by_itself = duel.published and not self._found.adopted  # it is its own confirmation
             latest = self._schedule.first_ends if by_itself else self._schedule.proof_begins
             if time.monotonic() > latest(Contract.STATISTICAL, saved):
-                return check if check.late else replace(_NO_TIME, sentence=_and(check.sentence, _NO_TIME.sentence))
+                told = "; and ".join(filter(None, (check.sentence, _NO_TIME.sentence)))
+                return check if check.late else replace(_NO_TIME, sentence=told)
             if not candidate.replaces:
                 self._hash_what_quickens_seeds()
                 kept = self._found.adopted
@@ -277,10 +278,6 @@ class Judge:
             # Its states cannot be replayed, perhaps.
             check = self._prover.exact(plain, alone).of_what_acted(candidate.names)
         return looked if check.level is not None else check
-
-
-def _and(why: str, then: str) -> str:
-    return f"{why}; and {then}" if why else then
 
 
 def _rejected(candidate: Candidate, reason: str, duel: Duel, check: Check | None = None) -> Rejected:
