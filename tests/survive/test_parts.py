@@ -411,6 +411,17 @@ def test_a_run_that_was_killed_before_it_had_written_anything_begins(tmp_path: P
     again.close()
 
 
+def test_a_run_that_was_killed_while_its_folder_was_made_begins_in_it(tmp_path: Path) -> None:
+    """One of 300 that were killed in their first second had "no folder of a run", and its command was refused."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    for name in ("lock", "process", ".run.json.0a1b2c3d.tmp"):
+        (folder / name).touch()
+    again = RunFolder(folder, {"script": "a"}, fresh=False)
+    again.close()
+    assert again.is_new and not list(folder.glob(".*")) and (folder / "run.json").exists()
+
+
 @pytest.mark.fault("others", 24)
 def test_a_folder_that_others_may_have_written_to_is_refused(tmp_path: Path) -> None:
     """What lies there would become the user's files."""

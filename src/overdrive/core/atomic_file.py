@@ -18,6 +18,15 @@ def is_stream(path: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+def unfinished(path: Path) -> list[Path]:
+    """What processes have left that were killed while they wrote this file."""
+    return [each for each in path.parent.iterdir() if each.name.startswith(_before(path)) and each.suffix == ".tmp"]
+
+
+def _before(path: Path) -> str:
+    return f".{path.name[:100]}."
+
+
 def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
     """Write a file so that at any moment, even in a crash, the old or the new one is there, whole.
 
@@ -35,7 +44,7 @@ def write_atomically(path: Path, content: str | Sequence[bytes]) -> None:
             stream.writelines(parts)
         return
     target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.tmp")
+    temporary = target.with_name(f"{_before(target)}{os.urandom(4).hex()}.tmp")
     try:
         try:
             mode = target.stat().st_mode & 0o777

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from overdrive.core.atomic_file import write_atomically
+from overdrive.core.atomic_file import unfinished, write_atomically
 from overdrive.survive.identity import RANKS
 
 FORMAT = 2
@@ -103,6 +103,8 @@ class RunFolder:
             self._empty()
         self.is_new = not (path / _MANIFEST).exists()
         if self.is_new:
+            for each in unfinished(path / _MANIFEST):
+                each.unlink()
             self.manifest = {"format": FORMAT, _SEED: seed or secrets.token_hex(16), **identity}
             _write(path / _MANIFEST, self.manifest)
         else:
@@ -206,7 +208,8 @@ def _stays(entry: Path) -> bool:
 
 def _others_in(path: Path) -> bool:
     """Whether more lies there than what a run leaves which is killed at once."""
-    return not all(map(_stays, path.iterdir()))
+    begun = unfinished(path / _MANIFEST)
+    return not all(_stays(each) or each in begun for each in path.iterdir())
 
 
 @contextlib.contextmanager
