@@ -534,19 +534,24 @@ def test_what_makes_other_steps_is_left_out_and_not_tried_again(
     assert names(found) == [] and reasons(found)["fused"] == "other steps" and len(told) == 1
 
 
-def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
-    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refused_at_rounding(sentence: str, seconds: float, offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`layout` is faster, and its proof at `rounding` takes so long and comes to this."""
     offer(layout={"contract": Contract.ROUNDING, "fallback_contract": Contract.STATISTICAL})
     facts = Facts(shares={"forward": 1.0}, step_seconds=0.1)
     other = {"result": lambda active: "other" if active else ""}
     program = Simulated(paces(layout=2), takes_time=True, facts=facts, **other).enter(monkeypatch)
 
-    def too_long(proof: RoundingProof, plain: TrialSpec, new: TrialSpec) -> Check:
-        program.spent += 1000.0
-        return Check(None, "its proof broke off (late: the budget was used up)")
+    def refused(proof: RoundingProof, plain: TrialSpec, new: TrialSpec) -> Check:
+        program.spent += seconds
+        return Check(None, sentence)
 
-    monkeypatch.setattr(RoundingProof, "compare", too_long)
+    monkeypatch.setattr(RoundingProof, "compare", refused)
+
+
+def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused_at_rounding("its proof broke off (late: the budget was used up)", 1000.0, offer, monkeypatch)
     found = searched(tmp_path, budget=120.0)
     assert "broke off" in reasons(found)["layout"] and "only statistical" not in reasons(found)["layout"]
 
@@ -555,16 +560,7 @@ def test_what_rounding_refused_is_told_where_seeds_have_no_time(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of public ImageNet, 1.6 s a step, "no time for the proof" was all that was told after 128 s of one."""
-    offer(layout={"contract": Contract.ROUNDING, "fallback_contract": Contract.STATISTICAL})
-    facts = Facts(shares={"forward": 1.0}, step_seconds=0.1)
-    other = {"result": lambda active: "other" if active else ""}
-    program = Simulated(paces(layout=2), takes_time=True, facts=facts, **other).enter(monkeypatch)
-
-    def refused(proof: RoundingProof, plain: TrialSpec, new: TrialSpec) -> Check:
-        program.spent += 60.0
-        return Check(None, "the gradient of a weight is 7 bits further from fp64")
-
-    monkeypatch.setattr(RoundingProof, "compare", refused)
+    refused_at_rounding("the gradient of a weight is 7 bits further from fp64", 60.0, offer, monkeypatch)
     found = searched(tmp_path, Contract.STATISTICAL, budget=120.0)
     assert "7 bits further" in reasons(found)["layout"] and "no time for the proof" in reasons(found)["layout"]
 

@@ -155,9 +155,10 @@ class _Held:
     def difference(self, now: _Held) -> str:
         """The first, in words; empty where there is none."""
         for (_, held, owner), (_, other, _) in zip(self._dicts, now._dicts, strict=True):
-            made = made_in_each_call(owner)
             for name in (*held, *(other.keys() - held.keys())):
-                if name not in made and not _alike(held.get(name, _ABSENT), other.get(name, _ABSENT)):
+                if _alike(held.get(name, _ABSENT), other.get(name, _ABSENT)):
+                    continue
+                if name not in made_in_each_call(owner):
                     return f"{name!r} of a {type(owner).__name__}"
         for (container, items), (_, other_items) in zip(self._lists, now._lists, strict=True):
             if len(items) != len(other_items) or not all(map(_alike, items, other_items)):

@@ -10,7 +10,7 @@ import pytest
 
 from overdrive.targets.fpga import rtl
 from tests.conftest import Run
-from tests.schemas import held
+from tests.targets.fpga.designs import design_of, widths
 
 TRAIN = """
 import torch
@@ -42,13 +42,9 @@ def installed() -> None:
 
 def test_the_emulation_gives_the_same_classes(tmp_path: Path, warm_overdrive: Run) -> None:
     (tmp_path / "train.py").write_text(TRAIN.replace("ACT", "nn.ReLU"))
-    done = warm_overdrive("export", "--to", "fpga", "--json", "told.json", "train.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "told.json").read_text())
-    held("design", told)
+    told = design_of(tmp_path, warm_overdrive)
     assert told["inputs"] == 2000 and told["tested"] == 1000 and told["bound"] <= told["margin"]
-    widths = [int(each["result"].split("<")[1].split(",")[0]) for each in told["layers"]]
-    assert max(widths) < 18  # narrower than what it began with
+    assert max(widths(told)) < 18  # narrower than what it began with
     made = tmp_path / "train.export-fpga"
     assert (made / "project" / "firmware").is_dir()
     assert [each["rows"] for each in told["own"]] == [1, 250] and all(each["p50"] for each in told["own"])

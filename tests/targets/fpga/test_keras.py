@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from overdrive.targets.fpga.keras_reading import Reading
 from overdrive.targets.fpga.of_keras import KerasFrontEnd, KerasLayers
 from overdrive.targets.fpga.precision import search
 from tests.conftest import Run
-from tests.schemas import held
+from tests.targets.fpga.designs import design_of, widths
 
 X = np.random.default_rng(0).normal(size=(50, 6, 6, 1)).astype("float32")
 
@@ -171,14 +170,10 @@ model.evaluate(rows[800:], labels[800:], verbose=0)
 def test_the_emulation_gives_the_same_classes(tmp_path: Path, overdrive: Run) -> None:
     pytest.importorskip("hls4ml")
     (tmp_path / "train.py").write_text(TRAIN.replace("ACT", "layers.ReLU(), layers.BatchNormalization()"))
-    done = overdrive("export", "--to", "fpga", "--json", "told.json", "train.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "told.json").read_text())
-    held("design", told)
+    told = design_of(tmp_path, overdrive)
     assert told["inputs"] == 1600 and told["tested"] == 800 and told["bound"] <= told["margin"]
     assert told["classes"] == 3 and any("softmax at its end is left out" in each for each in told["notes"])
-    widths = [int(each["result"].split("<")[1].split(",")[0]) for each in told["layers"]]
-    assert len(widths) == 5 and max(widths) < 18  # narrower than what it began with
+    assert len(widths(told)) == 5 and max(widths(told)) < 18  # narrower than what it began with
     assert {"hls4ml", "keras"} <= set(told["versions"])
     if lacking := rtl.missing():
         assert told["cycles"] is None and told["left_out"] == lacking

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.targets.child.subject import Array, Arrays, Model
+from overdrive.engines.runtime import Array
+from overdrive.targets.child.dimensions import Arrays
+from overdrive.targets.child.subject import Model
 from overdrive.targets.order import calls_in
 
 _MOST = 24  # recorded calls

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from overdrive.engines.runtime import Array
+
 Arrays = Sequence[Array]
 Marks = list[set[int]]  # by input, its dimensions that may vary
 Limits = Mapping[str, Mapping[str, int]]  # of dimensions that may vary: "min", and "max" once it is known

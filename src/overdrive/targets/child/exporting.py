@@ -16,8 +16,9 @@ from overdrive.engines.closeness import close
 from overdrive.engines.runtime import NoEngine
 from overdrive.seams.points import reason_of
 from overdrive.targets.child import answers, dimensions, formats, runner, triton, values
+from overdrive.targets.child.dimensions import Arrays
 from overdrive.targets.child.kept import KeptCalls
-from overdrive.targets.child.subject import Arrays, Model, Shapes, Subject, Written
+from overdrive.targets.child.subject import Model, Shapes, Subject, Written
 from overdrive.targets.child.timing import write_own_times, write_times
 from overdrive.targets.order import FPGA, TRITON, Made, Order, made_in
 

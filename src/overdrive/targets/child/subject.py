@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from overdrive.engines.ranges import Bounds
 from overdrive.targets.child import dimensions
+from overdrive.targets.child.dimensions import Arrays
 from overdrive.targets.fpga.front_end import FrontEnd
 
-Array = np.ndarray[Any, Any]
-Arrays = Sequence[Array]
 Shapes = Sequence[Sequence[int | str]]  # a name is a dimension that may vary
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.machine.energy import EnergyMeter
+from overdrive.targets.child.dimensions import Arrays
 from overdrive.targets.child.runner import Answer
-from overdrive.targets.child.subject import Arrays, Model, Names
+from overdrive.targets.child.subject import Model, Names
 from overdrive.targets.order import TIMES
 
 _MOST_SHAPES = 3

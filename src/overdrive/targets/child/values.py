@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.engines.ranges import Bounds, Ranges
-from overdrive.targets.child.subject import Arrays
+from overdrive.targets.child.dimensions import Arrays
 from overdrive.targets.order import TRITON
 
 _LOSING_NAN = ("onnx", TRITON, "openvino")  # see `engines.ranges`; AOTInductor's code is PyTorch's own

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.engines.runtime import NoEngine
+from overdrive.engines.runtime import Array, NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga import rtl
 from overdrive.targets.fpga.fixed import Fixed
-from overdrive.targets.fpga.front_end import BACKEND, Array, FrontEnd, Layers, Types
+from overdrive.targets.fpga.front_end import BACKEND, FrontEnd, Layers, Types
 from overdrive.targets.fpga.precision import other_classes, passing, search, wider
 from overdrive.targets.order import ANSWERS, DESIGN, RTL, made_in
 

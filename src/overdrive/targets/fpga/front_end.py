@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
+from overdrive.engines.runtime import Array
 from overdrive.targets.fpga.fixed import Fixed
 
 BACKEND = "Vitis"
 WIDE = "fixed<32,12>"  # what is not said otherwise
 PROJECT = "model"
 
-Array = np.ndarray[Any, Any]
 Types = Mapping[str, Fixed]  # of layers, by hls4ml's names
 
 

@@ -15,10 +15,10 @@ import keras
 import numpy as np
 
 from overdrive.engines.closeness import close
-from overdrive.engines.runtime import NoEngine, said_nowhere
+from overdrive.engines.runtime import Array, NoEngine, said_nowhere
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga.fixed import Fixed, integer_bits
-from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Array, Types
+from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Types
 from overdrive.targets.fpga.keras_reading import Reading
 
 _NO_SOFTMAX = "the softmax at its end is left out: the largest of what it is given is the largest of what it gives"

@@ -15,11 +15,11 @@ import torch
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from overdrive.engines.runtime import NoEngine
+from overdrive.engines.runtime import Array, NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga.fixed import Fixed, integer_bits
-from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Array, Types
+from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Types
 
 _NORMS = nn.BatchNorm1d, nn.BatchNorm2d
 

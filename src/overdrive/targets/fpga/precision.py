@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from overdrive.engines.runtime import Array
 from overdrive.evidence.binomial import at_least, at_most
 from overdrive.targets.fpga.fixed import Fixed, integer_bits
-from overdrive.targets.fpga.front_end import Array, Layers
+from overdrive.targets.fpga.front_end import Layers
 
 WIDEST = 18  # bits after the point, at first
 _NARROWEST = 1

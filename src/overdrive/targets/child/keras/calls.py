@@ -74,9 +74,8 @@ class CalledModel(KeptCalls):
             kept = self._note(PREDICT, ([batch],), {})  # with labels, which are left aside there
             shape, read = shape or kept, read + 1
             rows += len(kept.kept[-1].arrays[0]) if kept else 0
-            if read >= _BATCHES and (
-                rows >= self.rows or not rows
-            ):  # it need not end, and may hold nothing that is taken
+            enough = rows >= self.rows or not rows  # it may hold nothing that is taken
+            if read >= _BATCHES and enough:  # it need not end
                 break
         if shape is not None:
             shape.count += max(0, (self.data.num_batches or 0) - read)

@@ -21,7 +21,8 @@ from overdrive.engines.ranges import Bounds
 from overdrive.engines.runtime import NoEngine, said_nowhere, unlogged
 from overdrive.seams.points import reason_of
 from overdrive.targets.child import dimensions, formats
-from overdrive.targets.child.subject import Arrays, Names
+from overdrive.targets.child.dimensions import Arrays
+from overdrive.targets.child.subject import Names
 
 _OPSET = 18  # of ONNX: the newest that tf2onnx 1.17 writes
 

@@ -16,8 +16,9 @@ from overdrive.engines.runtime import said_nowhere
 from overdrive.seams.keras.answers import PREDICT
 from overdrive.seams.keras.fp64 import layers_in_double
 from overdrive.targets.child import dimensions
+from overdrive.targets.child.dimensions import Arrays
 from overdrive.targets.child.keras.graph import Graph
-from overdrive.targets.child.subject import Arrays, Names
+from overdrive.targets.child.subject import Names
 from overdrive.targets.fpga.front_end import FrontEnd
 
 

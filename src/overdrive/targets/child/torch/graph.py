@@ -16,7 +16,8 @@ from overdrive.engines.ranges import Bounds
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.targets.child import dimensions, formats
-from overdrive.targets.child.subject import Arrays, Names, Shapes
+from overdrive.targets.child.dimensions import Arrays
+from overdrive.targets.child.subject import Names, Shapes
 from overdrive.targets.child.torch.flat import FlatModel
 
 _ENDLESS = 1 << 48

@@ -11,7 +11,8 @@ import torch
 from overdrive.engines.weights import Weights
 from overdrive.model_state.quiet import quiet
 from overdrive.targets.child import dimensions
-from overdrive.targets.child.subject import Arrays, Names
+from overdrive.targets.child.dimensions import Arrays
+from overdrive.targets.child.subject import Names
 from overdrive.targets.child.torch import graph
 from overdrive.targets.child.torch.flat import FlatModel
 from overdrive.targets.fpga.front_end import FrontEnd
