@@ -78,8 +78,8 @@ def test_what_a_neighbour_disturbed_does_not_count_and_beyond_half_all_count_for
         assert len(duel.kept()) == (quiet if quiet >= 20 else 40)
 
 
-def test_what_a_first_pair_is_looked_into_is_not_what_another_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of public graph attention a confirmation was reckoned to take 115 s by its control, and took 60."""
+def pairs_of_18_seconds(monkeypatch: pytest.MonkeyPatch) -> tuple[TrialPool, TrialSpec]:
+    """On a clock of its own, which stands at 100. The first is looked into for 30 s besides."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
@@ -93,8 +93,22 @@ def test_what_a_first_pair_is_looked_into_is_not_what_another_takes(monkeypatch:
         return Pace(3, 0.06, 0.1)
 
     monkeypatch.setattr("overdrive.trials.interleaved.run_pair", pair)
-    spec, pool = TrialSpec(Program("script.py")), SimpleNamespace()
-    duel = run_duel(cast(TrialPool, pool), spec, spec, confirmation(3), deadline=1000.0)
+    return cast(TrialPool, SimpleNamespace()), TrialSpec(Program("script.py"))
+
+
+@pytest.mark.parametrize(("deadline", "pairs"), [(184.0, 3), (203.0, 3), (204.0, 4), (225.0, 5), (1000.0, 8)])
+def test_a_confirmation_goes_on_while_the_clock_has_time_for_another_pair(
+    deadline: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `make demo` three pairs told [1.01, 4.2], and 18 s were left over."""
+    pool, spec = pairs_of_18_seconds(monkeypatch)
+    assert full_processes(run_duel(pool, spec, spec, confirmation(3, 8), deadline).pairs) == pairs
+
+
+def test_what_a_first_pair_is_looked_into_is_not_what_another_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of public graph attention a confirmation was reckoned to take 115 s by its control, and took 60."""
+    pool, spec = pairs_of_18_seconds(monkeypatch)
+    duel = run_duel(pool, spec, spec, confirmation(3), deadline=1000.0)
     assert duel.looked == 30.0 and duel.beside == pytest.approx([8.0, 8.0, 8.0])
 
 

@@ -17,7 +17,6 @@ from overdrive.report import charts, figures, svg, techniques, words
 from overdrive.report.html import machine_rows, template
 from overdrive.report.paper import Paper
 from overdrive.report.plots import Plot, crossed, plot, times
-from overdrive.report.ratio import ratio
 from overdrive.report.reading import harmless
 
 NUMBERS_HEAD = ("", "A", "B", "B to A")
@@ -47,17 +46,17 @@ class Comparison:
             has = "has a" if missing == "neither" else "has no"
             return "Nothing to compare", f": {missing} {has} speed-up that was measured."
         assert self.a.speedup and self.b.speedup
-        told = f": {ratio(self.b.speedup)} in B against {ratio(self.a.speedup)} in A."
+        told = f": {self.b.speedup.as_speedup()} in B against {self.a.speedup.as_speedup()} in A."
         if self.ratio.low > 1:
-            return "The plan gains more in B", f"{told} That is {ratio(self.ratio)} times as much."
+            return "The plan gains more in B", f"{told} That is {self.ratio.as_speedup()} times as much."
         if self.ratio.high < 1:
-            return "The plan gains less in B", f"{told} That is {ratio(self.ratio)} times as much."
-        return "The plans gain the same, as far as was measured", f"{told} The ratio is {ratio(self.ratio)}."
+            return "The plan gains less in B", f"{told} That is {self.ratio.as_speedup()} times as much."
+        return "The plans gain the same, as far as was measured", f"{told} The ratio is {self.ratio.as_speedup()}."
 
     def numbers(self) -> list[tuple[str, str, str, str]]:
         """Rows of figures; see `NUMBERS_HEAD`."""
-        one, other = (ratio(each.speedup) if each.speedup else _NONE for each in (self.a, self.b))
-        rows = [("speed-up of the plan", one, other, ratio(self.ratio) if self.ratio else _NONE)]
+        one, other = (each.speedup.as_speedup() if each.speedup else _NONE for each in (self.a, self.b))
+        rows = [("speed-up of the plan", one, other, self.ratio.as_speedup() if self.ratio else _NONE)]
         rows += _figures("before", self.a.baseline, self.b.baseline, self.a.unit)
         rows += _figures("after", self.a.tuned, self.b.tuned, self.a.unit)
         first, second = self.a.tuning_seconds, self.b.tuning_seconds
@@ -206,7 +205,7 @@ def _of(one: float | None, other: float | None) -> str:
 
 def _gain(result: TuneResult, kept: Kept) -> str:
     gain = dict(techniques.contributions(result)).get(kept.name) or kept.speedup
-    return ratio(gain) if gain else "in the plan"
+    return gain.as_speedup() if gain else "in the plan"
 
 
 def _with(kept: Kept) -> str:
@@ -218,7 +217,7 @@ def _left_out(result: TuneResult, name: str) -> str:
     measured = next((each for each in techniques.tried(result) if each.name == name), None)
     if measured is None:
         return "not tried" if any(each.name == name for each in techniques.others(result)) else _NONE
-    return f"not used ({ratio(measured.speedup)})" if measured.speedup else "not used"
+    return f"not used ({measured.speedup.as_speedup()})" if measured.speedup else "not used"
 
 
 def _conditions(result: TuneResult) -> Sequence[tuple[str, str]]:

@@ -15,7 +15,6 @@ from overdrive.core.interval import Interval
 from overdrive.core.tune_result import DuelRecord, SideFigures, TuneResult
 from overdrive.core.units import duration
 from overdrive.report import charts, figures, svg, techniques
-from overdrive.report.ratio import ratio
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 _MOST_LOADERS = 4  # that are drawn
@@ -48,7 +47,7 @@ def plot(
 
 
 def times(found: Interval) -> str:
-    return crossed(ratio(found))
+    return crossed(found.as_speedup())
 
 
 def waterfall(result: TuneResult) -> Plot | None:

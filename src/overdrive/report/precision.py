@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from overdrive.core.tune_result import Precision, TuneResult
-from overdrive.report.ratio import ratio
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def precision(result: TuneResult) -> list[FormatRow]:
 def _row(each: Precision) -> FormatRow:
     own = not each.technique and each.seconds_per_step is not None
     against = each.against.removeprefix("plain").removeprefix(" + ")
-    speed = ratio(each.speedup) if each.speedup else ""
+    speed = each.speedup.as_speedup() if each.speedup else ""
     learns = {True: "yes", False: "not shown", None: "not checked"}[each.learns]
     return FormatRow(
         each.format or "-",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from overdrive.core.contract import Contract
 from overdrive.core.proof_record import AgreementRecord, ExactRecord, MetricRecord, RoundingRecord, StatisticalRecord
 from overdrive.core.tune_result import TuneResult
-from overdrive.report.ratio import rounded
 
 _MOST_OF_A_LIST = 400  # characters
 LEVELS = {
@@ -111,7 +110,7 @@ def _rounding(found: RoundingRecord | None, shown: bool) -> Level:
         return Level(Contract.ROUNDING, None, "No error could be compared." if found else "")
     tensors = found.tensors or 0
     beyond = f"{found.outside:,} of {tensors:,} tensors are" if found.outside else f"none of {tensors:,} tensors is"
-    low, estimate, high = rounded(found.ratio)
+    low, estimate, high = found.ratio.rounded()
     against = "fp64" if found.in_fp64 else "careful fp32"
     than = "the original with parameters off by one part in 130,000" if found.disturbed else "the original"
     lost = (

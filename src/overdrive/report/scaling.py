@@ -6,7 +6,6 @@ from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.tune_result import Scaling, TuneResult
 from overdrive.core.units import count, duration
-from overdrive.report.ratio import ratio
 
 STRONG_HEAD = ("ranks", "samples per second", "speed-up", "efficiency", "between ranks", "memory a rank")
 WEAK_HEAD = ("ranks", "a step of one alone", "of all together", "efficiency")
@@ -65,7 +64,7 @@ def notes(result: TuneResult) -> list[str]:
 
 def _strong(row: Scaling, pool: bool) -> tuple[str, ...]:
     one = row.ranks == 1
-    speed = "1.00x" if one else ratio(row.speedup) if row.speedup else _NOT_KNOWN
+    speed = "1.00x" if one else row.speedup.as_speedup() if row.speedup else _NOT_KNOWN
     efficiency = "100%" if one else f"{row.efficiency:.0%}" if row.efficiency else _NOT_KNOWN
     between = "-" if one else _of_step(row.communication)
     by_doctor = ["-" if one else _of_step(row.by_doctor)] if pool else []

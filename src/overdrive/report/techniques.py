@@ -8,7 +8,6 @@ from typing import Any
 
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import NotKept, ShareRecord, TuneResult
-from overdrive.report.ratio import ratio
 from overdrive.report.words import verdict
 
 _NOT_TRIED = {"time": "no time was left for {}", "contract": "{} under another contract", "unfit": "{} of no use here"}
@@ -42,7 +41,7 @@ def left_over(result: TuneResult) -> tuple[float, str] | None:
         return None
     product = math.exp(sum(math.log(part.estimate) for _, part in parts))
     times = total.estimate / product
-    said = f"The parts multiply to {product:.3g}x; the confirmation on fresh runs measured {ratio(total)}"
+    said = f"The parts multiply to {product:.3g}x; the confirmation on fresh runs measured {total.as_speedup()}"
     if total.low <= product <= total.high:
         return times, f"{said}, which agrees."
     return times, f"{said}: {times:.2f} times what the parts promise."
@@ -54,10 +53,10 @@ def interaction(result: TuneResult) -> str:
     if found is None or len(shares(result)) < 2:
         return ""
     if found.low > 1:
-        return f"Together they give {ratio(found)} times what each gives alone: they help each other."
+        return f"Together they give {found.as_speedup()} times what each gives alone: they help each other."
     if found.high < 1:
-        return f"Together they give {ratio(found)} times what each gives alone: in part they save the same time."
-    return f"Together they give what each gives alone, multiplied: {ratio(found)}, no interaction beyond the noise."
+        return f"Together they give {found.as_speedup()} times what each gives alone: in part they save the same time."
+    return f"Together they give what each gives alone, multiplied, within the noise: {found.as_speedup()}."
 
 
 def dropped(result: TuneResult) -> list[NotKept]:
@@ -105,7 +104,7 @@ def untried(result: TuneResult) -> str:
 def reason(item: NotKept) -> str:
     """Why a technique was not adopted, with what was measured."""
     why = item.reason or item.verdict.lower() or "no reason recorded"
-    return f"{why} ({ratio(item.speedup)})" if item.speedup and "[" not in why else why
+    return f"{why} ({item.speedup.as_speedup()})" if item.speedup and "[" not in why else why
 
 
 def settings(given: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from overdrive.report import figures, scaling, techniques, words
 from overdrive.report.paper import Paper
 from overdrive.report.precision import precision
 from overdrive.report.proof import proof
-from overdrive.report.ratio import ratio
 from overdrive.report.reading import harmless
 
 _MOST_SIZES = 8  # of inputs
@@ -93,7 +92,7 @@ def _adopted(result: TuneResult, title: str, paper: Paper) -> None:
     body = []
     for each in result.techniques:
         measured = shares.get(each.name) or each.speedup
-        speed = ratio(measured) if measured else "-"
+        speed = measured.as_speedup() if measured else "-"
         body.append((each.name, each.contract or "-", speed, each.check or "no check recorded"))
     paper.rows((title, "contract", "speed-up", "check"), body)
 

@@ -13,7 +13,6 @@ from overdrive.core.tune_result import TuneResult
 from overdrive.core.units import duration, noise_told
 from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
-from overdrive.report.ratio import rounded
 
 VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE", "SMALLER", "FITS")
 
@@ -73,7 +72,7 @@ def _found_by_itself(plan: str, words: Sequence[str]) -> bool:
 def headline(result: TuneResult) -> tuple[str, str]:
     """The verdict as one sentence, in two parts: the claim, and what limits it."""
     measured = result.speedup
-    low, estimate, high = rounded(measured) if measured else ("", "", "")
+    low, estimate, high = measured.rounded() if measured else ("", "", "")
     beside = "while other programs held the cores" if result.beside_others else ""
     limits = "; ".join(filter(None, ("95 % interval", result.unconfirmed, beside)))
     within = f"(between {low} and {high}, {limits})"

@@ -33,6 +33,7 @@ CLEAR_GAIN = 1.10
 # Where the allocator gives memory back in every step, processes of one program differ by half (eight of them: 7.4 to
 # 11 ms a step). Beyond that, one pair of them has said enough, however many the rules ask for.
 _BEYOND_PROCESSES = 1.6
+_SPARE = 1.1  # by which one more pair of processes than there was to be may take longer than those before it
 
 
 def run_duel(
@@ -54,7 +55,7 @@ def run_duel(
     if sequential:
         rules = sequential_processes.in_turn(rules)
     size: int | None = None  # steps in a block, where the program's length dictates it
-    process, most = 0, rules.most_processes
+    process, most, first = 0, rules.most_processes, time.monotonic()
     while process < most:
         began, before, looked = time.monotonic(), len(duel.pairs), duel.looked
         pace = run_pair(ProcessPair(pool, duel, process, rules, deadline, size, on_pair))
@@ -86,6 +87,9 @@ def run_duel(
             break
         if full_processes(duel.kept()) >= rules.processes and _is_over(duel, rules):
             break
+        each = (time.monotonic() - first - duel.looked) / process
+        if rules.patient and process >= rules.processes and time.monotonic() + _SPARE * each > deadline:
+            break  # by the clock alone: what the pairs so far say has no part in it
     judge(duel, rules)
     return duel
 
@@ -97,7 +101,7 @@ def _in_blocks(pairs: Sequence[Pair]) -> float:
 
 def _is_over(duel: Duel, rules: Rules) -> bool:
     if rules.patient:
-        return False  # it has as many pairs of processes as were fixed before
+        return False  # nothing that its pairs of processes say ends it
     if duel.verdict is Verdict.FASTER:
         assert duel.interval is not None
         return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1

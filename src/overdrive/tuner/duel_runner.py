@@ -23,13 +23,13 @@ ALONE = Rules(looks=(10, 20), processes=1, most_processes=1)  # of one rank agai
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
 
 
-def confirmation(pairs: int) -> Rules:
-    """So many fresh pairs of processes, no more and no fewer, whatever they show.
+def confirmation(pairs: int, most: int = 0) -> Rules:
+    """So many fresh pairs of processes, whatever they show, and up to `most` where the clock leaves time.
 
     Of 12 pairs of blocks each: simulated with `evidence.confirmation`, four processes of 10 tell more than three of 20
     do in the same time, wherever processes differ by 1 to 6 % and blocks by 5 or 12 %.
     """
-    return Rules(looks=(10, 12), processes=pairs, most_processes=pairs, patient=True)
+    return Rules(looks=(10, 12), processes=pairs, most_processes=max(pairs, most), patient=True)
 
 
 class Progress:

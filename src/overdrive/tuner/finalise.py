@@ -38,7 +38,7 @@ class Finaliser:
         self._duels = duels
         self._schedule = schedule
         self._plan_proof = PlanProof(found, prover, schedule, duels.progress)
-        self._fixed = FEWEST  # pairs of processes of the confirmation, before the first of them
+        self._fixed = FEWEST  # pairs of processes that the confirmation comes to if the clock allows
 
     def prove(self) -> None:
         """The plan so far. It is called again when more has joined it: what was proved before stays, whatever comes."""
@@ -199,10 +199,9 @@ class Finaliser:
     def _in_fresh_processes(self) -> Duel:
         found = self._found
         rules = self._schedule.confirmation_rules()
-        self._fixed = rules.processes
-        self._duels.progress.stage(
-            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
-        )
+        self._fixed = rules.most_processes
+        pairs = f"{rules.processes}{f' to {self._fixed}' if self._fixed > rules.processes else ''} pairs of processes"
+        self._duels.progress.stage(f"confirmation: the whole plan against the untouched program, {pairs}")
         best = found.spec(found.best())
         if self._schedule.time_to_confirm():
             return self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
