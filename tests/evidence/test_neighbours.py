@@ -104,6 +104,13 @@ def test_each_process_has_what_is_usual_for_it() -> None:
     assert others(both) == 1.0
 
 
+def test_the_only_pair_of_a_process_is_not_usual_by_itself() -> None:
+    """Of the example beside a busy process it was one in which a side waited for all of its time."""
+    calm = pairs_with([(0.0, 0.0)] * 10, 1.0)
+    cut_short = Pair(1, 10, 0.6, 1.0, True, (0.8, 1.4), (1.0, 1.0))
+    assert undisturbed([*calm, cut_short]) == calm
+
+
 def test_pairs_in_which_cores_slow_each_other_down_do_not_change_the_ratio() -> None:
     def pair(number: int) -> Pair:
         share_a_core = number % 4 == 0  # then two threads take 1.4 times as long, and one thread as long as ever

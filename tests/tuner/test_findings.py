@@ -10,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 import overdrive
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
@@ -17,11 +19,12 @@ from overdrive.core.program import Program
 from overdrive.core.records import Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
-from overdrive.trials.duel import Duel, Pair
+from overdrive.trials.duel import Duel, Pair, Side
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.gain_with_screening import gain_with_screening
 from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.reasons import other_steps
+from overdrive.tuner.result import result_of
 from overdrive.tuner.screened import Screened
 
 PACKAGE = Path(overdrive.__file__).parent
@@ -103,6 +106,28 @@ def test_a_screening_that_contradicts_a_duel_does_not_join_it() -> None:
     assert both is not None and 1.0 < both.estimate < 1.03
     found.screened = screened({"waiting": {}}, lambda name, plan: Interval(2.05, 2.2, 2.37))
     assert gain_with_screening(found, duel) is None
+
+
+def test_beside_a_busy_process_the_pace_of_the_program_is_that_of_its_quietest_duel() -> None:
+    """Of the example the control told 209 ms a step, of which others held the cores; undisturbed steps took 22."""
+    found = Findings(Program("x.py", ()), Contract.ROUNDING)
+    plain = found.reference()
+
+    def pairs(loud: int) -> list[Pair]:
+        quiet = [Pair(0, 1, 0.022, 0.013, True, (0.0, 0.0), (0.0, 0.0))] * 10
+        return quiet + [Pair(0, 1, 0.3, 0.3, True, (0.9, 0.9), (1.0, 1.0))] * loud
+
+    control = Duel(plain, plain, pairs(14), old_side=Side(4.42, 24))
+    found.begin(control)
+    assert found.of_plain() is control
+    beside = Duel(found.spec((("threads", {}),)), found.spec((("threads", {}), ("waiting", {}))), pairs(0))
+    quieter = Duel(plain, found.spec((("threads", {}),)), pairs(5), old_side=Side(1.72, 15))
+    found.reject(Rejected("waiting", {}, "slower", beside), Rejected("threads", {}, "slower", quieter))
+    assert found.of_plain() is quieter
+    before = result_of(found, "").baseline
+    assert before is not None and before.seconds_per_step == pytest.approx(0.022)
+    control.pairs = pairs(4)
+    assert found.of_plain() is control
 
 
 def screened(settings: dict[str, dict[str, Any]], beside: Callable[[str, set[str]], Interval]) -> Screened:

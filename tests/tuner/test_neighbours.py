@@ -31,9 +31,9 @@ def test_the_share_that_was_left_out_is_told() -> None:
     assert disturbed(duel(40, 0)) == []
     (told,) = disturbed(duel(30, 10))
     assert told.startswith("25% of the pairs of blocks of the confirmation were left out")
-    told = disturbed(duel(19, 21))
-    assert "In 52% of the pairs of blocks of the confirmation others held the cores, so that all count" in told[0]
-    assert told[1] == "Tune when the machine is quieter." and len(duel(19, 21).kept()) == 40
+    told = disturbed(duel(9, 31))
+    assert "In 78% of the pairs of blocks of the confirmation others held the cores, so that all count" in told[0]
+    assert told[1] == "Tune when the machine is quieter." and len(duel(9, 31).kept()) == 40
 
 
 def test_a_host_that_has_cores_share_one_is_told() -> None:
@@ -56,7 +56,7 @@ def test_where_nobody_tells_it_is_said_once_and_only_of_what_was_measured() -> N
 
 
 def test_a_candidate_is_left_out_with_that_reason() -> None:
-    assert "others held the cores in 52% of its pairs" in (no_faster(duel(19, 21)) or "")
+    assert "others held the cores in 78% of its pairs" in (no_faster(duel(9, 31)) or "")
     assert Duel(SPEC, SPEC).verdict is Verdict.INCONCLUSIVE
 
 

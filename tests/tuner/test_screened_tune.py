@@ -125,6 +125,6 @@ def test_where_neighbours_disturbed_a_duel_the_screening_has_to_be_far_beyond_th
         monkeypatch
     )
     for place in ("trials.run_duel", "tuner.judge"):
-        monkeypatch.setattr(f"overdrive.{place}.share_disturbed", lambda pairs: 0.6)
+        monkeypatch.setattr(f"overdrive.{place}.share_disturbed", lambda pairs: 0.8)
     found = searched(tmp_path, budget=600.0)
     assert ("much" in {each.name for each in found.adopted}) is joins

@@ -100,15 +100,16 @@ def told(interval: Interval, processes: int) -> Interval:
     Only plans that came out FASTER are published, and of small gains on rough machines only those that had luck: of a
     gain of 1.05 where processes differ by 20 %, 4 % are, and two thirds of these intervals lie above the truth. So the
     lower end is told as 1.01, which is all that the verdict claims, unless the estimate lies well above: by 2.5
-    half-widths, by 3 of four pairs of processes and 6 of three, whose own spread is known badly. A truth that lies that
-    far up is found nearly always, and its interval is no matter of luck; of a smaller one the interval holds all down
-    to 1.01. By calculation for normal processes, at least 93 % of what is published covers any truth above 1.01.
+    half-widths, by 3 of four pairs of processes and 6 of three, whose own spread is known badly; of fewer it never is.
+    A truth that lies that far up is found nearly always, and its interval is no matter of luck; of a smaller one the
+    interval holds all down to 1.01. By calculation for normal processes, at least 93 % of what is published covers any
+    truth above 1.01.
     """
     if verdict(interval) is not Verdict.FASTER or not math.isfinite(interval.high):
         return interval
     half = math.log(interval.high / interval.estimate)
     clear = math.log(interval.estimate / _FLOOR) >= _CLEARANCE.get(processes, _USUAL_CLEARANCE) * half
-    return interval if clear else Interval(_FLOOR, interval.estimate, interval.high)
+    return interval if clear and processes >= FEWEST else Interval(_FLOOR, interval.estimate, interval.high)
 
 
 def of_any_process(interval: Interval, spread: Spread, processes: int) -> Interval:

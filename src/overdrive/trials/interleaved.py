@@ -32,7 +32,7 @@ from overdrive.trials.warming import in_time, warm_up
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
 _LONGER = 1.5  # than its last look was reckoned to take: its steps have become longer
 _OTHER_PACE = 4  # times as many steps in a block, or a quarter of them
-_MOST_TIMES = 2  # as many pairs of blocks as there are to be, where a neighbour disturbs some
+_MOST_TIMES = 4  # as many pairs of blocks as there are to be, where a neighbour disturbs three in four
 
 
 def run_pair(pair: ProcessPair) -> Pace | None:

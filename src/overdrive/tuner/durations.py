@@ -94,7 +94,8 @@ class Durations:
         return steps * self._plain_step() * (1 + 1 / max(1.0, self._found.gain()))
 
     def _plain_step(self) -> float:
-        return self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        plain = self._found.of_plain()
+        return plain.old_side.seconds_per_step if plain else 0.0
 
     def _beside_blocks(self, both: float) -> float:
         """Of a pair of processes, for starting, warming up and ending: as the duels so far had it.

@@ -20,7 +20,7 @@ from overdrive.evidence.equivalence import (
     same_in_its_duel,
 )
 from overdrive.evidence.first_losses import no_rounding
-from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
+from overdrive.evidence.neighbours import MOST_BIAS, busy, often, share_disturbed
 from overdrive.evidence.speed import Verdict, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
@@ -101,7 +101,9 @@ class Judge:
             rules = replace(confirmation(FEWEST), selects=True)
             return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
-        if wanted == "time" and self._found.screened.busy():  # a look takes more where others hold the cores
+        if wanted == "time" and often(
+            self._found.screened.share_disturbed
+        ):  # a look takes more where others hold the cores
             rules = replace(rules, looks=CANDIDATE.looks)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)

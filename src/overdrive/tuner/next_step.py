@@ -12,7 +12,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.core.units import several
-from overdrive.evidence.neighbours import busy, share_disturbed
+from overdrive.evidence.neighbours import often, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
 from overdrive.tuner.figures import step_time
@@ -93,7 +93,7 @@ def _busy(found: Findings, control: Duel, untried: Sequence[str]) -> str:
     of_all = disturbed / max(1, sum(len(duel.pairs) for duel in duels))
     # A candidate's processes may wait all the while, and are used to it: the program against itself tells by itself.
     share = max(of_all, share_disturbed(control.pairs), found.screened.share_disturbed)
-    if not busy(share):
+    if not often(share):
         return ""
     said = f"This machine is busy: others held the cores in {share:.0%} of what was measured."
     again = _tune(found, found.program, _longer(found) if untried else math.ceil(found.budget / 60))

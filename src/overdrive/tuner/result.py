@@ -230,7 +230,7 @@ def _before(found: Findings) -> SideFigures | None:
     if found.needed():
         return None  # it did not run
     measured = found.measured()
-    duel = measured if measured and measured.pairs else found.control
+    duel = measured if measured and measured.pairs else found.of_plain()
     facts = found.control.old_facts if found.control else None
     return _whole(found, duel, False, facts) if duel else None
 

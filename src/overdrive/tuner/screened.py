@@ -222,8 +222,9 @@ class Screened:
         """A sentence for each technique that another contract would allow, and that gains."""
         known = catalogue()
         better = [name for name in self.beyond if name in self.speedups and self.speedups[name].low > _WORTH_TELLING]
+        better.sort(key=lambda name: -self.speedups[name].estimate)
         return [
-            f"`{name}` would make it about {self.speedups[name].estimate:.2f} times as fast"
-            f" [{self.speedups[name].low:.2f}, {self.speedups[name].high:.2f}]: --contract {known[name].contract}."
-            for name in sorted(better, key=lambda each: -self.speedups[each].estimate)
+            f"`{name}` would make the program faster still, {self.speedups[name].as_speedup()}: "
+            f"--contract {known[name].contract}."
+            for name in better
         ]
