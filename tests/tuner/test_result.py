@@ -118,7 +118,7 @@ def test_what_was_measured_while_others_held_the_cores_is_told_as_such() -> None
     one = found.confirmation.pairs[0]
     usual = dataclasses.replace(one, waited=(0.0, 0.0), others=(0.0, 0.0))
     slow = dataclasses.replace(one, seconds_a=4.0, seconds_b=2.0, waited=(0.5, 0.5), others=(0.9, 0.9))
-    pairs = [dataclasses.replace(each, process=process) for process in range(3) for each in [usual] * 2 + [slow] * 8]
+    pairs = [dataclasses.replace(each, process=process) for process in range(3) for each in [usual] * 3 + [slow] * 10]
     found.confirm(dataclasses.replace(found.confirmation, pairs=pairs))
     told = result_of(found, "")
     assert told.beside_others and "; while other programs held the cores)" in sentence(told)

@@ -23,9 +23,9 @@ from overdrive.evidence.speed import Pair
 MOST_WAITING = 0.05  # of a block's time, beyond what is usual for that side
 # What others use of one core, below which they are not to blame: /proc/stat counts in ticks of a tenth of a block.
 _FEWEST_OTHERS = 0.1
-# A side with more threads than cores waits for itself in every block. As usual counts what nine in ten exceed, so that
+# A side with more threads than cores waits for itself in every block. As usual counts what four in five exceed, so that
 # a neighbour may come in three of four.
-_USUAL = 10.0  # per cent
+_USUAL = 20.0  # per cent
 _OF_USUAL = 0.1  # a side that waits for itself varies in that: by 2 % of 1.5 cores where two threads spun on two
 # As usual is the median, from which looks at quiet cores differ by 0.2 at most, and two on one core are at 1.7.
 _MOST_CROWDED = 1.3
