@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -141,6 +142,17 @@ def test_a_busy_machine_is_named_whatever_the_processes_of_other_duels_are_used_
     beside = replace(shared.control, pairs=[waits] * 6)  # one that waits all the while is used to it
     shared.rejected = [Rejected("openvino", {}, "inconclusive", measured=Interval(0.3, 0.97, 3.18), duel=beside)]
     assert "busy" in next_step(shared)
+
+
+def test_a_machine_that_is_busy_all_the_while_is_named() -> None:
+    """All of its blocks wait, and it looks as if they always did: "a step takes 0.7 s" was told of a step of 28 ms."""
+    cores = os.cpu_count() or 1
+    for used, busy in ((0.9 * cores, True), (0.3 * cores, False)):
+        shared = found()
+        assert shared.control is not None
+        shared.control.pairs = [Pair(0, 1, 1.0, 1.0, True, (0.9, 0.9), (used, used))] * 12
+        shared.rejected = [untried("compile")]
+        assert ("other programs use 90% of the cores" in next_step(shared)) is busy
 
 
 def test_nothing_is_said_where_there_is_nothing_to_say() -> None:

@@ -11,7 +11,6 @@ from overdrive.core.objective import size
 from overdrive.core.records import ExitReason
 from overdrive.core.units import duration, noise_told, several
 from overdrive.evidence.equivalence import first_non_finite, same_bits
-from overdrive.evidence.neighbours import busy, often, share_disturbed
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
@@ -20,7 +19,7 @@ from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.figures import step_time
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.neighbours import untold
+from overdrive.tuner.neighbours import held, untold
 from overdrive.tuner.next_step import longer_tune, too_short
 from overdrive.tuner.oom_recovery import OomRecovery
 
@@ -175,9 +174,8 @@ class Control:
         if self._duels.pool.prepared_files >= MANY_FILES:
             found.note(_MANY_FILES)
             progress.outcome(_MANY_FILES)
-        if often(share := share_disturbed(duel.pairs)):
-            so = "" if busy(share) else ", which are left out"
-            progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks{so}")
+        if who := held(duel):
+            progress.outcome(f"this machine is busy: {who}")
         noise, step = found.noise(), step_time(duel)
         progress.outcome(
             f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a {duel.old.unit}"

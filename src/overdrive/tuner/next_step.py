@@ -12,11 +12,12 @@ from overdrive.core.contract import Contract
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.core.units import several
-from overdrive.evidence.neighbours import often, share_disturbed
+from overdrive.evidence.neighbours import share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
 from overdrive.tuner.figures import step_time
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.neighbours import held
 
 STEPS = 200  # that a process should make for its blocks and what goes before them
 # How programs call the option by which they are as long as they are, without what joins its words; the first counts: a
@@ -92,12 +93,11 @@ def _busy(found: Findings, control: Duel, untried: Sequence[str]) -> str:
     disturbed = sum(share_disturbed(duel.pairs) * len(duel.pairs) for duel in duels)
     of_all = disturbed / max(1, sum(len(duel.pairs) for duel in duels))
     # A candidate's processes may wait all the while, and are used to it: the program against itself tells by itself.
-    share = max(of_all, share_disturbed(control.pairs), found.screened.share_disturbed)
-    if not often(share):
+    who = held(control, max(of_all, found.screened.share_disturbed))
+    if not who:
         return ""
-    said = f"This machine is busy: others held the cores in {share:.0%} of what was measured."
     again = _tune(found, found.program, _longer(found) if untried else math.ceil(found.budget / 60))
-    return f"{said} Tune when it is quieter, or where the cores are yours alone: {again}."
+    return f"This machine is busy: {who}. Tune when it is quieter, or where the cores are yours alone: {again}."
 
 
 def _slow(found: Findings, untried: Sequence[str]) -> str:
