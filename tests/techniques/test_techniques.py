@@ -12,9 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import SWITCHED
 from overdrive.techniques.catalogue import catalogue, conflict, environment_for
 from overdrive.techniques.technique import Technique
 from overdrive.worker.session import Session
+from overdrive.worker.switching import switch, switched_on
 
 CARD = ("What it does:", "When it helps:", "When it hurts:", "What it watches:", "Contract:", "Source:")
 FACTS = Facts(
@@ -104,6 +106,17 @@ def test_of_two_that_cannot_go_together_the_first_stays(monkeypatch: pytest.Monk
     monkeypatch.setattr(type(catalogue()["threads"]), "conflicts", ("channels_last",))
     seen = train([("threads", {"count": 3}), ("channels_last", {})])
     assert seen["threads"] == 3 and "cannot go with threads" in seen["left_out"]["channels_last"]
+
+
+def test_where_techniques_are_switched_those_that_exclude_each_other_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(catalogue()["threads"]), "conflicts", ("channels_last",))
+    monkeypatch.setenv(*next(iter(SWITCHED.items())))
+    with Session([("threads", {"count": 3}), ("channels_last", {})]) as session:
+        assert not session.seams.left_out and switched_on(session) == ("threads",)
+        switch(session, ["channels_last"])
+        assert switched_on(session) == ("channels_last",)
 
 
 @pytest.mark.parametrize("name", catalogue())

@@ -97,6 +97,9 @@ def test_a_confirmation_has_as_many_pairs_of_processes_as_there_is_time_for() ->
         made.deadline = NOW + left
         rules = made.confirmation_rules()
         assert rules.processes == pairs and rules.most_processes == 8 and rules.patient
+    made.deadline = NOW + 10.0
+    made._found.rejected = [Rejected("compile", {}, "not tried", kind="time")]
+    assert made.confirmation_rules().most_processes == 4, "what is left over is the time to measure it"
 
 
 def test_a_tenth_of_the_budget_is_kept_for_more_than_three_pairs() -> None:

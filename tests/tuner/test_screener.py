@@ -30,7 +30,7 @@ from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.next_step import next_step
 from overdrive.tuner.outcomes import Adopted, Rejected
-from overdrive.tuner.result import result_of
+from overdrive.tuner.result import leftovers, result_of
 from overdrive.tuner.screened import Screened, gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Candidate
@@ -432,12 +432,48 @@ def test_programs_that_end_are_begun_again(trials: type[Trials], offer: Offer, m
     assert seen.processes == 1 and not seen.beliefs
 
 
-def test_those_that_exclude_each_other_are_not_in_one_process(
+@pytest.mark.parametrize("better", ["one", "other"])
+def test_those_that_exclude_each_other_take_turns_in_one_process(
+    better: str, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of public programs `bf16_weights` had no time for a duel of its own, since `autocast` was screened."""
+    bring(offer, monkeypatch, one={"expected_saving": 0.5}, other={"conflicts": ("one",)}, third={})
+    trials.gains = {"one": 0.1, "other": 0.1, "third": 0.15, better: 0.3}
+    rows: list[set[str]] = []
+    switch = trials._switch
+
+    def noted(self: Trials, row: Row, factors: Sequence[Factor]) -> set[str]:
+        rows.append(switch(self, row, factors))
+        return rows[-1]
+
+    monkeypatch.setattr(trials, "_switch", noted)
+    seen, found = screened()
+    assert set(trials.started[0]) == {"one", "other", "third"} and not any({"one", "other"} <= on for on in rows)
+    assert set(seen.choice) == {better, "third"}
+    for name, gain in trials.gains.items():  # each by itself, whichever is chosen
+        assert seen.speedups[name].low < math.exp(gain) < seen.speedups[name].high
+    found.adopt(Adopted(better, {}, Duel(found.spec(), found.spec()), Check(None, "")))
+    found.take_screening(seen)
+    monkeypatch.setattr(Findings, "chosen", property(lambda self: self.adopted))
+    (other,) = [each for each in leftovers(found, found.facts) if each.name in {"one", "other"}]
+    assert other.kind == "measured" and other.measured == seen.speedups[other.name]
+    assert other.reason == f"it cannot be in one plan with {better}"
+
+
+def test_what_never_takes_turns_is_one_that_starts_with_the_process_or_needs_another_contract(
     trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bring(offer, monkeypatch, one={"expected_saving": 0.5}, other={"conflicts": ("one",)}, third={})
+    loose = {"contract": Contract.STATISTICAL, "conflicts": ("one",)}
+    bring(offer, monkeypatch, one={"expected_saving": 0.5}, loose=loose, third={})
     screened()
-    assert trials.started[0] == ["one", "third"]
+    assert set(trials.started[0]) == {"one", "third"}
+    trials.started.clear()
+    screened(Contract.STATISTICAL)
+    assert set(trials.started[0]) == {"one", "loose", "third"}
+    bring(offer, monkeypatch, one={"expected_saving": 0.5}, other={"conflicts": ("one",), **STIFF}, third={})
+    trials.started.clear()
+    screened()
+    assert all("other" not in names for names in trials.started)
 
 
 def test_one_candidate_is_not_screened(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:

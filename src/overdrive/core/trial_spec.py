@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,13 @@ from overdrive.core.settings import Chosen
 from overdrive.core.units import unit_of
 
 BY_SAMPLE = ("answers", "agreement")  # roles of a replay in which answers are compared sample by sample
+# Of a trial whose techniques are switched on and off: all that it tells is how long steps take. Those that exclude each
+# other are never on at once in it.
+SWITCHED = {"OVERDRIVE_SWITCHED": "1"}
+
+
+def is_switched() -> bool:
+    return SWITCHED.items() <= os.environ.items()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from overdrive.changes.files import Files
 from overdrive.changes.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.changes.watch import Watch
 from overdrive.changes.written_files import WrittenFiles
+from overdrive.core.trial_spec import is_switched
 from overdrive.datacache.key import Settings
 from overdrive.forks.layout import Unfit
 
@@ -90,7 +91,7 @@ class Unchanged:
 
     def changed_besides(self) -> str | None:
         """What was changed that an equal data set would depend on as well, in words: settings, files, libraries."""
-        if self._settings.changed() and not _switched():
+        if self._settings.changed() and not is_switched():  # some techniques change settings
             return "a setting was changed that samples may depend on"
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
@@ -113,12 +114,6 @@ class Unchanged:
         self.seen = replace(self.seen, watch=now.watch)
         now.watch.seal()
         return None
-
-
-def _switched() -> bool:
-    """Whether this is a trial whose techniques are switched on and off: some change settings, and all that it tells is
-    how long its steps take."""
-    return os.environ.get("OVERDRIVE_SWITCHED") == "1"
 
 
 @dataclass(frozen=True)

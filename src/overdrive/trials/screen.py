@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from overdrive.core.messages import Switch, Switched
 from overdrive.core.records import Block, ExitReason, TrialOver
-from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.trial_spec import SWITCHED, TrialSpec
 from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.trials.duel import block_steps, in_a_step, lead_steps
@@ -56,7 +56,7 @@ class ScreeningTrial:
         self.start_seconds = 0.0  # until it was warm
         self.on: tuple[str, ...] = ()  # what was last to be on
         self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
-        self.trial = SwitchedTrial(pool, replace(spec, environment={**spec.environment, "OVERDRIVE_SWITCHED": "1"}))
+        self.trial = SwitchedTrial(pool, replace(spec, environment={**spec.environment, **SWITCHED}))
         self._began = began
         self._disturbed = disturbed
         self._size = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from overdrive.evidence.screening import Design, Row
+from overdrive.evidence.screening import Design, Row, labels_of, row_with
 from overdrive.tuner.process_rows import ProcessRows
 
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
@@ -13,7 +13,7 @@ _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 class Racers:
     """
     Attributes:
-        active: factors that are still switched, placebos among them.
+        active: labels that are still switched, placebos among them.
         failed: why, of each with which a process died.
         left_out: what left itself out, with the reason.
         apart: what is not screened, since all together died at their start, or some of them later on.
@@ -21,7 +21,7 @@ class Racers:
 
     def __init__(self, design: Design, around: ProcessRows) -> None:
         """`around`: what distinguishes the processes."""
-        self.active = {factor.name for factor in design.factors}
+        self.active = set(labels_of(design.factors))
         self.failed: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.apart: set[str] = set()
@@ -32,7 +32,8 @@ class Racers:
         self._halves: list[list[str]] | None = None  # that are yet to be tried, where all together died at their start
 
     def racing(self) -> list[str]:
-        return [each.name for each in self._factors if each.name in self.active and not each.placebo]
+        candidates = labels_of(each for each in self._factors if not each.placebo)
+        return [label for label in candidates if label in self.active]
 
     def leave(self, left_out: Mapping[str, str]) -> None:
         """These have left themselves out."""
@@ -44,7 +45,7 @@ class Racers:
         """Rows with one candidate each, where a process died with one of many."""
         if not self._careful:
             return ()
-        return [tuple(int(each.name == name) for each in self._factors) for name in self.racing()]
+        return [row_with(label, self._factors) for label in self.racing()]
 
     def blame(
         self, around: Collection[str], on: Collection[str], reason: str, lived: Sequence[Collection[str]]

@@ -311,7 +311,9 @@ def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
         reason = technique.applies(facts) if facts else None
         if reason is None and found.objective.aim not in technique.aims:
             reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
+        measured = None
         if reason is None and (other := conflict(name, (each.name for each in found.chosen))):
-            reason = f"it cannot be in one plan with {other}"
-        rest.append(Rejected(name, {}, reason or "not tried", kind="unfit" if reason else "time"))
+            reason, measured = f"it cannot be in one plan with {other}", found.screened.speedups.get(name)
+        kind = "measured" if measured else "unfit" if reason else "time"
+        rest.append(Rejected(name, {}, reason or "not tried", kind=kind, measured=measured))
     return rest

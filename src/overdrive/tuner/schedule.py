@@ -93,8 +93,11 @@ class Schedule:
         """As many pairs of processes as the noise seen so far asks for and there is time for.
 
         They are reckoned beforehand, and made by the clock: of `make demo` three were reckoned, and 18 s left over.
+        More than usual are not, where candidates had no time yet: it is theirs then (see `unproved`).
         """
-        return confirmation(self._confirmation_pairs(self.deadline - time.monotonic()), self._pairs_wanted())
+        most = evidence.USUAL if any(each.kind == "time" for each in self._found.rejected) else evidence.MOST
+        reckoned = self._confirmation_pairs(self.deadline - time.monotonic())
+        return confirmation(reckoned, min(most, self._pairs_wanted()))
 
     def _confirmation_pairs(self, seconds: float, more: float = 1.0) -> int:
         """Pairs of processes, within so many seconds where that allows for the fewest.

@@ -12,7 +12,7 @@ from overdrive.core.settings import Chosen, Settings
 from overdrive.core.units import several
 from overdrive.evidence.attribution import Attribution, Share
 from overdrive.evidence.neighbours import busy
-from overdrive.evidence.screening import Alternative, Effects, Factor, choose, shipped
+from overdrive.evidence.screening import Alternative, Effects, Factor, choose, rivals_of, shipped
 from overdrive.evidence.screening.beliefs import Belief, beliefs
 from overdrive.evidence.speed import product
 from overdrive.techniques.catalogue import catalogue
@@ -88,6 +88,10 @@ class Screened:
         sure = [each for each in candidates if each.label not in out and believed.best.get(each.label, 0.0) >= least]
         plan = choose(effects, sure, factors, believed=believed)
         partners = frozenset().union(*effects.interacting)
+
+        def beside(name: str) -> set[str]:
+            return set(plan) - rivals_of(name, factors)  # in the place of what it excludes
+
         # What gains only beside another is believed to gain nothing alone: of these the best company counts.
         idle = {name for name in names if believed.by_label[name].above < _HOPELESS and name not in partners}
         idle |= {name for name in partners & set(names) if believed.best[name] < _HOPELESS_BESIDE}
@@ -97,7 +101,7 @@ class Screened:
             settings={**self.settings, **{name: settings[name] for name in names}},
             choice=(*self.choice, *plan),
             beliefs={**self.beliefs, **{name: believed.by_label[name] for name in names}},
-            speedups={**self.speedups, **{name: effects.beside(name, plan) for name in names}},
+            speedups={**self.speedups, **{name: effects.beside(name, beside(name)) for name in names}},
             idle=frozenset(self.idle) | (idle - set(plan)),
         )
 

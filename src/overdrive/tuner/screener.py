@@ -27,6 +27,7 @@ from overdrive.evidence.screening import (
     Row,
     carry_over,
     estimate,
+    labels_of,
     learned,
     next_look,
     on_in,
@@ -42,7 +43,7 @@ from overdrive.tuner.process_rows import WANTED, ProcessRows
 from overdrive.tuner.racers import Racers
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain, Screened
-from overdrive.tuner.switchable import affordable, that_go_together
+from overdrive.tuner.switchable import affordable, in_turns, that_go_together
 
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
 _PLACEBOS = 3
@@ -100,7 +101,7 @@ class Screener:
             if name not in self._beyond
         ]
         placebos = [on_off(f"placebo {number}", placebo=True) for number in range(1, _PLACEBOS + 1)]
-        self._design = Design([*map(on_off, within), *placebos])
+        self._design = Design([*in_turns(within), *placebos])
         self._racers = Racers(self._design, self._around)
         self._blocks: list[Observation] = []
         self._pairs = 0
@@ -228,11 +229,10 @@ class Screener:
 
     def _keep(self, over: bool = False) -> None:
         """What a tune that is broken off goes on from."""
-        within = [factor.name for factor in self._design.factors]
-        racers = self._racers
+        within, racers = labels_of(self._design.factors), self._racers
         state = _State(
-            tuple(within),
-            tuple(factor.name for factor in self._around.design.factors),
+            within,
+            labels_of(self._around.design.factors),
             tuple(self._blocks),
             tuple(self._around.made),
             tuple(name for name in within if name in racers.active),
@@ -249,10 +249,9 @@ class Screener:
         """Go on where a tune that was broken off stood; whether its screening was over."""
         known = self._duels.checkpoint.screening()
         state = from_json(_State, known) if known else None
-        names = tuple(factor.name for factor in self._design.factors)
-        if state is None or state.within != names:
+        if state is None or state.within != labels_of(self._design.factors):
             return False
-        if state.around != tuple(factor.name for factor in self._around.design.factors):
+        if state.around != labels_of(self._around.design.factors):
             return False
         self._progress.outcome("(known in part from a tune that was broken off)")
         self._blocks, self._around.made = list(state.blocks), list(state.made)

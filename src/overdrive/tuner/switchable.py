@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from overdrive.evidence.screening import Factor
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Technique
 from overdrive.tuner.findings import Findings
@@ -14,7 +15,8 @@ _MUCH = 0.2  # the share of a step that one saves, as a rule, which has its duel
 
 
 def that_go_together(found: Findings) -> dict[str, Technique]:
-    """The techniques to be screened: of those that exclude each other, the one that promises most.
+    """The techniques to be screened. Of those that exclude each other only such as may take turns within a process (see
+    `in_turns`); else the one that promises most.
 
     What is a small share of a step may not be where the program waits for no data, which others aboard see to: of
     `make demo`, the optimizer takes 0.8 % of a step, and 2.3 % under `sample_cache`.
@@ -34,11 +36,38 @@ def that_go_together(found: Findings) -> dict[str, Technique]:
     def rank(technique: Technique) -> tuple[bool, float]:
         return not found.contract.allows(technique.contract), -technique.expected_step_saving(found.facts)
 
+    def takes_turns(technique: Technique) -> bool:
+        """Beyond the contract one of them is enough to be told of: each more takes time from all others."""
+        return not technique.process_level and found.contract.allows(technique.contract)
+
     chosen: dict[str, Technique] = {}
     for technique in sorted(suiting, key=rank):
-        if conflict(technique.name, chosen) is None:
+        rivals = _excluded(technique.name, chosen)
+        # With all of which it would take turns, and these with it alone.
+        closed = all({each, *_excluded(each, chosen)} == set(rivals) for each in rivals)
+        if not rivals or (closed and all(map(takes_turns, (technique, *map(chosen.__getitem__, rivals))))):
             chosen[technique.name] = technique
     return {name: chosen[name] for name in catalogue() if name in chosen}
+
+
+def in_turns(names: Iterable[str]) -> list[Factor]:
+    """What is switched: each by itself, and those that exclude each other in turns.
+
+    Of public nanoGPT, MNIST and a siamese network `bf16_weights` had no time for a duel of its own, since `autocast`
+    was screened in its place.
+    """
+    groups: list[list[str]] = []
+    for name in names:
+        group = next((each for each in groups if conflict(name, each)), None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return [Factor(" or ".join(group), tuple(group)) for group in groups]
+
+
+def _excluded(name: str, others: Iterable[str]) -> list[str]:
+    return [other for other in others if conflict(name, [other])]
 
 
 def goes_ahead(technique: Technique, found: Findings) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 
 from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import is_switched
 from overdrive.seams import frameworks, keras_2
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Handle, Seams
@@ -94,7 +95,7 @@ class Session:
                 continue
             with self.seams.owned_by(name):
                 other = conflict(name, self.active[: self.active.index(name)])
-                if other:
+                if other and not is_switched():
                     self.seams.leave_out(name, f"it cannot go with {other}, which the plan names first")
                     continue
                 settings = {**technique.defaults(), **chosen[name]}
@@ -103,6 +104,8 @@ class Session:
                     continue
                 try:
                     self.handles[name] = technique.install(self.seams, settings)
+                    if other:
+                        self.handles[name].off()  # until it is switched on in the other's place
                 except Exception as error:
                     self.seams.leave_out(name, reason_of(error))
         for observer in self._observers:

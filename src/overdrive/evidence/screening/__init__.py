@@ -41,7 +41,16 @@ from overdrive.evidence.screening.choice import Alternative, choose
 from overdrive.evidence.screening.design import Design
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.estimate import estimate
-from overdrive.evidence.screening.factors import Factor, Observation, Row, labels_of, on_in, on_off
+from overdrive.evidence.screening.factors import (
+    Factor,
+    Observation,
+    Row,
+    labels_of,
+    on_in,
+    on_off,
+    rivals_of,
+    row_with,
+)
 from overdrive.evidence.screening.of_processes import ProcessMean, error_of, estimate_of_processes, mean_of
 from overdrive.evidence.screening.prior import USUAL, Prior, learned, shipped
 from overdrive.evidence.screening.processes import pairs_of_process
@@ -72,5 +81,7 @@ __all__ = [
     "on_off",
     "pairs_of_process",
     "race",
+    "rivals_of",
+    "row_with",
     "shipped",
 ]

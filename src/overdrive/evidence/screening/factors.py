@@ -59,9 +59,19 @@ def labels_of(factors: Iterable[Factor]) -> tuple[str, ...]:
     return labels
 
 
+def rivals_of(label: str, factors: Iterable[Factor]) -> frozenset[str]:
+    """The labels that it excludes: the other levels of its factor."""
+    return frozenset(other for factor in factors if label in factor.levels for other in factor.levels if other != label)
+
+
 def on_in(row: Row, factors: Sequence[Factor]) -> tuple[str, ...]:
     """The labels that are on in a row."""
     return tuple(factor.levels[level - 1] for factor, level in zip(factors, row, strict=False) if level != OFF)
+
+
+def row_with(label: str, factors: Iterable[Factor]) -> Row:
+    """The row in which it is on, and nothing else."""
+    return tuple(each.levels.index(label) + 1 if label in each.levels else OFF for each in factors)
 
 
 def complete(blocks: Iterable[Observation]) -> list[tuple[Observation, Observation]]:

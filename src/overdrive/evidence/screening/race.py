@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from overdrive.evidence.screening.beliefs import Beliefs, beliefs, normal
 from overdrive.evidence.screening.choice import Alternative, choose
 from overdrive.evidence.screening.effects import Effects
-from overdrive.evidence.screening.factors import Factor
+from overdrive.evidence.screening.factors import Factor, rivals_of
 
 LOOKS = (24, 48, 72, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)  # pairs of blocks
 _EARLY_LOOKS = (8, 16)  # where a pair takes so long that there may be no others: what is ruinous leaves
@@ -52,7 +52,7 @@ def race(
     drop = frozenset(label for label in running if label not in plan and _is_hopeless(effects, believed, label))
     left = [label for label in running if label not in drop]
     sure = all(believed.best[label] > _SURE for label in left) and effects.processes >= _FEWEST_PROCESSES
-    decided = sure or _expected_loss(effects, believed, plan, left) < _EXPECTED_LOSS
+    decided = sure or _expected_loss(effects, believed, plan, left, factors) < _EXPECTED_LOSS
     return LookResult(drop, not left or (decided and effects.pairs >= _FEWEST_TO_STOP), plan)
 
 
@@ -62,15 +62,18 @@ def _is_hopeless(effects: Effects, believed: Beliefs, label: str) -> bool:
     return enough and believed.best[label] < _HOPELESS
 
 
-def _expected_loss(effects: Effects, believed: Beliefs, plan: Collection[str], labels: Collection[str]) -> float:
+def _expected_loss(
+    effects: Effects, believed: Beliefs, plan: Collection[str], labels: Collection[str], factors: Sequence[Factor]
+) -> float:
     """What is expected to be lost against the best plan, on log speed, by what the choice left out, and by what it
-    took: the most that going on can bring."""
+    took: the most that going on can bring. What excludes something of the choice would take its place."""
     loss = 0.0
     for label in labels:
         belief = believed.by_label[label]
-        if any(label in pair for pair in effects.interacting):
+        excluded = rivals_of(label, factors).intersection(plan)
+        if excluded or any(label in pair for pair in effects.interacting):
             rest = set(plan) - {label}
-            weights = effects.of_plan({*rest, label}) - effects.of_plan(rest)
+            weights = effects.of_plan({*rest - excluded, label}) - effects.of_plan(rest)
             belief = normal(*effects.gain(weights))
         loss += belief.below if label in plan else belief.above
     return loss
