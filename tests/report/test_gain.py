@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from overdrive.cli.values import PriceName
+from overdrive.cli.values import PRICE
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import Energy, OwnRun, Price, SideFigures, TuneResult
 from overdrive.core.units import duration
@@ -75,14 +75,14 @@ def test_a_noise_floor_beyond_all_measure_is_no_number(floor: float, told: str) 
     ],
 )
 def test_prices_as_people_write_them(text: str, price: Price) -> None:
-    found = PriceName().convert(text, None, None)
+    found = PRICE.convert(text, None, None)
     assert found.currency == price.currency and found.per_hour == pytest.approx(price.per_hour)
 
 
 @pytest.mark.parametrize("text", ["", "cheap", "0", "-1", "2,50/h", "1/week"])
 def test_what_is_no_price_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a price"):
-        PriceName().convert(text, None, None)
+        PRICE.convert(text, None, None)
 
 
 @pytest.mark.parametrize(

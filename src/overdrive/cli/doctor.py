@@ -14,18 +14,12 @@ import click
 
 from overdrive.cli import many_ranks, pool
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
-from overdrive.cli.line import (
-    fail,
-    faults_as_sentences,
-    parse_trial_program,
-    program_argument,
-    program_command,
-    why_it_fails,
-)
+from overdrive.cli.line import fail, faults_as_sentences, parse_trial_program, program_argument, program_command
 from overdrive.cli.many_ranks import OnRanks, Stated
-from overdrive.cli.values import LinkText, SizeText, stdin_option
+from overdrive.cli.values import LINK, Parsed, stdin_option
 from overdrive.core.json_data import to_json
 from overdrive.core.link import Link
+from overdrive.core.objective import bytes_in
 from overdrive.core.program import Program
 from overdrive.core.unlike_ranks import Sizes
 from overdrive.insight.requirements.counting import CannotCount
@@ -106,14 +100,19 @@ def _limits(quick: bool, fresh: bool) -> tuple[Limits | None, Sequence[LeftOut]]
 )
 @click.option(
     "--ranks",
-    type=many_ranks.Numbers(),
+    type=many_ranks.NUMBERS,
     metavar="N or N..M",
     help="With --pool: the number of processes, here. With --for: the number of ranks, or a range (8..4096).",
 )
-@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks: memory of each rank (80GB).")
+@click.option(
+    "--memory",
+    type=Parsed("size", bytes_in),
+    metavar="SIZE",
+    help="With --for and --ranks: memory of each rank (80GB).",
+)
 @click.option(
     "--link",
-    type=LinkText(),
+    type=LINK,
     metavar="LINK",
     help="With --for and --ranks: the network between them: 10Gbit,50us, or a name from data sheets (10gbe, 25gbe, "
     "100gbe, hdr, ndr), or a file of --pool --json (pool.json). Each rank is a machine like this one.",
@@ -173,14 +172,10 @@ def command(
 def _requirements(program: Program, quick: bool, json_path: Path | None, asked: OnRanks | Sizes | None) -> int:
     from overdrive.cli import requirements  # NumPy, which looking at the machine does without
 
-    try:
-        return requirements.wanted(program, quick, json_path, asked)
-    except CannotCount as error:
-        fail(why_it_fails(str(error)), 1)
+    return requirements.wanted(program, quick, json_path, asked)
 
 
 def _run(work: Callable[[], int]) -> NoReturn:
     """End with its exit code."""
-    with faults_as_sentences(goes_on=False):
-        code = work()
-    sys.exit(code)
+    with faults_as_sentences(goes_on=False, failed=CannotCount):
+        sys.exit(work())

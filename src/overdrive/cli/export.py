@@ -17,7 +17,6 @@ from overdrive.cli.line import (
     program_argument,
     program_command,
     repeat,
-    why_it_fails,
 )
 from overdrive.cli.values import stdin_option
 from overdrive.core.json_data import to_json
@@ -31,11 +30,6 @@ from overdrive.targets.order import FPGA, Order
 from overdrive.targets.pages import milliseconds, remarks, write_pages
 from overdrive.targets.result import Exported
 from overdrive.trials.pool import TrialPool
-
-
-def default_folder(program: Program, target: str) -> Path:
-    """Beside the script, or in the current folder."""
-    return program.plan_path().with_name(f"{program.stem}.export-{target}")
 
 
 def write_export(program: Program, order: Order, place: Path, json_path: Path | None) -> int:
@@ -137,14 +131,10 @@ def command(
     if target is None:
         fail(f"Say what it is exported to: --to with {', '.join(MISSING)}.")
     program = parse_trial_program(words, stdin)
-    place = Path(os.path.abspath(output or default_folder(program, target)))
+    place = Path(os.path.abspath(output or program.beside(f".export-{target}")))
     if wrong := why_not(place, force):
         fail(wrong)
     if lacking := missing(target):
         fail(f"{lacking}.", 1)
-    with faults_as_sentences(goes_on=False):
-        try:
-            code = write_export(program, Order(target, model, to_end), place, json_path)
-        except CannotExport as error:
-            fail(why_it_fails(str(error)), 1)
-    sys.exit(code)
+    with faults_as_sentences(goes_on=False, failed=CannotExport):
+        sys.exit(write_export(program, Order(target, model, to_end), place, json_path))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -181,12 +181,17 @@ def _fault(error: OSError) -> str:
     return f"{error.filename or 'A file'} could not be used: {error.strerror or error}."
 
 
+_Errors: TypeAlias = "type[Exception] | tuple[type[Exception], ...]"
+
+
 @contextlib.contextmanager
-def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
+def faults_as_sentences(goes_on: bool = True, wrong: _Errors = (), failed: _Errors = ()) -> Iterator[None]:
     """Whatever goes wrong in a long command ends in one sentence.
 
     Args:
         goes_on: what was established is kept, in the ledger say, for the same command.
+        wrong: what says by its message that the line asks for something that there is not.
+        failed: what says how the program fails: it ends with 1, and with what to type where that is known.
     """
     stopped = _GOES_ON if goes_on else _STOPPED
     signal.signal(signal.SIGTERM, _terminate)
@@ -196,6 +201,10 @@ def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
     except (KeyboardInterrupt, _Terminated) as stop:
         lost, code = str(vars(stop).get(_LOST, "")), 143 if isinstance(stop, _Terminated) else 130
         fail(f"{_NOT_KEPT}{lost[:1].lower()}{lost[1:]}" if lost else stopped, code)
+    except wrong as error:
+        fail(str(error))
+    except failed as error:
+        fail(why_it_fails(str(error)), 1)
     except OSError as error:
         fail(f"{_fault(error)} Your script was not touched.", 1)
     except Exception as error:

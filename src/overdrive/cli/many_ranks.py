@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from overdrive.cli.line import fail
-from overdrive.cli.values import Duration, Whole
+from overdrive.cli.values import Duration, Parsed, Whole
 from overdrive.core.link import Link
 from overdrive.core.units import duration
 from overdrive.core.unlike_ranks import Failures, Sizes, Slow, Survival
@@ -58,47 +58,34 @@ class Stated:
             fail("--layout, --slow, --mtbf, --back and --steps are for more and more ranks: --for --ranks 8..4096.")
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]
+def _numbers(text: str) -> tuple[int, int]:
     """The first and the last of `8..4096`; the same twice of `8`."""
-
-    name = "ranks"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        parts = _NUMBERS.fullmatch(str(value).strip())
-        first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (0, 0)
-        if not 2 <= first <= last:
-            self.fail(f"{value!r} is no number of ranks, 2 or more; write for example 8 or 8..4096", param, context)
-        return first, last
+    parts = _NUMBERS.fullmatch(text.strip())
+    first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (0, 0)
+    if not 2 <= first <= last:
+        raise ValueError(f"{text!r} is no number of ranks, 2 or more; write for example 8 or 8..4096")
+    return first, last
 
 
-class SlowText(click.ParamType):  # type: ignore[type-arg]
-    name = "slow"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Slow:
-        if isinstance(value, Slow):
-            return value
-        parts = _SLOW.fullmatch(str(value).strip())
-        if parts is None or not 0 < float(parts[1]) <= 100 or float(parts[2]) < 1:
-            self.fail(f"{value!r} does not say which share of ranks is how slow; write for example 1%,1.5x")
-        return Slow(float(parts[1]) / 100, float(parts[2]))
+def _slow(text: str) -> Slow:
+    parts = _SLOW.fullmatch(text.strip())
+    if parts is None or not 0 < float(parts[1]) <= 100 or float(parts[2]) < 1:
+        raise ValueError(f"{text!r} does not say which share of ranks is how slow; write for example 1%,1.5x")
+    return Slow(float(parts[1]) / 100, float(parts[2]))
 
 
-class BackText(click.ParamType):  # type: ignore[type-arg]
-    name = "back"
+def _back(text: str) -> Survival:
+    parts = [_SECONDS.fullmatch(each.strip()) for each in text.split(",")]
+    seconds = [float(each[1]) * _UNITS[each[2]] for each in parts if each]
+    if len(seconds) != 3 or len(parts) != 3:
+        raise ValueError(
+            f"{text!r} does not say what a snapshot, a start and a step that is skipped take; write for example "
+            "0.1s,20s,2ms"
+        )
+    return Survival(*seconds)
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Survival:
-        if isinstance(value, Survival):
-            return value
-        parts = [_SECONDS.fullmatch(each.strip()) for each in str(value).split(",")]
-        seconds = [float(each[1]) * _UNITS[each[2]] for each in parts if each]
-        if len(seconds) != 3 or len(parts) != 3:
-            self.fail(
-                f"{value!r} does not say what a snapshot, a start and a step that is skipped take; write for example "
-                "0.1s,20s,2ms"
-            )
-        return Survival(*seconds)
+
+NUMBERS = Parsed("ranks", _numbers)
 
 
 def stated_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,14 +98,14 @@ def stated_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--slow",
-        type=SlowText(),
+        type=Parsed("slow", _slow),
         metavar="SHARE,TIMES",
         help="With --ranks N..M: this share of ranks takes so many times as long (1%,1.5x).",
     )
     @click.option("--mtbf", type=Duration(long=True), help="With --ranks N..M: mean time between failures of one (5y).")
     @click.option(
         "--back",
-        type=BackText(),
+        type=Parsed("back", _back),
         metavar="SNAPSHOT,START,SKIP",
         help="With --mtbf: how long `run --survive` takes for a snapshot, a start and a skipped step (0.1s,20s,2ms).",
     )

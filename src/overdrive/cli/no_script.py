@@ -89,10 +89,7 @@ def _no_module(name: str, words: Sequence[str]) -> str:
 
 def _is_found(top: str) -> bool:
     try:
-        return any(finder.find_spec(top, None) for finder in sys.meta_path) or _is_here(top)
+        here = importlib.machinery.PathFinder.find_spec(top, [os.getcwd()])
+        return here is not None or any(finder.find_spec(top, None) for finder in sys.meta_path)
     except (ImportError, ValueError, AttributeError):
         return True  # a finder that cannot be asked
-
-
-def _is_here(top: str) -> bool:
-    return importlib.machinery.PathFinder.find_spec(top, [os.getcwd()]) is not None

@@ -17,15 +17,7 @@ import click
 import psutil
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
-from overdrive.cli.line import (
-    fail,
-    faults_as_sentences,
-    parse_trial_program,
-    program_argument,
-    program_command,
-    repeat,
-    why_it_fails,
-)
+from overdrive.cli.line import faults_as_sentences, parse_trial_program, program_argument, program_command, repeat
 from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
@@ -48,11 +40,6 @@ _FINDER = "overdrive.worker.cached_samples"
 
 class CannotPack(Exception):
     """Nothing was packed, or not all; the message is one sentence for people."""
-
-
-def default_folder(program: Program) -> Path:
-    """Beside the script, or in the current folder."""
-    return program.plan_path().with_name(f"{program.stem}.packed")
 
 
 def write_pack(program: Program, folder: Path, json_path: Path | None = None) -> int:
@@ -210,9 +197,5 @@ def command(
     the program looks for them.
     """
     program = parse_trial_program(words, stdin)
-    with faults_as_sentences():
-        try:
-            code = write_pack(program, output or default_folder(program), json_path)
-        except CannotPack as error:
-            fail(why_it_fails(str(error)), 1)
-    sys.exit(code)
+    with faults_as_sentences(failed=CannotPack):
+        sys.exit(write_pack(program, output or program.beside(".packed"), json_path))

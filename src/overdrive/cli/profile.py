@@ -8,15 +8,7 @@ from pathlib import Path
 import click
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
-from overdrive.cli.line import (
-    fail,
-    faults_as_sentences,
-    parse_trial_program,
-    program_argument,
-    program_command,
-    repeat,
-    why_it_fails,
-)
+from overdrive.cli.line import faults_as_sentences, parse_trial_program, program_argument, program_command, repeat
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
@@ -32,11 +24,6 @@ from overdrive.machine.limits import LimitsUnavailable, measured_limits
 from overdrive.trials.pool import TrialPool
 
 __all__ = ["CannotProfile", "profile"]
-
-
-def default_output(program: Program) -> Path:
-    """Beside the script, or in the current folder."""
-    return program.plan_path().with_name(f"{program.stem}.profile.html")
 
 
 def profile(program: Program, output: Path, trace: Path | None, json_path: Path | None, advise: bool) -> int:
@@ -116,12 +103,5 @@ def command(
     The script runs as it is, in copies that leave no trace; it and its files are never changed.
     """
     program = parse_trial_program(words, stdin)
-    with faults_as_sentences(goes_on=False):
-        try:
-            place = output or default_output(program)
-            code = profile(program, place, trace, json_path, advise)
-        except CannotWrite as error:
-            fail(str(error))
-        except CannotProfile as error:
-            fail(why_it_fails(str(error)), 1)
-    sys.exit(code)
+    with faults_as_sentences(goes_on=False, wrong=CannotWrite, failed=CannotProfile):
+        sys.exit(profile(program, output or program.beside(".profile.html"), trace, json_path, advise))

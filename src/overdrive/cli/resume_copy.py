@@ -25,11 +25,7 @@ def copy_folder(root: Path, into: Path, used: Collection[Path]) -> None:
     Args:
         used: paths that are copied even within a virtual environment: the working folder and the script.
     """
-
-    def spared(folder: str, names: list[str]) -> set[str]:
-        return _spared(Path(folder), names, used)
-
-    shutil.copytree(root, into, symlinks=True, ignore=spared)
+    shutil.copytree(root, into, symlinks=True, ignore=lambda folder, names: _spared(Path(folder), names, used))
     for folder, _, left_out in _walk(root, used):
         there = into / folder.relative_to(root)
         for name in left_out:

@@ -16,10 +16,9 @@ from overdrive.cli.line import (
     parse_trial_program,
     program_argument,
     program_command,
-    why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
-from overdrive.cli.values import Duration, MetricName, WishText, stdin_option
+from overdrive.cli.values import METRIC, Duration, Parsed, stdin_option
 from overdrive.core.atomic_file import is_stream, write_atomically
 from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
@@ -30,7 +29,7 @@ from overdrive.core.units import duration
 from overdrive.report import search as report
 from overdrive.report.search_page import page
 from overdrive.search.conduct import SearchRequest, conduct, curve_of
-from overdrive.search.domain import DomainError, Wish, sensible
+from overdrive.search.domain import DomainError, Wish, parse, sensible
 from overdrive.search.engine import Damaged, NoOptuna
 from overdrive.search.goal import Goal, GoalError
 from overdrive.search.listing import CannotList, listing
@@ -113,7 +112,7 @@ def _aim(goal: str, metric: Metric, direction: str | None, against: str | None, 
 @click.option(
     "--vary",
     "wishes",
-    type=WishText(),
+    type=Parsed("parameter", parse),
     multiple=True,
     metavar="NAME[=VALUES]",
     help="A parameter: lr=1e-4..1e-1:log, batch-size=32,64,128, or a name alone for its usual range. "
@@ -126,14 +125,14 @@ def _aim(goal: str, metric: Metric, direction: str | None, against: str | None, 
 )
 @click.option(
     "--metric",
-    type=MetricName(),
+    type=METRIC,
     help="What to improve, at the end of a run: a word before a number in the program's output (Accuracy), a "
     "regular expression with one group, or evaluate() for what a function returned. By default, the training loss.",
 )
 @click.option(
     "--judge-by",
     "judge",
-    type=MetricName(),
+    type=METRIC,
     help="The metric for the final comparison, on data that the search does not use: 'Test accuracy', if --metric is "
     "that of the validation.",
 )
@@ -205,9 +204,10 @@ def command(
     program = parse_trial_program(words, stdin)
     plan_path = plan_asked_for(plan_path, no_plan, program)
     metric = metric or Metric()
-    with faults_as_sentences(goes_on=not (only_list or only_curve)):
+    wrong, failed = (CannotWrite, GoalError, UnknownParameter, PlanError), (CannotList, CannotSearch)
+    with faults_as_sentences(goes_on=not (only_list or only_curve), wrong=wrong, failed=failed):
         try:
-            page_path = output or program.plan_path().with_name(f"{program.stem}.search.html")
+            page_path = output or program.beside(".search.html")
             check_places(program, {"-o": page_path, "--json": json_path})
             if only_list:
                 sys.exit(show_list(program, json_path))
@@ -218,11 +218,7 @@ def command(
                 program, wishes, metric, aim, budget, plan_path, judge, study, sampler, vary_model, chosen
             )
             sys.exit(show_curve(request, json_path) if only_curve else search(request, page_path, json_path))
-        except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
-            fail(str(error))
         except DomainError as error:
             fail(f"{error}.")
-        except (CannotList, CannotSearch) as error:
-            fail(why_it_fails(str(error)), 1)
         except (NoOptuna, NoSampler, Damaged) as error:
             fail(str(error), 1)

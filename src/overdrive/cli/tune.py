@@ -25,12 +25,12 @@ from overdrive.cli.line import (
 )
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import (
+    NAMES,
+    POOL,
+    PRICE,
+    RANKS_TO_TRY,
     Duration,
-    Names,
-    ObjectiveName,
-    PoolFile,
-    PriceName,
-    RanksToTry,
+    Parsed,
     Whole,
     margin_option,
     metric_option,
@@ -235,7 +235,7 @@ def _plan_at(path: Path) -> Plan | None:
 )
 @click.option(
     "--price",
-    type=PriceName(),
+    type=PRICE,
     metavar="PRICE",
     help="What the machine costs, such as 2.50/h: states gains in money, and in energy if the machine counts it.",
 )
@@ -246,7 +246,7 @@ def _plan_at(path: Path) -> Plan | None:
 @stdin_option
 @click.option(
     "--objective",
-    type=ObjectiveName(),
+    type=Parsed("objective", Objective.parse),
     default="time",
     show_default=True,
     help="What to save: time, memory, or time within a limit of peak memory (time-under-memory=8GB); for a program "
@@ -255,20 +255,20 @@ def _plan_at(path: Path) -> Plan | None:
 @click.option(
     "--techniques",
     "only",
-    type=Names(),
+    type=NAMES,
     default="",
     metavar="NAME,...",
     help="Try only these. One whose contract is open (it changes the training itself) is tried only when named here.",
 )
 @click.option(
     "--ranks",
-    type=RanksToTry(),
+    type=RANKS_TO_TRY,
     metavar="N|auto",
     help="Also try the plan on N processes, with the same numbers as one; auto: on 2, 4, ... while that is faster.",
 )
 @click.option(
     "--pool",
-    type=PoolFile(),
+    type=POOL,
     metavar="FILE",
     help="With --ranks: the FILE of doctor --pool --json, to compare with the time of the same exchanges on ranks.",
 )
@@ -308,9 +308,5 @@ def command(
     level = Contract(contract)
     request = TuneRequest(program, level, budget, runs, metric, margin, objective, only, ranks, pool, again)
     outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
-    with faults_as_sentences():
-        try:
-            code = tune(request, outputs)
-        except CannotWrite as error:
-            fail(str(error))
-    sys.exit(code)
+    with faults_as_sentences(wrong=CannotWrite):
+        sys.exit(tune(request, outputs))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from overdrive.core.link import Link, LinkError
-from overdrive.core.metric import Metric, MetricError
-from overdrive.core.objective import Objective, ObjectiveError, bytes_in
+from overdrive.core.metric import Metric
 
 if TYPE_CHECKING:
     from overdrive.core.tune_result import Price
     from overdrive.machine.pool.curve import Measured
-    from overdrive.search.domain import Wish
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
 _DURATION = re.compile(
@@ -82,139 +81,92 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
         return total
 
 
+class Parsed(click.ParamType):  # type: ignore[type-arg]
+    """What `parse` makes of a text; what it refuses by a ValueError is refused in its words."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
 _CURRENCY = r"([^\d\s.,/-]{0,4})"
 
 
-class PriceName(click.ParamType):  # type: ignore[type-arg]
-    name = "price"
+def _price(text: str) -> Price:
+    """`2.50/h`, `$2.50`, `0.04 EUR/min`: an hour where no time is named."""
+    from overdrive.core.tune_result import Price  # 0.05 s, which `overdrive run` has no use for
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Price:
-        """`2.50/h`, `$2.50`, `0.04 EUR/min`: an hour where no time is named."""
-        from overdrive.core.tune_result import Price  # 0.05 s, which `overdrive run` has no use for
-
-        if isinstance(value, Price):
-            return value
-        parts = re.fullmatch(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:/(h|hour|min|d|day))?", str(value).strip())
-        if parts is None or not float(parts[2]):
-            self.fail(f"{value!r} is not a price; write for example 2.50/h or $0.90/h", param, context)
-        hours = {"min": 1 / 60, "d": 24, "day": 24}.get(parts[4] or "h", 1)
-        return Price(float(parts[2]) / hours, parts[1] or parts[3])
+    parts = re.fullmatch(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:/(h|hour|min|d|day))?", text.strip())
+    if parts is None or not float(parts[2]):
+        raise ValueError(f"{text!r} is not a price; write for example 2.50/h or $0.90/h")
+    hours = {"min": 1 / 60, "d": 24, "day": 24}.get(parts[4] or "h", 1)
+    return Price(float(parts[2]) / hours, parts[1] or parts[3])
 
 
-class MetricName(click.ParamType):  # type: ignore[type-arg]
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Metric:
-        try:
-            return value if isinstance(value, Metric) else Metric(str(value))
-        except MetricError as error:
-            self.fail(str(error), param, context)
-
-
-class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
-    name = "objective"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Objective:
-        try:
-            return value if isinstance(value, Objective) else Objective.parse(str(value))
-        except ObjectiveError as error:
-            self.fail(str(error), param, context)
-
-
-class SizeText(click.ParamType):  # type: ignore[type-arg]
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else bytes_in(str(value))
-        except ObjectiveError as error:
-            self.fail(str(error), param, context)
-
-
-class PoolFile(click.ParamType):  # type: ignore[type-arg]
+def _pool_file(path: str) -> Measured:
     """What `doctor --pool --json` has written."""
+    from overdrive.machine.pool.curve import Measured  # `overdrive run` has no use for it
 
-    name = "pool"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Measured:
-        from overdrive.machine.pool.curve import Measured  # `overdrive run` has no use for it
-
-        if isinstance(value, Measured):
-            return value
-        try:
-            return Measured.kept(Path(value).read_text(encoding="utf-8"), str(value))
-        except (OSError, UnicodeError) as error:
-            self.fail(f"{value} cannot be read: {getattr(error, 'strerror', 'it is no text')}", param, context)
-        except LinkError as error:
-            self.fail(str(error), param, context)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', 'it is no text')}") from None
+    return Measured.kept(text, path)
 
 
-class LinkText(click.ParamType):  # type: ignore[type-arg]
+def _link(text: str) -> Link | Measured:
     """One of the catalogue, a rate and a latency, or the file of a pool that was measured."""
+    from overdrive.insight.requirements.links import links  # `overdrive run` has no use for these
 
-    name = "link"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Link | Measured:
-        from overdrive.insight.requirements.links import links  # `overdrive run` has no use for these
-        from overdrive.machine.pool.curve import Measured
-
-        if isinstance(value, (Link, Measured)):
-            return value
-        if known := links().get(str(value).lower()):
-            return known
-        if str(value).endswith(".json"):
-            return PoolFile().convert(value, param, context)
-        try:
-            return Link.parse(str(value))
-        except LinkError as error:
-            self.fail(f"{error}, or one of {', '.join(links())}", param, context)
+    if known := links().get(text.lower()):
+        return known
+    if text.endswith(".json"):
+        return _pool_file(text)
+    try:
+        return Link.parse(text)
+    except LinkError as error:
+        raise LinkError(f"{error}, or one of {', '.join(links())}") from None
 
 
-class WishText(click.ParamType):  # type: ignore[type-arg]
-    name = "parameter"
+def _names(text: str) -> frozenset[str]:
+    from overdrive.core.plan.removed import REMOVED
+    from overdrive.core.plan.table import closest
+    from overdrive.techniques.catalogue import catalogue
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Wish:
-        from overdrive.search.domain import DomainError, Wish, parse  # as above
-
-        try:
-            return value if isinstance(value, Wish) else parse(str(value))
-        except DomainError as error:
-            self.fail(str(error), param, context)
-
-
-class Names(click.ParamType):  # type: ignore[type-arg]
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> frozenset[str]:
-        if isinstance(value, frozenset):
-            return value
-        from overdrive.core.plan.removed import REMOVED
-        from overdrive.core.plan.table import closest
-        from overdrive.techniques.catalogue import catalogue
-
-        names = frozenset(filter(None, (each.strip() for each in str(value).split(","))))
-        if value and not names:
-            self.fail(f"{value!r} names no technique; `overdrive techniques` lists them", param, context)
-        for unknown in sorted(names - catalogue().keys()):
-            if unknown in REMOVED:
-                self.fail(f"{unknown!r} is no technique any more: {REMOVED[unknown]}", param, context)
-            close = closest(unknown, list(catalogue()))
-            self.fail(f"{unknown!r} is no technique{close}; `overdrive techniques` lists them", param, context)
-        return names
+    names = frozenset(filter(None, (each.strip() for each in text.split(","))))
+    if text and not names:
+        raise ValueError(f"{text!r} names no technique; `overdrive techniques` lists them")
+    for unknown in sorted(names - catalogue().keys()):
+        if unknown in REMOVED:
+            raise ValueError(f"{unknown!r} is no technique any more: {REMOVED[unknown]}")
+        close = closest(unknown, list(catalogue()))
+        raise ValueError(f"{unknown!r} is no technique{close}; `overdrive techniques` lists them")
+    return names
 
 
-class RanksToTry(click.ParamType):  # type: ignore[type-arg]
+def _ranks_to_try(text: str) -> int:
     """`auto`, which stands for 0, or a number of processes."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or int(text) < 2:
+        raise ValueError(f"{text!r} is neither auto nor a number of processes, 2 or more")
+    return int(text)
 
-    name = "ranks"
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
-        if value == "auto":
-            return 0
-        if not str(value).isdecimal() or int(value) < 2:
-            self.fail(f"{value!r} is neither auto nor a number of processes, 2 or more", param, context)
-        return int(value)
+def _margin(text: Any) -> float:
+    number = float(click.FLOAT.convert(text, None, None))
+    if not 0 < number < float("inf"):
+        raise ValueError("the margin must be above 0")
+    return number
 
+
+LINK, METRIC, NAMES = Parsed("link", _link), Parsed("name", Metric), Parsed("names", _names)
+POOL, PRICE, RANKS_TO_TRY = Parsed("pool", _pool_file), Parsed("price", _price), Parsed("ranks", _ranks_to_try)
 
 stdin_option = click.option(
     "--stdin",
@@ -225,22 +177,13 @@ stdin_option = click.option(
 
 metric_option = click.option(
     "--metric",
-    type=MetricName(),
+    type=METRIC,
     help="What to compare instead of the training loss, in runs of the whole program: a word before a number in its "
     "output (Accuracy), a regular expression with one group, or evaluate() for what a function returned.",
 )
 
-
-class Margin(click.ParamType):  # type: ignore[type-arg]
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
-        number = float(click.FLOAT.convert(value, param, context))
-        if not 0 < number < float("inf"):
-            self.fail("the margin must be above 0", param, context)
-        return number
-
-
 margin_option = click.option(
-    "--margin", type=Margin(), help="The difference of the metric that you would accept, in its own unit."
+    "--margin",
+    type=Parsed("number", _margin),
+    help="The difference of the metric that you would accept, in its own unit.",
 )

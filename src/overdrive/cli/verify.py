@@ -23,7 +23,6 @@ from overdrive.cli.line import (
     program_argument,
     repeat,
     split_plan,
-    why_it_fails,
 )
 from overdrive.cli.run import force_option, read_plan
 from overdrive.cli.values import Duration, Whole, margin_option, metric_option, stdin_option
@@ -221,15 +220,8 @@ def command(
 
         with faults_as_sentences(goes_on=False):
             plan, words_of_program = split_plan(words)
-            code = verify_resume(parse_program(words_of_program), plan, kills, seed, json_path, copy)
-        sys.exit(code)
+            sys.exit(verify_resume(parse_program(words_of_program), plan, kills, seed, json_path, copy))
     plan_path, program = parse_plan_and_program(words, stdin)
 
-    with faults_as_sentences():
-        try:
-            code = verify(plan_path, program, full, metric, margin, budget, json_path, force)
-        except PlanError as error:
-            fail(str(error))
-        except CannotVerify as error:
-            fail(why_it_fails(str(error)), 1)
-    sys.exit(code)
+    with faults_as_sentences(wrong=PlanError, failed=CannotVerify):
+        sys.exit(verify(plan_path, program, full, metric, margin, budget, json_path, force))

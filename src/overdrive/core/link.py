@@ -11,7 +11,7 @@ _POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-class LinkError(Exception):
+class LinkError(ValueError):
     """What was given is no link; the message is one sentence."""
 
 

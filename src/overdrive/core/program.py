@@ -67,10 +67,13 @@ class Program:
         """The script's file name or the module's name: what a plan was found for."""
         return self.target if self.module else Path(self.target).name
 
-    def plan_path(self) -> Path:
-        """The place of its plan unless the user says otherwise: beside the script, or in the current folder."""
+    def beside(self, ending: str) -> Path:
+        """Where what is made of it lies unless the user says otherwise: beside the script, or in the current folder."""
         folder = Path() if self.module else Path(self.target).parent
-        return folder / f"{self.stem}.overdrive.toml"
+        return folder / f"{self.stem}{ending}"
+
+    def plan_path(self) -> Path:
+        return self.beside(".overdrive.toml")
 
     def command(self) -> str:
         """Its words as a shell takes them: what is shown can be typed."""
