@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from overdrive.machine.command import in_python, start_of
@@ -44,9 +43,7 @@ class EnergyMeter:
     def __enter__(self) -> EnergyMeter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def read(self) -> Counted:

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.in_runs import in_runs
 from overdrive.machine import cgroup
 from overdrive.machine.cpu import cpu
 from overdrive.machine.numa import allowed_cores
@@ -77,13 +78,7 @@ def _allowed(root: Path) -> frozenset[int]:
 
 def _listed(cores: frozenset[int]) -> str:
     """Numbers as the kernel lists them: "0-3,8"."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in in_runs(sorted(cores)))
 
 
 def _nodes(root: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from overdrive.core.units import several
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
-from overdrive.machine.rules.gpus import capped, named, power_cap
+from overdrive.machine.rules.gpus import capped, clocked, in_use, named, power_cap, use_of
 
 _GIB = 2**30
 _CONTAINER = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html"
@@ -107,13 +107,11 @@ def held(survey: Survey) -> Iterator[Finding]:
     gpus = amd_of(survey)
     low = [gpu for gpu in gpus if gpu.get("clocks_held") == "low"]
     if low:
-        now, most = low[0].get("sm_mhz"), low[0].get("most_sm_mhz")
         yield Finding(
             "amd_clocks_held",
             Severity.WRONG,
             f"{_named(low, len(gpus))}: held at the lowest clocks.",
-            f"It runs at {now} of {most} MHz." if now and most else "How much is not told.",
-            Basis.MEASURED if now and most else Basis.UNKNOWN,
+            *clocked(low[0]),
             "Let the driver choose.",
             Sure.CERTAIN,
             "sudo amd-smi set --perf-level AUTO",
@@ -161,19 +159,9 @@ def unjoined(survey: Survey) -> Iterator[Finding]:
 def taken(survey: Survey) -> Iterator[Finding]:
     """The driver tells no names to other users; a screen takes some hundred megabytes."""
     for gpu in amd_of(survey):
-        used, total, busy = (gpu.get(name) or 0 for name in ("memory_used_bytes", "memory_bytes", "busy_percent"))
+        used, total, busy = use_of(gpu)
         if total >= 4 * _GIB and (busy > 10 or used > 0.1 * total):
-            yield Finding(
-                "amd_taken",
-                Severity.ADVICE,
-                f"AMD GPU {gpu['index']} is in use by others: {busy} % busy, "
-                f"{used / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
-                "Training shares it, and what is measured meanwhile is too slow and noisy.",
-                Basis.MEASURED,
-                "Choose another GPU, or wait.",
-                Sure.CERTAIN,
-                "amd-smi process",
-            )
+            yield in_use("amd_taken", f"AMD GPU {gpu['index']}", "", (used, total, busy), "amd-smi process")
 
 
 def hidden(survey: Survey) -> Iterator[Finding]:

@@ -8,10 +8,10 @@ from overdrive.core.units import several
 from overdrive.machine.rules.amd import amd_of
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
+from overdrive.machine.rules.software import THREADING
 from overdrive.machine.rules.variables import VARIABLES
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_THREADING = "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html"
 
 
 def table(survey: Survey) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def threads(survey: Survey) -> Iterator[Finding]:
                 "Set as many as there are cores.",
                 Sure.CERTAIN,
                 f"export {name}={granted}",
-                _THREADING,
+                THREADING,
             )
         elif 0 < count < granted / 2:
             alone = not gpus_of(survey) and count == 1 and granted >= 4 and name == "OMP_NUM_THREADS"
@@ -73,7 +73,7 @@ def threads(survey: Survey) -> Iterator[Finding]:
                 "Set the cores divided by the processes; `overdrive tune` tries technique threads.",
                 Sure.LIKELY if alone else Sure.POSSIBLE,
                 f"export {name}={granted}",
-                _THREADING,
+                THREADING,
             )
 
 

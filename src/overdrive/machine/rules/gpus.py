@@ -118,6 +118,12 @@ def fabric(survey: Survey) -> Iterator[Finding]:
         )
 
 
+def clocked(gpu: dict[str, Any]) -> tuple[str, Basis]:
+    if (now := gpu.get("sm_mhz")) and (most := gpu.get("most_sm_mhz")):
+        return f"It runs at {now} of {most} MHz.", Basis.MEASURED
+    return "How much is not told.", Basis.UNKNOWN
+
+
 def slowed(survey: Survey) -> Iterator[Finding]:
     words = {
         "hw_slowdown": "the hardware protects itself",
@@ -128,15 +134,13 @@ def slowed(survey: Survey) -> Iterator[Finding]:
     for gpu in gpus_of(survey):
         if gpu.get("slowed_by"):
             causes = list(dict.fromkeys(words.get(cause, cause) for cause in gpu["slowed_by"]))
-            clock, most = gpu.get("sm_mhz"), gpu.get("most_sm_mhz")
             degrees = gpu.get("temperature_celsius")
             yield Finding(
                 "slowed",
                 Severity.WRONG,
                 f"GPU {gpu['index']} lowers its clocks now: {', '.join(causes)}"
                 + (f", at {degrees} °C." if degrees is not None else "."),
-                f"It runs at {clock} of {most} MHz." if clock and most else "How much is not told.",
-                Basis.MEASURED if clock and most else Basis.UNKNOWN,
+                *clocked(gpu),
                 "Look at fans, air flow and power cables.",
                 Sure.CERTAIN,
                 f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE -i {gpu['index']}",
@@ -153,8 +157,8 @@ def power(survey: Survey) -> Iterator[Finding]:
 
 def clocks(survey: Survey) -> Iterator[Finding]:
     gpus = gpus_of(survey)
-    clocked = [gpu for gpu in gpus if gpu.get("application_mhz") and gpu.get("default_application_mhz")]
-    held = [gpu for gpu in clocked if gpu["application_mhz"] < gpu["default_application_mhz"]]
+    told = [gpu for gpu in gpus if gpu.get("application_mhz") and gpu.get("default_application_mhz")]
+    held = [gpu for gpu in told if gpu["application_mhz"] < gpu["default_application_mhz"]]
     if held:
         yield Finding(
             "application_clocks",
@@ -250,28 +254,36 @@ def compute_mode(survey: Survey) -> Iterator[Finding]:
         )
 
 
+def use_of(gpu: dict[str, Any]) -> tuple[int, int, int]:
+    """Bytes that are taken, of how many; and the share of its time, in percent."""
+    return gpu.get("memory_used_bytes") or 0, gpu.get("memory_bytes") or 0, gpu.get("busy_percent") or 0
+
+
+def in_use(rule: str, which: str, who: str, use: tuple[int, int, int], command: str) -> Finding:
+    memory, total, busy = use
+    return Finding(
+        rule,
+        Severity.ADVICE,
+        f"{which} is in use by others{who}: {busy} % busy, {memory / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
+        "Training shares it, and what is measured meanwhile is too slow and noisy.",
+        Basis.MEASURED,
+        "Choose another GPU, or wait.",
+        Sure.CERTAIN,
+        command,
+    )
+
+
 def taken(survey: Survey) -> Iterator[Finding]:
     for gpu in used(survey):
         if gpu.get("mig"):  # what others do is in parts of their own
             continue
         working = [process for process in gpu.get("processes", []) if "C" in process.get("kind", "C")]
-        memory, total, busy = (gpu.get(name) or 0 for name in ("memory_used_bytes", "memory_bytes", "busy_percent"))
+        memory, total, busy = use_of(gpu)
         hidden = not working and (busy > 10 or (total and memory > 0.1 * total and not gpu.get("processes")))
         if working or hidden:
-            who = (
-                ", ".join(dict.fromkeys(process.get("name") or "unnamed" for process in working)) or "nobody to be seen"
-            )
-            yield Finding(
-                "gpu_taken",
-                Severity.ADVICE,
-                f"GPU {gpu['index']} is in use by others ({who}): {busy} % busy, "
-                f"{memory / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
-                "Training shares it, and what is measured meanwhile is too slow and noisy.",
-                Basis.MEASURED,
-                "Choose another GPU, or wait.",
-                Sure.CERTAIN,
-                "nvidia-smi",
-            )
+            names = dict.fromkeys(process.get("name") or "unnamed" for process in working)
+            who = f" ({', '.join(names) or 'nobody to be seen'})"
+            yield in_use("gpu_taken", f"GPU {gpu['index']}", who, (memory, total, busy), "nvidia-smi")
 
 
 def unlike(survey: Survey) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from overdrive.machine.rules.gpus import gpus_of
 _START = "https://pytorch.org/get-started/locally/"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _BYTECODE = "https://docs.python.org/3/library/compileall.html"
+THREADING = "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html"
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 
 
@@ -50,7 +51,7 @@ def cpu_build(survey: Survey) -> Iterator[Finding]:
             _install(torch["version"], f"https://download.pytorch.org/whl/{wheels}"),
             _START,
         )
-    elif amd and not gpus and not torch["hip"] and len(amd) > 0 and _accelerates(amd):
+    elif not gpus and not torch["hip"] and any(device.get("driver") == "amdgpu" for device in amd):
         yield Finding(
             "torch_without_rocm",
             Severity.ADVICE,
@@ -115,19 +116,23 @@ def architectures(survey: Survey) -> Iterator[Finding]:
         )
 
 
+def import_fails(name: str, why: str) -> Finding:
+    return Finding(
+        "import_fails",
+        Severity.WRONG,
+        f"{name} is installed, but cannot be imported: {why}.",
+        "Programs that need it do not start.",
+        Basis.MEASURED,
+        "Install it anew, in an environment of its own.",
+        Sure.CERTAIN,
+        pip_install("--force-reinstall", "scikit-learn" if name == "sklearn" else name),
+    )
+
+
 def fails(survey: Survey) -> Iterator[Finding]:
     loaded = survey.get("loaded") or {}
     for name, why in loaded.get("failed", {}).items():
-        yield Finding(
-            "import_fails",
-            Severity.WRONG,
-            f"{name} is installed, but cannot be imported: {why}.",
-            "Programs that need it do not start.",
-            Basis.MEASURED,
-            "Install it anew, in an environment of its own.",
-            Sure.CERTAIN,
-            pip_install("--force-reinstall", "scikit-learn" if name == "sklearn" else name),
-        )
+        yield import_fails(name, why)
     torch = loaded.get("torch") or {}
     if gpus_of(survey) and torch.get("gpus_seen") == 0 and (_torch(survey) or {}).get("cuda"):
         yield Finding(
@@ -205,22 +210,27 @@ def openmp(survey: Survey) -> Iterator[Finding]:
         )
 
 
+def too_many_threads(rule: str, library: str, threads: int, granted: int, command: str, source: str) -> Finding:
+    return Finding(
+        rule,
+        Severity.WRONG,
+        f"{library} starts {threads} threads for an operation, and {several(granted, 'core')} are granted.",
+        "Threads wait for one another, and the quota stops all of them in turn.",
+        Basis.UNKNOWN,
+        f"{library} does not read a container's quota: set the number of threads.",
+        Sure.LIKELY,
+        command,
+        source,
+    )
+
+
 def threads(survey: Survey) -> Iterator[Finding]:
     torch = (survey.get("loaded") or {}).get("torch") or {}
     granted = survey["cpu"].get("granted_cores")
     chosen = any(survey["environment"].get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
     if torch.get("threads") and granted and torch["threads"] > granted and not chosen:
-        yield Finding(
-            "more_threads_than_cores",
-            Severity.WRONG,
-            f"PyTorch starts {torch['threads']} threads an operation, and {several(granted, 'core')} are granted.",
-            "Threads wait for one another, and the quota stops all of them in turn.",
-            Basis.UNKNOWN,
-            "PyTorch does not read a container's quota: set the number of threads.",
-            Sure.LIKELY,
-            f"export OMP_NUM_THREADS={granted}",
-            "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
-        )
+        command, source = f"export OMP_NUM_THREADS={granted}", THREADING
+        yield too_many_threads("more_threads_than_cores", "PyTorch", torch["threads"], granted, command, source)
 
 
 def mismatched(survey: Survey) -> Iterator[Finding]:
@@ -241,19 +251,18 @@ def mismatched(survey: Survey) -> Iterator[Finding]:
 
 def numpy_blas(survey: Survey) -> Iterator[Finding]:
     loaded = survey.get("loaded") or {}
-    if "numpy" in loaded.get("imported", []) and not loaded.get("blas") and survey["cpu"].get("vector"):
-        apple = sys.platform == "darwin"
-        if not apple:  # Accelerate is no file of its own there
-            yield Finding(
-                "numpy_without_blas",
-                Severity.ADVICE,
-                "NumPy was loaded without OpenBLAS, MKL or BLIS.",
-                "Products of matrices in NumPy use the slow reference code.",
-                Basis.UNKNOWN,
-                "Install NumPy's own wheel.",
-                Sure.LIKELY,
-                pip_install("--force-reinstall", "--only-binary=:all:", "numpy"),
-            )
+    apple = sys.platform == "darwin"  # Accelerate is no file of its own there
+    if "numpy" in loaded.get("imported", []) and not loaded.get("blas") and survey["cpu"].get("vector") and not apple:
+        yield Finding(
+            "numpy_without_blas",
+            Severity.ADVICE,
+            "NumPy was loaded without OpenBLAS, MKL or BLIS.",
+            "Products of matrices in NumPy use the slow reference code.",
+            Basis.UNKNOWN,
+            "Install NumPy's own wheel.",
+            Sure.LIKELY,
+            pip_install("--force-reinstall", "--only-binary=:all:", "numpy"),
+        )
 
 
 def _runs_on(built: list[str], capability: tuple[int, ...]) -> bool:
@@ -274,23 +283,8 @@ def _runs_on(built: list[str], capability: tuple[int, ...]) -> bool:
     return False
 
 
-def _accelerates(amd: list[dict[str, Any]]) -> bool:
-    return any(device.get("driver") == "amdgpu" for device in amd)
-
-
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
-RULES = (
-    cpu_build,
-    driver,
-    architectures,
-    fails,
-    debug_build,
-    bytecode,
-    threads,
-    openmp,
-    mismatched,
-    numpy_blas,
-)
+RULES = (cpu_build, driver, architectures, fails, debug_build, bytecode, threads, openmp, mismatched, numpy_blas)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overdrive.core.installing import pip_install
-from overdrive.core.units import several
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
+from overdrive.machine.rules.software import import_fails, too_many_threads
 
 _TF_THREADS = "https://www.tensorflow.org/api_docs/python/tf/config/threading/set_intra_op_parallelism_threads"
 
@@ -47,16 +47,7 @@ def fails(survey: Survey) -> Iterator[Finding]:
     """What it said when it was loaded."""
     loaded = _loaded(survey)
     if loaded.get("failed"):
-        yield Finding(
-            "import_fails",
-            Severity.WRONG,
-            f"tensorflow is installed, but cannot be imported: {loaded['failed']}.",
-            "Programs that need it do not start.",
-            Basis.MEASURED,
-            "Install it anew, in an environment of its own.",
-            Sure.CERTAIN,
-            pip_install("--force-reinstall", "tensorflow"),
-        )
+        yield import_fails("tensorflow", loaded["failed"])
     elif gpus_of(survey) and loaded.get("cuda") and loaded.get("gpus_seen") == 0:
         yield Finding(
             "tensorflow_sees_no_gpu",
@@ -78,17 +69,8 @@ def threads(survey: Survey) -> Iterator[Finding]:
         return
     chosen = survey["environment"].get("TF_NUM_INTRAOP_THREADS")
     if threads > granted:
-        yield Finding(
-            "tensorflow_threads",
-            Severity.WRONG,
-            f"TensorFlow starts {threads} threads for an operation, and {several(granted, 'core')} are granted.",
-            "Threads wait for one another, and the quota stops all of them in turn.",
-            Basis.UNKNOWN,
-            "TensorFlow does not read a container's quota: set the number of threads.",
-            Sure.LIKELY,
-            f"export TF_NUM_INTRAOP_THREADS={granted} TF_NUM_INTEROP_THREADS={granted}",
-            _TF_THREADS,
-        )
+        command = f"export TF_NUM_INTRAOP_THREADS={granted} TF_NUM_INTEROP_THREADS={granted}"
+        yield too_many_threads("tensorflow_threads", "TensorFlow", threads, granted, command, _TF_THREADS)
     elif chosen and threads < granted / 2 and not gpus_of(survey):
         yield Finding(
             "tensorflow_few_threads",
