@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from types import TracebackType
 
 
 class OwnLock:
@@ -25,9 +24,7 @@ class OwnLock:
         self._holder = threading.get_ident()
         self._depth += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
             self._holder = 0

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.datacache.table import Bytes
+from overdrive.machine.storage import mount_of
 
 PARTIAL = "partial-"
 # zlib.crc32 sums 2 GB/s on each core and lets other threads run meanwhile; in parts of this size.
@@ -100,17 +101,8 @@ def read_note(path: Path) -> Any:
 
 def lies_in_memory(folder: Path) -> bool:
     """Whether the folder's file system lies in memory, so that files there are no relief for it."""
-    try:
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
-        device = os.stat(folder).st_dev
-    except OSError:
-        return False
-    for mount in mounts:
-        _, place, kind, *_ = mount.split()
-        with contextlib.suppress(OSError):
-            if kind in ("tmpfs", "ramfs", "devtmpfs") and os.stat(place).st_dev == device:
-                return True
-    return False
+    mount = mount_of(str(folder))
+    return mount is not None and mount["type"] in ("tmpfs", "ramfs", "devtmpfs")
 
 
 def used_at(place: Path) -> float:

@@ -98,11 +98,8 @@ class _Fetcher(fetchers.Fetcher):
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
-            return self._really(indices)
+            return self.real.fetch(indices)
         return kept.fetch_real(self.real, indices, rows)
-
-    def _really(self, indices: Any) -> Any:
-        return self.real.fetch(indices)
 
     def _rows(self, indices: Any) -> Rows | None:
         """The rows of a batch; None where the program has to fetch it for itself."""

@@ -245,7 +245,7 @@ def _opened(place: Path, early: EarlyCheck | None, packed: bool) -> Table | None
     manifest = read(text)
     if manifest["format"] != FORMAT:
         return None
-    layout, count = _read_layout(manifest)
+    layout, count = Layout.from_json(manifest["layout"]), int(manifest["count"])
     depends = [(str(path), int(size), int(modified)) for path, size, modified in manifest["depends"]]
     if stats_of([path for path, _, _ in depends]) != depends:
         return None
@@ -269,7 +269,3 @@ def _opened(place: Path, early: EarlyCheck | None, packed: bool) -> Table | None
     table.in_use = in_use
     table.made_from = [path for path, _, _ in depends]
     return table
-
-
-def _read_layout(data: dict[str, Any]) -> tuple[Layout, int]:
-    return Layout.from_json(data["layout"]), int(data["count"])

@@ -130,7 +130,7 @@ def _judged(output: _Output, calls: int, margin: float) -> Agreed:
         other_at_most=at_most(others, samples),
         margin=margin,
         lost=float(np.mean(output.errors)) if output.errors else 0.0,
-        lost_at_most=_mean_at_most(output.errors),
+        lost_at_most=_mean_bound(output.errors, 1.0),
         lost_margin=_LOST_MARGIN,
         worst=math.sqrt(max(output.errors, default=0.0)),
     )
@@ -146,7 +146,7 @@ def _verdict(output: _Output, record: AgreementRecord, others: int) -> tuple[boo
         return False, lost
     if record.other_at_most <= record.margin and record.lost_at_most <= _LOST_MARGIN:
         return True, ""
-    if at_least(others, record.samples) > record.margin or _meanat_least(output.errors) > _LOST_MARGIN:
+    if at_least(others, record.samples) > record.margin or _mean_at_least(output.errors) > _LOST_MARGIN:
         return False, "that is too many" if record.other_at_most > record.margin else "that is too far off"
     other, more = record.other or 0.0, ""
     if other <= _HOPEFUL * record.margin:  # the nearer, the more: millions at last
@@ -173,11 +173,7 @@ def _with_the_far(output: _Output) -> list[float]:
     return [1.0 if error > limit else other for other, error in zip(output.other, output.errors, strict=True)]
 
 
-def _mean_at_most(errors: Sequence[float]) -> float:
-    return _mean_bound(errors, 1.0)
-
-
-def _meanat_least(errors: Sequence[float]) -> float:
+def _mean_at_least(errors: Sequence[float]) -> float:
     return max(0.0, _mean_bound(errors, -1.0)) if len(errors) >= _FEWEST else 0.0
 
 

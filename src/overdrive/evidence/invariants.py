@@ -67,21 +67,17 @@ def compared(
             _same_values("calls of models", ("calls",), entries, "as many, in the same mode", unit),
             _same("parameters", original.trained, candidate.trained),
         )
-    found = [
+    seen = f"seen after {evaluated} steps, by checksum" if evaluated else "no evaluation within these steps"
+    return (
         _same("steps", f"{original.steps:,}", f"{candidate.steps:,}"),
         _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} steps, by checksum"),
         _same_inputs("inputs of the model", "inputs", entries, level, f"in {steps} steps, by checksum"),
         _same_values("calls of the model", ("calls",), entries, "as many, training or evaluating"),
-        _same_inputs("evaluation data", "evaluation", entries, level, _evaluation_summary(evaluated)),
+        _same_inputs("evaluation data", "evaluation", entries, level, seen),
         _same_values("learning rates and weight decay", ("settings",), entries, f"in {steps} steps, group by group"),
         _same("trained parameters", original.trained, candidate.trained),
         _losses_sent(original, candidate),
-    ]
-    return tuple(found)
-
-
-def _evaluation_summary(evaluated: int) -> str:
-    return f"seen after {evaluated} steps, by checksum" if evaluated else "no evaluation within these steps"
+    )
 
 
 def _same(what: str, one: str, other: str) -> Invariant:

@@ -41,7 +41,7 @@ class ExactProof:
             return Check(Contract.EXACT, f"two runs of the untouched program are the same in {first.steps} steps")
         told = f"{_DIFFER}: {difference}"
         if not restricted:
-            return Check(None, f"{told}{self._blame(plain)}")
+            return Check(None, f"{told}{_blamed([self._begin(replace(plain, deterministic=True))])}")
         again = [self._runs.digests(replace(plain, deterministic=True), "bits", again=again) for again in (False, True)]
         if isinstance(again[0], ExitReason) or isinstance(again[1], ExitReason):
             return Check(None, f"{told}{_blamed(again)}")
@@ -61,9 +61,6 @@ class ExactProof:
             return ""
         difference = first_difference(first, second)
         return f"{_DIFFER}: {difference}{_blamed([blamed])}" if difference else ""
-
-    def _blame(self, plain: TrialSpec) -> str:
-        return _blamed([self._begin(replace(plain, deterministic=True))])
 
     def _begin(self, spec: TrialSpec) -> Trace | ExitReason:
         """Its first few steps."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from overdrive.core.settings import Chosen
@@ -32,9 +31,7 @@ class BlockOfCode(Session):
         steps = self._clock.steps
         return f"{steps:,} {unit_of(self._inference)}s under {', '.join(self.active) or 'nothing'}" if steps else ""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object = None, *rest: object) -> None:
         told = (
             kind is None
             and not self._inference
@@ -42,7 +39,7 @@ class BlockOfCode(Session):
             and not self._optimizers
             and self.seams.frameworks == ["torch"]
         )
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, *rest)
         if told:
             say(NO_OPTIMIZER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 
@@ -19,7 +19,7 @@ class Returned:
         sys.setprofile(self._hear)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
 
     def _hear(self, frame: FrameType, event: str, argument: Any) -> None:

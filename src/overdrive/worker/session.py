@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import is_switched
@@ -115,12 +114,11 @@ class Session:
             arrival.watch()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for arrival in self._arrivals:
             arrival.stop()
-        self.idle = [name for name in self.active if self._had_nothing_to_do(name)]
+        on_occasion = [name for name in self.active if catalogue()[name].family in _ON_OCCASION]
+        self.idle = [name for name in on_occasion if self.seams.waits_in_vain(name)]
         while self._leave_seams:
             self._leave_seams.pop()()
         self.seams.close()
@@ -130,9 +128,6 @@ class Session:
     def active(self) -> list[str]:
         """The techniques that are in force."""
         return [name for name, _ in self._techniques if name not in self.seams.left_out]
-
-    def _had_nothing_to_do(self, name: str) -> bool:
-        return catalogue()[name].family in _ON_OCCASION and self.seams.waits_in_vain(name)
 
     def settling(self) -> int:
         """Calls so far in which a technique did not act yet, and later may (see `Block`)."""

@@ -102,7 +102,7 @@ def found(sums: PairSums) -> tuple[Term, ...]:
         rest = np.maximum((left**2).sum() - slopes**2 * squares, 1e-30)
         t = slopes * np.sqrt(squares * freedom / rest)
         best = int(np.abs(t).argmax())
-        if abs(t[best]) < _threshold(freedom):
+        if abs(t[best]) < (THRESHOLD if freedom > 200 else student.quantile(1 - _CHANCE, freedom)):
             break
         chosen.append(best)
     return tuple(sums.terms[index] for index in _still_there(sums, chosen))
@@ -120,10 +120,6 @@ def _still_there(sums: PairSums, chosen: list[int]) -> list[int]:
             break
         chosen = [each for at, each in enumerate(chosen) if at != int(t.argmin())]
     return chosen
-
-
-def _threshold(freedom: int) -> float:
-    return THRESHOLD if freedom > 200 else student.quantile(1 - _CHANCE, freedom)
 
 
 def _without(columns: Array, explained: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from overdrive.core.units import milliseconds, rate
@@ -77,7 +77,7 @@ def roofline(operators: Sequence[OperatorRow], roof: Roof, width: int) -> str:
     x = svg.Scale(min(across) / 1.5, max(across) * 1.5, _AXIS, width - 8)
     height = 360 if width > svg.NARROW_BELOW else 300
     y = svg.Scale(10 ** math.floor(math.log10(min(up))), max(up), height - 44, 12)
-    drawn = [*_decades(x, lambda at: svg.line(at, 12, at, height - 44, "grid"))]
+    drawn = [svg.line(x.at(decade), 12, x.at(decade), height - 44, "grid") for decade in _tens(x)]
     for decade in _tens(x):
         drawn.append(svg.text(x.at(decade), height - 26, f"{decade:g}", "tick", "middle"))
     for decade in _tens(y):
@@ -120,10 +120,6 @@ def _roof_line(x: svg.Scale, y: svg.Scale, flops: float, moved: float, style: st
 
 def _tens(scale: svg.Scale) -> list[float]:
     return [10.0**d for d in range(math.ceil(math.log10(scale.low)), math.floor(math.log10(scale.high)) + 1)]
-
-
-def _decades(scale: svg.Scale, draw: Callable[[float], str]) -> list[str]:
-    return [draw(scale.at(decade)) for decade in _tens(scale)]
 
 
 def memory(data: MemoryProfile, width: int) -> str:

@@ -61,11 +61,8 @@ def _asked(marks: dimensions.Marks) -> dict[str, Any]:
 
 
 def _inputs(graph: Any) -> list[Any]:
-    return [node.meta["val"] for node in graph.graph.nodes if _is_input(graph, node)]
-
-
-def _is_input(graph: Any, node: Any) -> bool:
-    return node.op == "placeholder" and node.name in graph.graph_signature.user_inputs
+    given = graph.graph_signature.user_inputs
+    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder" and node.name in given]
 
 
 def _named(values: Sequence[Any]) -> list[list[int | str]]:

@@ -44,20 +44,13 @@ class Unsuitable(Exception):
 def blocks(layer: Any) -> Iterator[Any]:
     """The parts of a model to look at: its layers, but the insides of models and of layers that hold like layers."""
     children = layers_in(layer, recursive=False)
-    kinds = Counter(type(child) for child in children if _composite(child) and not _is_keras(child))
+    own = (type(child) for child in children if layers_in(child))
+    kinds = Counter(kind for kind in own if not kind.__module__.startswith("keras."))
     if isinstance(layer, keras.Model) or any(count > 1 for count in kinds.values()):
         for child in children:
             yield from blocks(child)
     else:
         yield layer
-
-
-def _is_keras(layer: Any) -> bool:
-    return type(layer).__module__.startswith("keras.")
-
-
-def _composite(layer: Any) -> bool:
-    return bool(layers_in(layer))
 
 
 class RecomputedBlock:
