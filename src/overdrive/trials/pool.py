@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from overdrive.core import scratch
 from overdrive.core.facts import Facts
@@ -64,9 +63,7 @@ class TrialPool:
     def __enter__(self) -> TrialPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._warm is not None:
             self._warm.close()
         self.crowding.close()

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from overdrive.core import messages, scratch
@@ -22,11 +21,10 @@ from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.core.variables import set_in
 from overdrive.machine.contention import LoadWatch, Reading
 from overdrive.ranks.membership import IMAGINED
-from overdrive.ranks.trackers import MLFLOW_FOLDER, kept_here
-from overdrive.techniques.catalogue import environment_for, ranks_for
+from overdrive.techniques.catalogue import ranks_for
+from overdrive.trials.environment import environment_of
 from overdrive.trials.launchers import leftovers
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.ranks import RanksLauncher
@@ -74,7 +72,7 @@ class Trial:
         if ranks > 1 and not isinstance(launcher, RanksLauncher):
             launcher = RanksLauncher(ranks, launcher, (0,) if spec.alone else ())
         imagined = {IMAGINED: str(self._folder)} if spec.alone else {}
-        self.group = launcher.start({**_environment(pool, spec, self._folder), **imagined}, self._log)
+        self.group = launcher.start({**environment_of(pool, spec, self._folder), **imagined}, self._log)
         self._watch = LoadWatch(self.group.pids)
         self._leaders = leftovers.known(self.group.pids)
         if not all(pool.reaper.watch(pid) for pid in self.group.pids):
@@ -292,25 +290,3 @@ class _Idleness:
 def _of_all(reports: Sequence[Answer]) -> Answer:
     first, *others = reports
     return first.beside(others) if isinstance(first, Block) else first  # type: ignore[arg-type,return-value]
-
-
-def _environment(pool: TrialPool, spec: TrialSpec, folder: Path) -> dict[str, str]:
-    """The variables of the processes of a trial that has this folder."""
-    environment = {
-        **os.environ,
-        **environment_for(spec.techniques),
-        **spec.environment,
-        "OVERDRIVE_PREFILL": "1",
-        "OVERDRIVE_CACHE": str(samples_folder()),
-        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
-        "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
-    }
-    set_in(environment, kept_here(environment, (folder / MLFLOW_FOLDER).as_uri()))
-    if pool.bytecode:
-        environment["PYTHONPYCACHEPREFIX"] = str(pool.bytecode)
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    if spec.deterministic:  # cuBLAS repeats itself with room of its own for each stream; without, PyTorch refuses it
-        environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if spec.threads:
-        environment |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    return environment

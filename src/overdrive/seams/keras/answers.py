@@ -50,7 +50,7 @@ class _Watch:
         @functools.wraps(call)
         def __call__(model: Any, *args: Any, **kwargs: Any) -> Any:
             trains, within = kwargs.get("training"), bool(self._inside)
-            if trains or within or not self._eager() or _symbolic(args, kwargs):
+            if trains or within or not self._eager() or is_symbolic(args, kwargs):
                 return call(model, *args, **kwargs)
             return self._run(model, CALL, functools.partial(call, model), *args, **kwargs)
 
@@ -68,6 +68,6 @@ class _Watch:
         return result
 
 
-def _symbolic(*given: Any) -> bool:
-    """Whether the call only joins the model to others."""
+def is_symbolic(*given: Any) -> bool:
+    """Whether the call only joins a model or a layer to others."""
     return any(isinstance(each, keras.KerasTensor) for each in keras.tree.flatten(given))

@@ -23,6 +23,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from overdrive.core.flag import FlagOfThread
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.answers import is_symbolic
 from overdrive.seams.keras.internals import is_of_itself
 from overdrive.seams.keras.marks import SCOPE
 from overdrive.seams.keras.parts import always, applications
@@ -147,7 +148,7 @@ class _Watch:
 
         @functools.wraps(method)
         def reading(thing: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_quiet() or (is_layer and _is_symbolic(args, kwargs)):
+            if self._is_quiet() or (is_layer and is_symbolic(args, kwargs)):
                 return method(thing, *args, **kwargs)
             with self._silence:
                 return point.run((what, thing), functools.partial(method, thing), *args, **kwargs)
@@ -209,8 +210,3 @@ class _Watch:
                 return write(*args, **kwargs)
 
         return writing
-
-
-def _is_symbolic(*given: Any) -> bool:
-    """Whether the call only joins the layer to others."""
-    return any(isinstance(each, keras.KerasTensor) for each in keras.tree.flatten(given))

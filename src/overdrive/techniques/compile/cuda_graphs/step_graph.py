@@ -16,9 +16,10 @@ from overdrive.seams.torch.modules import swapped
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.flat import parts_of, unflattened
 from overdrive.techniques.compile.cuda_graphs.outside import Outside
+from overdrive.techniques.compile.cuda_graphs.recorded_step import RecordedStep
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused
 from overdrive.techniques.compile.cuda_graphs.sequence import Kind, Noted, Place, StepSequence, as_it_was
-from overdrive.techniques.compile.cuda_graphs.steps import RecordedOptimizer, RecordedStep
+from overdrive.techniques.compile.cuda_graphs.steps import RecordedOptimizer
 
 
 class StepGraph:
