@@ -10,8 +10,9 @@ import pytest
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.seams.hub import Seams
+from overdrive.trials.environment import environment_of
 from overdrive.trials.pool import TrialPool
-from overdrive.trials.trial import Trial, _environment
+from overdrive.trials.trial import Trial
 from overdrive.worker import main
 from tests.simulated import target
 
@@ -31,10 +32,10 @@ def test_deterministic_operations_give_cublas_its_room(tmp_path: Path, monkeypat
     plain = TrialSpec(target(tmp_path))
     careful = TrialSpec(plain.program, deterministic=True)
     with TrialPool(isolate=False) as pool:
-        assert "CUBLAS_WORKSPACE_CONFIG" not in _environment(pool, plain, tmp_path)
-        assert _environment(pool, careful, tmp_path)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        assert "CUBLAS_WORKSPACE_CONFIG" not in environment_of(pool, plain, tmp_path)
+        assert environment_of(pool, careful, tmp_path)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-        assert _environment(pool, careful, tmp_path)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+        assert environment_of(pool, careful, tmp_path)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
 
 
 @pytest.mark.parametrize("isolation", ["overlay", "redirect"])
@@ -122,7 +123,7 @@ def test_python_keeps_its_own_bytecode_where_it_has_any(tmp_path: Path, monkeypa
     monkeypatch.setattr("overdrive.trials.pool.lacks_bytecode", tuple)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     with TrialPool(isolate=False) as pool:
-        environment = _environment(pool, TrialSpec(target(tmp_path)), tmp_path)
+        environment = environment_of(pool, TrialSpec(target(tmp_path)), tmp_path)
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1" and "PYTHONPYCACHEPREFIX" not in environment
 
 
@@ -135,7 +136,7 @@ def test_a_tracker_that_is_off_stays_off(
     if asked:
         monkeypatch.setenv("WANDB_MODE", asked)
     with TrialPool() as pool:
-        assert _environment(pool, TrialSpec(target(tmp_path)), tmp_path)["WANDB_MODE"] == told
+        assert environment_of(pool, TrialSpec(target(tmp_path)), tmp_path)["WANDB_MODE"] == told
 
 
 SERVER = """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive.core.units import several
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import capped, clocked, in_use, named, power_cap, use_of
 
 _GIB = 2**30
@@ -40,28 +40,24 @@ def unusable(survey: Survey) -> Iterator[Finding]:
     severity = Severity.WRONG if _rocm(survey) else Severity.NOTE
     if "absent" in (kfd, render):
         gone = "/dev/kfd" if kfd == "absent" else "/dev/dri/renderD*"
-        yield Finding(
+        yield finding(
             "amd_not_given",
-            severity,
+            (severity, Basis.CITED, Sure.CERTAIN),
             f"{several(len(gpus), 'AMD GPU')} in this machine, but {gone} is not there.",
             "ROCm finds no GPU, and programs that ask first train on the CPU.",
-            Basis.CITED,
             "Give the container both devices; without one, load the driver.",
-            Sure.CERTAIN,
             "docker run --device=/dev/kfd --device=/dev/dri ..."
             if survey["scheduler"].get("container")
             else "sudo modprobe amdgpu",
             _CONTAINER,
         )
     elif "no" in (kfd, render):
-        yield Finding(
+        yield finding(
             "amd_no_permission",
-            severity,
+            (severity, Basis.CITED, Sure.CERTAIN),
             f"This user may not use {'/dev/kfd' if kfd == 'no' else '/dev/dri/renderD*'}.",
             "ROCm finds no GPU, and programs that ask first train on the CPU.",
-            Basis.CITED,
             "Join the groups that may (then log in again); in a container, add --group-add with their numbers.",
-            Sure.CERTAIN,
             "sudo usermod -a -G render,video $LOGNAME",
             _GROUPS,
         )
@@ -73,15 +69,13 @@ def no_kernels(survey: Survey) -> Iterator[Finding]:
     known = [gpu for gpu in amd_of(survey) if gpu.get("architecture")]  # not of those that a container may not use
     odd = [gpu for gpu in known if built and gpu["architecture"] not in built]
     if odd and not survey["environment"].get("HSA_OVERRIDE_GFX_VERSION"):
-        yield Finding(
+        yield finding(
             "amd_no_kernels",
-            Severity.WRONG if len(odd) == len(known) else Severity.NOTE,
+            (Severity.WRONG if len(odd) == len(known) else Severity.NOTE, Basis.COMPUTED, Sure.CERTAIN),
             f"PyTorch has no kernels for {_named(odd, len(amd_of(survey)))} ({odd[0]['architecture']}); "
             f"it was built for {' '.join(sorted(built))}.",
             "Every operation on it fails.",
-            Basis.COMPUTED,
             "Install a build for this GPU; ROCm's list of supported GPUs tells whether there is one.",
-            Sure.CERTAIN,
             "",
             "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/reference/system-requirements.html",
         )
@@ -90,14 +84,12 @@ def no_kernels(survey: Survey) -> Iterator[Finding]:
 def unsound(survey: Survey) -> Iterator[Finding]:
     for gpu in amd_of(survey):
         if count := gpu.get("uncorrected_errors"):
-            yield Finding(
+            yield finding(
                 "amd_fault",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
                 f"AMD GPU {gpu['index']} is not sound: {several(count, 'error')} could not be corrected.",
                 "Programs on it are ended by the driver, or compute on less memory.",
-                Basis.CITED,
                 "Restart the machine when nothing runs on it; if it comes again, have it replaced.",
-                Sure.CERTAIN,
                 "amd-smi metric --ecc --ecc-blocks",
                 _RAS,
             )
@@ -107,13 +99,13 @@ def held(survey: Survey) -> Iterator[Finding]:
     gpus = amd_of(survey)
     low = [gpu for gpu in gpus if gpu.get("clocks_held") == "low"]
     if low:
-        yield Finding(
+        cost, basis = clocked(low[0])
+        yield finding(
             "amd_clocks_held",
-            Severity.WRONG,
+            (Severity.WRONG, basis, Sure.CERTAIN),
             f"{_named(low, len(gpus))}: held at the lowest clocks.",
-            *clocked(low[0]),
+            cost,
             "Let the driver choose.",
-            Sure.CERTAIN,
             "sudo amd-smi set --perf-level AUTO",
             _KERNEL,
         )
@@ -128,15 +120,13 @@ def partitions(survey: Survey) -> Iterator[Finding]:
     if cut:
         modes = "/".join(filter(None, (cut[0]["compute_partition"], cut[0].get("memory_partition"))))
         parts = cut[0].get("partitions") or 1
-        yield Finding(
+        yield finding(
             "amd_partitions",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.CITED, Sure.CERTAIN),
             f"{_named(cut, len(gpus))}: cut into {several(parts, 'part')} ({modes}), "
             "each a GPU of its own to a program.",
             "A program has one part's share of the cores, unless it asks for several.",
-            Basis.CITED,
             "For one large job ask for whole GPUs (mode SPX).",
-            Sure.CERTAIN,
             "",
             _PARTITIONS,
         )
@@ -144,14 +134,12 @@ def partitions(survey: Survey) -> Iterator[Finding]:
 
 def unjoined(survey: Survey) -> Iterator[Finding]:
     if (survey.get("amd") or {}).get("xgmi") == "some":
-        yield Finding(
+        yield finding(
             "amd_xgmi_some",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.COMPUTED, Sure.CERTAIN),
             "XGMI joins some pairs of the AMD GPUs only.",
             "A group of GPUs is as fast as its slowest pair.",
-            Basis.COMPUTED,
             "For jobs on some of the GPUs choose those that are joined.",
-            Sure.CERTAIN,
             "amd-smi topology",
         )
 
@@ -168,14 +156,12 @@ def hidden(survey: Survey) -> Iterator[Finding]:
     for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         chosen = survey["environment"].get(name)
         if chosen is not None and amd_of(survey) and _rocm(survey) and chosen.strip() in ("", "-1"):
-            yield Finding(
+            yield finding(
                 "amd_hidden",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.CITED, Sure.LIKELY),
                 f"{name}={chosen!r} hides all {several(len(amd_of(survey)), 'AMD GPU')}.",
                 "Training runs on the CPU.",
-                Basis.CITED,
                 "Take it away, unless the CPU is meant.",
-                Sure.LIKELY,
                 f"unset {name}",
                 _HIDING,
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from overdrive.core.units import several
 from overdrive.machine.rules.amd import amd_of
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import gpus_of
 from overdrive.machine.rules.software import THREADING
 from overdrive.machine.rules.variables import VARIABLES
@@ -29,14 +29,16 @@ def table(survey: Survey) -> Iterator[Finding]:
         if value is None or not variable.hurts(value):
             continue
         matters = there[variable.needs]
-        yield Finding(
+        yield finding(
             f"environment_{variable.name.strip('_').lower()}",
-            variable.severity if matters else Severity.NOTE,
+            (
+                variable.severity if matters else Severity.NOTE,
+                Basis.CITED if variable.source else Basis.UNKNOWN,
+                variable.sure,
+            ),
             f"{variable.name}={value[:80]} is set.",
             variable.cost if matters else f"{variable.cost} Here it makes no difference.",
-            Basis.CITED if variable.source else Basis.UNKNOWN,
             "Take it away, unless you look for a fault with it.",
-            variable.sure,
             f"unset {variable.name}",
             variable.source,
         )
@@ -50,28 +52,24 @@ def threads(survey: Survey) -> Iterator[Finding]:
             continue
         count = int(value)
         if count > granted:
-            yield Finding(
+            yield finding(
                 "too_many_threads",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.UNKNOWN, Sure.CERTAIN),
                 f"{name}={value}, and this process may use {several(granted, 'core')}.",
                 "Threads wait for one another at the end of every operation.",
-                Basis.UNKNOWN,
                 "Set as many as there are cores.",
-                Sure.CERTAIN,
                 f"export {name}={granted}",
                 THREADING,
             )
         elif 0 < count < granted / 2:
             alone = not gpus_of(survey) and count == 1 and granted >= 4 and name == "OMP_NUM_THREADS"
-            yield Finding(
+            yield finding(
                 "few_threads",
-                Severity.WRONG if alone else Severity.ADVICE,
+                (Severity.WRONG if alone else Severity.ADVICE, Basis.UNKNOWN, Sure.LIKELY if alone else Sure.POSSIBLE),
                 f"{name}={value}, and this process may use {granted} cores.",
                 f"{'torchrun sets 1 where nobody chose. ' if name == 'OMP_NUM_THREADS' else ''}What is computed on the "
                 "CPU leaves the other cores idle, unless other processes use them.",
-                Basis.UNKNOWN,
                 "Set the cores divided by the processes; `overdrive tune` tries technique threads.",
-                Sure.LIKELY if alone else Sure.POSSIBLE,
                 f"export {name}={granted}",
                 THREADING,
             )
@@ -82,25 +80,21 @@ def hidden(survey: Survey) -> Iterator[Finding]:
     if chosen is None or not gpus:
         return
     if chosen.strip() in ("", "-1", "none", "NoDevFiles"):
-        yield Finding(
+        yield finding(
             "gpus_hidden",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.LIKELY),
             f"CUDA_VISIBLE_DEVICES={chosen!r} hides all {several(len(gpus), 'GPU')}.",
             "Training runs on the CPU.",
-            Basis.COMPUTED,
             "Take it away, unless the CPU is meant.",
-            Sure.LIKELY,
             "unset CUDA_VISIBLE_DEVICES",
         )
     elif unknown := [each for each in chosen.split(",") if each.strip().isdigit() and int(each) >= len(gpus)]:
-        yield Finding(
+        yield finding(
             "gpus_unknown",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
             f"CUDA_VISIBLE_DEVICES={chosen} names GPU {', '.join(unknown)}, and there is {several(len(gpus), 'GPU')}.",
             "CUDA sees only those before the first that it does not know.",
-            Basis.CITED,
             "Name GPUs that are there.",
-            Sure.CERTAIN,
             "unset CUDA_VISIBLE_DEVICES",
             "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables",
         )
@@ -115,14 +109,12 @@ def bound(survey: Survey) -> Iterator[Finding]:
         value = survey["environment"].get(name, "").strip()
         pinned = value.lower().split(",")[0] in binds if binds else bool(value) and value not in ("none", "disabled")
         if pinned:
-            yield Finding(
+            yield finding(
                 "bound_threads",
-                Severity.NOTE,
+                (Severity.NOTE, Basis.UNKNOWN, Sure.POSSIBLE),
                 f"{name}={value[:80]} binds the main thread to one place.",
                 "Data workers that are forked from it may all end on the same core.",
-                Basis.UNKNOWN,
                 "Try without it where data workers are the bottleneck.",
-                Sure.POSSIBLE,
                 f"unset {name}",
             )
 
@@ -131,14 +123,12 @@ def other_libraries(survey: Survey) -> Iterator[Finding]:
     torch = survey["software"].get("torch") or {}
     paths = [path for path in survey["environment"].get("LD_LIBRARY_PATH", "").split(":") if "cuda" in path.lower()]
     if torch.get("cuda") and survey["software"].get("libraries") and paths:
-        yield Finding(
+        yield finding(
             "library_path",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.UNKNOWN, Sure.POSSIBLE),
             "LD_LIBRARY_PATH names a CUDA of the system, and PyTorch brought libraries of its own.",
             "The system's may be loaded in their stead: other versions than PyTorch was built with.",
-            Basis.UNKNOWN,
             "Take it away for programs that use PyTorch's wheel.",
-            Sure.POSSIBLE,
             "unset LD_LIBRARY_PATH",
         )
 

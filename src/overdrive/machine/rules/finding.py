@@ -51,6 +51,20 @@ class Finding:
     source: str = ""
 
 
+def finding(
+    rule: str,
+    judged: tuple[Severity, Basis, Sure],
+    what: str,
+    cost: str,
+    fix: str,
+    command: str = "",
+    source: str = "",
+) -> Finding:
+    """`judged`: how bad it is, how its cost is known, and how sure it is."""
+    severity, basis, sure = judged
+    return Finding(rule, severity, what, cost, basis, fix, sure, command, source)
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """What could not be looked at, and why."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive.core.units import several
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, listed
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding, listed
 
 _GIB = 2**30
 _SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
@@ -39,14 +39,12 @@ def capped(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def power_cap(rule: str, low: list[dict[str, Any]], who: str, command: str, source: str) -> Finding:
     usual = low[0]["default_power_limit_watts"]
-    return Finding(
+    return finding(
         rule,
-        Severity.WRONG,
+        (Severity.WRONG, Basis.UNKNOWN, Sure.CERTAIN),
         f"{who} may draw {low[0]['power_limit_watts']} W; as made, {usual} W.",
         "Under full load the clocks fall until the power fits; how far depends on the program.",
-        Basis.UNKNOWN,
         "Set it back, unless it was lowered for the cooling or the supply.",
-        Sure.CERTAIN,
         f"{command} {usual}",
         source,
     )
@@ -57,16 +55,14 @@ def no_driver(survey: Survey) -> Iterator[Finding]:
     if not seen or gpus_of(survey):
         return
     mounted = any(device.get("driver") == "nvidia" for device in seen)
-    yield Finding(
+    yield finding(
         "no_driver",
-        Severity.WRONG,
+        (Severity.WRONG, Basis.COMPUTED, Sure.LIKELY),
         f"{several(len(seen), 'NVIDIA GPU')} on the PCI bus, but NVIDIA's driver does not answer.",
         "Training runs on the CPU.",
-        Basis.COMPUTED,
         "The driver is loaded: give the container its GPUs."
         if mounted
         else "Install NVIDIA's driver, and see what the kernel says of it.",
-        Sure.LIKELY,
         "docker run --gpus all ..." if mounted else "sudo dmesg | grep -i -E 'nvrm|nvidia'",
         "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/index.html",
     )
@@ -88,14 +84,12 @@ def broken(survey: Survey) -> Iterator[Finding]:
             faults.append(f"the driver asks for {gpu['recovery'].lower()}")
         if faults:
             failed = gpu.get("row_remap_failed")
-            yield Finding(
+            yield finding(
                 "gpu_fault",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
                 f"GPU {gpu['index']} is not sound: {'; '.join(faults)}.",
                 "Programs on it are ended by the driver, or compute on less memory.",
-                Basis.CITED,
                 "Have it replaced." if failed else "Reset it when nothing runs on it (or start the machine anew).",
-                Sure.CERTAIN,
                 "" if failed else f"sudo nvidia-smi --gpu-reset -i {gpu['index']}",
                 _HEALTH,
             )
@@ -105,14 +99,12 @@ def fabric(survey: Survey) -> Iterator[Finding]:
     gpus = gpus_of(survey)
     waiting = [gpu for gpu in gpus if gpu.get("fabric") not in (None, "Completed", "Not Supported")]
     if waiting:
-        yield Finding(
+        yield finding(
             "fabric",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
             f"{named(waiting, len(gpus))}: NVSwitch is not set up (fabric state “{waiting[0]['fabric']}”).",
             "CUDA does not start on these GPUs (error 802), or they talk without NVLink.",
-            Basis.CITED,
             "Start the fabric manager, of the very version of the driver.",
-            Sure.CERTAIN,
             "sudo systemctl enable --now nvidia-fabricmanager",
             "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
         )
@@ -135,14 +127,14 @@ def slowed(survey: Survey) -> Iterator[Finding]:
         if gpu.get("slowed_by"):
             causes = list(dict.fromkeys(words.get(cause, cause) for cause in gpu["slowed_by"]))
             degrees = gpu.get("temperature_celsius")
-            yield Finding(
+            cost, basis = clocked(gpu)
+            yield finding(
                 "slowed",
-                Severity.WRONG,
+                (Severity.WRONG, basis, Sure.CERTAIN),
                 f"GPU {gpu['index']} lowers its clocks now: {', '.join(causes)}"
                 + (f", at {degrees} °C." if degrees is not None else "."),
-                *clocked(gpu),
+                cost,
                 "Look at fans, air flow and power cables.",
-                Sure.CERTAIN,
                 f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE -i {gpu['index']}",
                 _SMI,
             )
@@ -160,15 +152,13 @@ def clocks(survey: Survey) -> Iterator[Finding]:
     told = [gpu for gpu in gpus if gpu.get("application_mhz") and gpu.get("default_application_mhz")]
     held = [gpu for gpu in told if gpu["application_mhz"] < gpu["default_application_mhz"]]
     if held:
-        yield Finding(
+        yield finding(
             "application_clocks",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.CERTAIN),
             f"{named(held, len(gpus))} is held at {held[0]['application_mhz']} MHz; as made, "
             f"{held[0]['default_application_mhz']} MHz.",
             f"Up to {1 - held[0]['application_mhz'] / held[0]['default_application_mhz']:.0%} of what it computes.",
-            Basis.COMPUTED,
             "Set the clocks back.",
-            Sure.CERTAIN,
             "sudo nvidia-smi -rac && sudo nvidia-smi -rgc",
             _SMI,
         )
@@ -179,14 +169,12 @@ def persistence(survey: Survey) -> Iterator[Finding]:
     off = [gpu for gpu in gpus if gpu.get("persistence") is False]
     drawing = any(process.get("kind") == "G" for gpu in gpus for process in gpu.get("processes", []))
     if off and not drawing:  # a screen keeps the driver awake
-        yield Finding(
+        yield finding(
             "persistence",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.CITED, Sure.CERTAIN),
             f"{named(off, len(gpus))}: the driver forgets the GPU when no program uses it (persistence mode is off).",
             "The next program waits until it is set up anew, and settings such as power limits are lost.",
-            Basis.CITED,
             "Keep it awake; in a container, on its host.",
-            Sure.CERTAIN,
             "sudo nvidia-smi -pm 1",
             "https://docs.nvidia.com/deploy/driver-persistence/index.html",
         )
@@ -198,27 +186,23 @@ def mig(survey: Survey) -> Iterator[Finding]:
             continue
         slices = gpu.get("slices", [])
         if not slices:
-            yield Finding(
+            yield finding(
                 "mig_empty",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
                 f"GPU {gpu['index']} is to be cut into slices (MIG), but there is none.",
                 "No program can use it.",
-                Basis.CITED,
                 "Cut it, or switch MIG off.",
-                Sure.CERTAIN,
                 f"sudo nvidia-smi -i {gpu['index']} -mig 0",
                 "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",
             )
             continue
         sizes = ", ".join(f"{each.get('memory_bytes', 0) / _GIB:.0f} GiB" for each in slices)
-        yield Finding(
+        yield finding(
             "mig_slice",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.CITED, Sure.CERTAIN),
             f"GPU {gpu['index']} is cut into slices (MIG); seen here: {several(len(slices), 'slice')} of {sizes}.",
             "A program has one slice: its share of the multiprocessors and of the memory's speed, and no other GPU.",
-            Basis.CITED,
             "Ask for a whole GPU where the program would fill it.",
-            Sure.CERTAIN,
             "",
             "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",
         )
@@ -229,26 +213,22 @@ def compute_mode(survey: Survey) -> Iterator[Finding]:
     closed = [gpu for gpu in gpus if gpu.get("compute_mode") == "Prohibited"]
     alone = [gpu for gpu in gpus if gpu.get("compute_mode") == "Exclusive_Process"]
     if closed:
-        yield Finding(
+        yield finding(
             "compute_prohibited",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
             f"{named(closed, len(gpus))}: computing is forbidden (compute mode Prohibited).",
             "No program can use it.",
-            Basis.CITED,
             "Allow it.",
-            Sure.CERTAIN,
             "sudo nvidia-smi -c DEFAULT",
             _SMI,
         )
     if alone:
-        yield Finding(
+        yield finding(
             "compute_exclusive",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.COMPUTED, Sure.CERTAIN),
             f"{named(alone, len(gpus))} takes one process at a time (compute mode Exclusive_Process).",
             "`overdrive tune` compares two live programs, and cannot put both on it.",
-            Basis.COMPUTED,
             "Allow several while tuning.",
-            Sure.CERTAIN,
             "sudo nvidia-smi -c DEFAULT",
             _SMI,
         )
@@ -261,14 +241,12 @@ def use_of(gpu: dict[str, Any]) -> tuple[int, int, int]:
 
 def in_use(rule: str, which: str, who: str, use: tuple[int, int, int], command: str) -> Finding:
     memory, total, busy = use
-    return Finding(
+    return finding(
         rule,
-        Severity.ADVICE,
+        (Severity.ADVICE, Basis.MEASURED, Sure.CERTAIN),
         f"{which} is in use by others{who}: {busy} % busy, {memory / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
         "Training shares it, and what is measured meanwhile is too slow and noisy.",
-        Basis.MEASURED,
         "Choose another GPU, or wait.",
-        Sure.CERTAIN,
         command,
     )
 
@@ -289,14 +267,12 @@ def taken(survey: Survey) -> Iterator[Finding]:
 def unlike(survey: Survey) -> Iterator[Finding]:
     models = sorted({gpu["name"] for gpu in used(survey) if "name" in gpu})
     if len(models) > 1:
-        yield Finding(
+        yield finding(
             "unlike_gpus",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.COMPUTED, Sure.CERTAIN),
             f"The GPUs are not alike: {', '.join(models)}.",
             "Data-parallel training goes at the pace of the slowest.",
-            Basis.COMPUTED,
             "Choose like ones with CUDA_VISIBLE_DEVICES (CUDA numbers the fastest first, nvidia-smi by the bus).",
-            Sure.CERTAIN,
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables",
         )

@@ -10,7 +10,7 @@ from overdrive.core.units import several
 from overdrive.machine.pci import LANE_GB_S, bandwidth
 from overdrive.machine.reading import numbers_in
 from overdrive.machine.rules.amd import amd_of
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import gpus_of, named
 
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -32,17 +32,15 @@ def _few_lanes(gpu: dict[str, Any], rule: str, kind: str) -> Iterator[Finding]:
     machine = link.get("system_generation") or link.get("slot_generation") or 9
     best = {**link, "best": min(machine, link.get("most_generation") or 9)}
     here, could = bandwidth(best, "best", "lanes"), bandwidth(best, "best", "most_lanes")
-    yield Finding(
+    yield finding(
         rule,
-        Severity.WRONG,
+        (Severity.WRONG, Basis.COMPUTED, Sure.CERTAIN),
         f"{kind} {gpu['index']} is joined by {now} of its {most} PCIe lanes.",
         f"Copies from and to it go at {now / most:.0%} of the speed"
         + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
-        Basis.COMPUTED,
         f"The slot has only {several(slot, 'lane')}: put the card into one with {most}."
         if slot and slot <= now
         else "Seat the card anew, without a riser; look in the BIOS whether the slot shares its lanes with a disk.",
-        Sure.CERTAIN,
         f"sudo lspci -vv -s {gpu.get('slot_side_bus', gpu.get('bus', ''))} | grep -E 'LnkCap|LnkSta'",
     )
 
@@ -56,14 +54,12 @@ def generation(survey: Survey) -> Iterator[Finding]:
     if slow:
         could, can = slow[0]["pcie"]["most_generation"], slow[0]["pcie"]["system_generation"]
         share = LANE_GB_S.get(can, 0) / LANE_GB_S.get(could, 1)
-        yield Finding(
+        yield finding(
             "pcie_generation",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.COMPUTED, Sure.LIKELY),
             f"{named(slow, len(gpus))} could speak PCIe {could}, the machine allows PCIe {can}.",
             f"Copies from and to it go at {share:.0%} of what the card could do." if share else "Copies are slower.",
-            Basis.COMPUTED,
             "Set the slot's speed to Auto in the BIOS; an older board or a riser cannot do more.",
-            Sure.LIKELY,
         )
 
 
@@ -71,14 +67,12 @@ def replays(survey: Survey) -> Iterator[Finding]:
     for gpu in gpus_of(survey):
         count = gpu["pcie"].get("replays") or 0
         if count > 100:
-            yield Finding(
+            yield finding(
                 "pcie_replays",
-                Severity.ADVICE,
+                (Severity.ADVICE, Basis.MEASURED, Sure.POSSIBLE),
                 f"GPU {gpu['index']}: {count:,} PCIe packets had to be sent again since the driver was loaded.",
                 "Each costs a round trip; a rising number is a bad contact.",
-                Basis.MEASURED,
                 "Look whether it rises under load; if so, seat the card anew.",
-                Sure.POSSIBLE,
                 f"nvidia-smi --query-gpu=pcie.replay_counter --format=csv -i {gpu['index']}",
             )
 
@@ -105,14 +99,12 @@ def nvlinks(survey: Survey) -> Iterator[Finding]:
     ]
     for index in lame:
         missing = most - states[index]["active"]
-        yield Finding(
+        yield finding(
             "nvlink_down",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.CERTAIN),
             f"GPU {index} has {states[index]['active']} NVLinks, its neighbours {most}.",
             f"It exchanges data at {states[index]['active'] / most:.0%} of their speed, and they wait for it.",
-            Basis.COMPUTED,
             f"{several(missing, 'link')} did not train: reset the GPUs, or restart; if it stays, have it seen to.",
-            Sure.CERTAIN,
             f"nvidia-smi nvlink -s -i {index} && nvidia-smi nvlink -e -i {index}",
         )
     if lame:
@@ -120,14 +112,12 @@ def nvlinks(survey: Survey) -> Iterator[Finding]:
     counts = {int(link[2:]) for row in topology.get("gpus", []) for link in row if re.fullmatch(r"NV\d+", link)}
     plain = sum(link in ("PIX", "PXB", "PHB", "NODE", "SYS") for row in topology.get("gpus", []) for link in row)
     if len(counts) > 1 or (counts and plain):
-        yield Finding(
+        yield finding(
             "nvlink_uneven",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.COMPUTED, Sure.CERTAIN),
             "Not all pairs of GPUs are joined by as many NVLinks.",
             "A group of GPUs is as fast as its slowest pair.",
-            Basis.COMPUTED,
             "For jobs on some of the GPUs choose those that are joined best.",
-            Sure.CERTAIN,
             "nvidia-smi topo -m",
         )
 
@@ -139,14 +129,12 @@ def far_cores(survey: Survey) -> Iterator[Finding]:
     for gpu in gpus_of(survey):
         near = numbers_in(gpu.get("local_cores", ""))
         if mine and near and not mine & near:
-            yield Finding(
+            yield finding(
                 "far_cores",
-                Severity.ADVICE,
+                (Severity.ADVICE, Basis.UNKNOWN, Sure.LIKELY),
                 f"This process may use none of the cores beside GPU {gpu['index']} ({gpu['local_cores']}).",
                 "Copies and kernel launches cross from one processor to the other.",
-                Basis.UNKNOWN,
                 "Bind the process to the GPU's node.",
-                Sure.LIKELY,
                 f"numactl --cpunodebind={gpu['node']} --membind={gpu['node']} python ..." if "node" in gpu else "",
                 "https://docs.kernel.org/admin-guide/mm/numaperf.html",
             )
@@ -158,14 +146,12 @@ def far_cards(survey: Survey) -> Iterator[Finding]:
     near = {card["root_port"] for card in cards if "root_port" in card}
     far = [gpu for gpu in gpus if gpu.get("root_port") not in near]
     if cards and far and len(gpus) > 1:
-        yield Finding(
+        yield finding(
             "far_network_card",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.CITED, Sure.CERTAIN),
             f"{several(len(far), 'GPU')} of {len(gpus)} have no network card on their own PCIe switch.",
             "What they send to other machines goes through the processor.",
-            Basis.CITED,
             "Nothing on this machine; NCCL finds the nearest card by itself.",
-            Sure.CERTAIN,
             "nvidia-smi topo -m",
             _TROUBLE,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from overdrive.machine.pci import bandwidth
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import gpus_of, used
 
 # An H100 and an H200 copied at 88 % of what their sixteen lanes of PCIe 5 carry (research: stas00, network/README).
@@ -34,15 +34,13 @@ def slow_copies(survey: Survey) -> Iterator[Finding]:
     best = {**link, "best": min(link.get("system_generation") or 9, link.get("most_generation") or 9)}
     standard = bandwidth(best, "best", "lanes")
     if standard and copies < _LOW_SHARE * standard * 1e9:
-        yield Finding(
+        yield finding(
             "slow_copies",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.MEASURED, Sure.LIKELY),
             f"Copies to the GPU go at {copies / 1e9:.1f} GB/s; its PCIe link carries {standard:.1f}, "
             f"of which {_USUAL_SHARE:.0%} are usual.",
             f"{copies / (_USUAL_SHARE * standard * 1e9):.0%} of the usual speed, whenever data go to the GPU.",
-            Basis.MEASURED,
             "Bind the process to the GPU's memory node, and measure again when nothing else runs.",
-            Sure.LIKELY,
             "nvidia-smi topo -m",
         )
 
@@ -50,14 +48,12 @@ def slow_copies(survey: Survey) -> Iterator[Finding]:
 def pageable(survey: Survey) -> Iterator[Finding]:
     pinned, plain = _value(survey, "transfer.to_device.pinned"), _value(survey, "transfer.to_device.pageable")
     if pinned and plain and pinned > 1.5 * plain:
-        yield Finding(
+        yield finding(
             "pin_memory",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.MEASURED, Sure.CERTAIN),
             f"From pinned memory the GPU is fed at {pinned / 1e9:.1f} GB/s, from other memory at {plain / 1e9:.1f}.",
             f"Copies take {pinned / plain:.1f} times as long without pin_memory=True in the DataLoader.",
-            Basis.MEASURED,
             "Set pin_memory=True where batches go to the GPU.",
-            Sure.CERTAIN,
             "",
             "https://docs.pytorch.org/docs/stable/data.html#memory-pinning",
         )
@@ -77,14 +73,12 @@ def slow_all_reduce(survey: Survey) -> Iterator[Finding]:
         worst = [bandwidth(gpu["pcie"], "system_generation", "lanes") or 0.0 for gpu in gpus]
         link, name = min(worst), "PCIe links carry"
     if link and sent < _LEAST_OF_LINK * link * 1e9:
-        yield Finding(
+        yield finding(
             "slow_all_reduce",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.MEASURED, Sure.LIKELY),
             f"In an all-reduce each GPU sends {sent / 1e9:.3g} GB/s; its {name} {link:.3g}.",
             f"{sent / (link * 1e9):.0%} of the link, whenever GPUs exchange gradients of 25 MiB.",
-            Basis.MEASURED,
             "See by which way NCCL sends: P2P (NVLink or PCIe), shared memory, or the network.",
-            Sure.LIKELY,
             "NCCL_DEBUG=INFO torchrun ... 2>&1 | grep -E 'via|NVLS|P2P|SHM'",
             "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
         )

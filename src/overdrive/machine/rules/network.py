@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive.core.units import several
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import gpus_of
 
 _ABI = "https://docs.kernel.org/admin-guide/abi-stable.html#symbols-under-sys-class-infiniband"
@@ -34,20 +34,18 @@ def down(survey: Survey) -> Iterator[Finding]:
         lost = bool(port.get("errors", {}).get("link_downed")) and port.get("physical_state") != "Disabled"
         alike = any(other.get("link_layer") == port.get("link_layer") for other in working)
         severity = Severity.WRONG if waiting or lost else Severity.ADVICE if alike else Severity.NOTE
-        yield Finding(
+        yield finding(
             "port_down",
-            severity,
+            (severity, Basis.COMPUTED, Sure.LIKELY if severity is Severity.WRONG else Sure.POSSIBLE),
             f"{_name(port)} ({port.get('link_layer', 'InfiniBand')}) is {port['state']}"
             + (f", its link {port['physical_state']}" if port.get("physical_state") else "")
             + ("; it was up before." if lost else "."),
             f"{len(working)} of {several(len(ports), 'port')} carry data; NCCL leaves this one out, or waits for it."
             if working
             else "Nothing goes over it.",
-            Basis.COMPUTED,
             "The cable works, but no subnet manager has given it an address: start one (opensm, or on the switch)."
             if waiting
             else "Look at cable, transceiver and switch port; if it is not to be used, take it out of NCCL_IB_HCA.",
-            Sure.LIKELY if severity is Severity.WRONG else Sure.POSSIBLE,
             f"ibstat {port['card']} {port['port']}",
             _ABI,
         )
@@ -68,17 +66,15 @@ def slow(survey: Survey) -> Iterator[Finding]:
         narrow = port.get("link_layer") == "InfiniBand" and lanes is not None and lanes < 4 and not split
         if rate and (narrow or (len(alike) > 2 and rate < best and alike.count(best) > len(alike) / 2)):
             could = best if best > rate else None
-            yield Finding(
+            yield finding(
                 "port_slow",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.COMPUTED, Sure.LIKELY),
                 f"{_name(port)} runs at {port.get('rate') or rate}"
                 + (f"; the others run at {could:g} Gb/s." if could else ", of four lanes."),
                 f"{rate / could:.0%} of the others' speed; collectives wait for the slowest."
                 if could
                 else f"{lanes} of 4 lanes.",
-                Basis.COMPUTED,
                 "Seat or replace cable and transceiver, and look at the switch port's speed.",
-                Sure.LIKELY,
                 f"ibstat {port['card']} {port['port']}",
                 _ABI,
             )
@@ -95,14 +91,16 @@ def errors(survey: Survey) -> Iterator[Finding]:
         at = f"-C {port['card']} -P {port['port']}"
         # How fast they come is not reported, so many are only called wrong where the link was lost for them, too.
         lost = bool(counts.get("link_downed") or counts.get("link_error_recovery"))
-        yield Finding(
+        yield finding(
             "port_errors",
-            (Severity.WRONG if lost else Severity.ADVICE) if many else Severity.NOTE,
+            (
+                (Severity.WRONG if lost else Severity.ADVICE) if many else Severity.NOTE,
+                Basis.MEASURED,
+                Sure.LIKELY if many else Sure.POSSIBLE,
+            ),
             f"{_name(port)} counted errors: {listed}.",
             "Packets are sent again; how often now, the counters do not tell: they run since they were cleared.",
-            Basis.MEASURED,
             "Clear the counters, put load on, and read them again; if they rise, replace the cable.",
-            Sure.LIKELY if many else Sure.POSSIBLE,
             f"perfquery -R {at} && sleep 60 && perfquery {at}",
             _ABI,
         )
@@ -115,14 +113,12 @@ def gpudirect(survey: Survey) -> Iterator[Finding]:
         return
     if network.get("open_gpu_driver") and _kernel(network.get("kernel", "")) >= (5, 12):
         return  # DMA-BUF does the same, without the module (NCCL 2.13 and later)
-    yield Finding(
+    yield finding(
         "gpudirect",
-        Severity.ADVICE,
+        (Severity.ADVICE, Basis.CITED, Sure.LIKELY),
         "GPUs and network cards are there, but nvidia_peermem is not loaded, and the driver has no DMA-BUF.",
         "What goes between machines is copied through the main memory (no GPUDirect RDMA).",
-        Basis.CITED,
         "Load the module; or install the open kernel modules of the driver.",
-        Sure.LIKELY,
         "sudo modprobe nvidia-peermem",
         _TROUBLE,
     )

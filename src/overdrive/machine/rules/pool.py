@@ -9,7 +9,7 @@ from typing import Any
 
 from overdrive.core.units import listed
 from overdrive.machine.rules import memory, network
-from overdrive.machine.rules.finding import Basis, Finding, Rule, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Rule, Severity, Sure, Survey, finding
 from overdrive.machine.rules.variables import is_on
 
 _ENVIRONMENT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -48,14 +48,12 @@ def sockets(pool: Survey) -> Iterator[Finding]:
     for name in ("NCCL_IB_DISABLE", "NCCL_NET"):
         hosts = [host for host, each in _hosts(pool).items() if _active(each) and name in _sockets_by(each)]
         if hosts:
-            yield Finding(
+            yield finding(
                 "pool_sockets",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.CITED, Sure.CERTAIN),
                 f"InfiniBand or RoCE is there on {listed(hosts)}, and {name} has NCCL use sockets.",
                 "Machines talk over TCP, at a fraction of the ports' rate.",
-                Basis.CITED,
                 "Take the variable away on all ranks.",
-                Sure.CERTAIN,
                 f"unset {name}",
                 _ENVIRONMENT,
             )
@@ -87,14 +85,12 @@ def interface(pool: Survey) -> Iterator[Finding]:
             what = f"{host} talks over {name} ({rate:g} Gb/s), and {best['name']} has {could:g} Gb/s."
         else:
             continue
-        yield Finding(
+        yield finding(
             "pool_interface",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.LIKELY),
             what,
             "Ranks do not find each other, or wait for the slower way.",
-            Basis.COMPUTED,
             "Name the interface on all ranks.",
-            Sure.LIKELY,
             f"export NCCL_SOCKET_IFNAME={best['name']} GLOO_SOCKET_IFNAME={best['name']}",
             _ENVIRONMENT,
         )
@@ -110,27 +106,23 @@ def mtu(pool: Survey) -> Iterator[Finding]:
         return
     if len(set(sizes.values())) > 1:
         small, large = min(sizes, key=lambda host: sizes[host]), max(sizes.values())
-        yield Finding(
+        yield finding(
             "pool_mtu_differs",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.CITED, Sure.LIKELY),
             f"Hosts have packets of other sizes (MTU): {', '.join(f'{each} {size}' for each, size in sizes.items())}.",
             "Large packets are lost on the way, and a collective stands still, or crawls.",
-            Basis.CITED,
             "Give all hosts, and the switch between them, the same.",
-            Sure.LIKELY,
             f"sudo ip link set dev {used[small]['name']} mtu {large}  # on {small}",
         )
         return
     host, found = next(iter(used.items()))
     if found.get("gigabits_per_second", 0) >= _FAST and sizes[host] <= _SMALL:
-        yield Finding(
+        yield finding(
             "pool_mtu_small",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.CITED, Sure.POSSIBLE),
             f"{found['name']} has {found['gigabits_per_second']:g} Gb/s, and packets of {sizes[host]} bytes.",
             "A core is busy with packets before the link is full, where sockets are used.",
-            Basis.CITED,
             "Larger packets on all hosts and the switch, if it lets them through.",
-            Sure.POSSIBLE,
             f"sudo ip link set dev {found['name']} mtu {_JUMBO}",
         )
 
@@ -156,14 +148,12 @@ def _lame(slow: Sequence[Mapping[str, Any]], usual: float, hosts: Sequence[str])
         else f"ranks {one} ({hosts[one]}) and {other} ({hosts[other]})"
     )
     share = worst["bytes_per_second"] / usual
-    return Finding(
+    return finding(
         "pool_slow_rail",
-        Severity.WRONG,
+        (Severity.WRONG, Basis.MEASURED, Sure.LIKELY),
         f"Data between {'others and ' if common else ''}{where} goes at {share:.0%} of the usual speed of this pool.",
         "Collectives are as fast as their slowest link.",
-        Basis.MEASURED,
         "Look at this host's cable, port and switch, and whether others use it; or leave it out.",
-        Sure.LIKELY,
         "ibstat; ethtool INTERFACE | grep Speed",
     )
 
@@ -178,14 +168,12 @@ def unlike_ports(pool: Survey) -> Iterator[Finding]:
     best = max(rates.values(), default=0)
     slow = [host for host, rate in rates.items() if 0 < rate < best]
     if slow:
-        yield Finding(
+        yield finding(
             "pool_slow_rail",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.LIKELY),
             f"{listed(slow)} has a port with {rates[slow[0]]:g} Gb/s; the best hosts have {best:g} Gb/s.",
             f"{rates[slow[0]] / best:.0%} of the others' speed; collectives wait for the slowest.",
-            Basis.COMPUTED,
             "Seat or replace cable and transceiver, and look at the switch port's speed.",
-            Sure.LIKELY,
             "ibstat",
         )
 
@@ -193,14 +181,12 @@ def unlike_ports(pool: Survey) -> Iterator[Finding]:
 def access_control(pool: Survey) -> Iterator[Finding]:
     for host, each in _hosts(pool).items():
         if each.get("acs") and each["gpus"]:
-            yield Finding(
+            yield finding(
                 "pool_acs",
-                Severity.WRONG,
+                (Severity.WRONG, Basis.CITED, Sure.LIKELY),
                 f"On {host} {len(each['acs'])} PCIe bridges have Access Control Services on ({each['acs'][0]}).",
                 "What GPUs and network cards say to each other goes up to the processor and back.",
-                Basis.CITED,
                 "Switch it off: in the BIOS, or until the next start by this, for each bridge.",
-                Sure.LIKELY,
                 f"sudo setpci -s {each['acs'][0]} ECAP_ACS+0x6.w=0000",
                 _TROUBLE,
             )
@@ -213,14 +199,12 @@ def versions(pool: Survey) -> Iterator[Finding]:
         if len(set(found.values())) < 2:
             continue
         needed = name in _SAME_NEEDED
-        yield Finding(
+        yield finding(
             "pool_versions",
-            Severity.WRONG if needed else Severity.ADVICE,
+            (Severity.WRONG if needed else Severity.ADVICE, Basis.CITED, Sure.LIKELY if needed else Sure.POSSIBLE),
             f"Hosts have other versions of {name}: {', '.join(f'{host} {each}' for host, each in found.items())}.",
             "Ranks that differ fail to connect, or compute other bits." if needed else "It may make ranks differ.",
-            Basis.CITED,
             "Install the same everywhere.",
-            Sure.LIKELY if needed else Sure.POSSIBLE,
             f"pip install {name}=={next(iter(found.values()))}" if name == "torch" else "",
         )
 
@@ -229,14 +213,12 @@ def below_rate(pool: Survey) -> Iterator[Finding]:
     link = pool.get("link")
     if not link or link["share"] >= _SHARE:
         return
-    yield Finding(
+    yield finding(
         "pool_below_rate",
-        Severity.ADVICE,
+        (Severity.ADVICE, Basis.MEASURED, Sure.POSSIBLE),
         f"All-reduce reaches {link['share']:.0%} of the {link['gigabits_per_second']:g} Gb/s of {link['what']}.",
         f"{_SHARE:.0%} is usual where nothing is wrong.",
-        Basis.MEASURED,
         "See over which way NCCL sends, and whether others use the network.",
-        Sure.POSSIBLE,
         "NCCL_DEBUG=INFO torchrun ... 2>&1 | grep -E 'NET/|via'",
     )
 
@@ -248,10 +230,10 @@ def _of_each_host(rule: Rule) -> Rule:
         found: dict[Finding, list[str]] = {}
         for host, each in _hosts(pool).items():
             survey = {**each, "nvidia": {"gpus": [{}] * each["gpus"]}}
-            for finding in rule(survey):
-                found.setdefault(finding, []).append(host)
-        for finding, hosts in found.items():
-            yield replace(finding, what=f"On {listed(hosts)}: {finding.what}")
+            for one in rule(survey):
+                found.setdefault(one, []).append(host)
+        for one, hosts in found.items():
+            yield replace(one, what=f"On {listed(hosts)}: {one.what}")
 
     asked.__name__ = rule.__name__
     return asked

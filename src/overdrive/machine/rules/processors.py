@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from overdrive.core.units import several
 from overdrive.machine.reading import numbers_in
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 
 
 def granted_less(survey: Survey) -> Iterator[Finding]:
@@ -18,14 +18,12 @@ def granted_less(survey: Survey) -> Iterator[Finding]:
         if quota and quota < cpu["allowed_cores"]:
             by = f"a quota of {quota:g} cores"
             unseen = f"write {granted} where the program counts cores, since nothing in Python tells of a quota"
-        yield Finding(
+        yield finding(
             "granted_less",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.UNKNOWN, Sure.CERTAIN),
             f"This process may use {granted} of the machine's {several(logical, 'logical core')}, by {by}.",
             "Programs that count the machine's cores start too many threads and data workers.",
-            Basis.UNKNOWN,
             f"Ask the scheduler for more, or {unseen}; {granted} is what Overdrive uses.",
-            Sure.CERTAIN,
         )
 
 
@@ -33,14 +31,12 @@ def slurm_cores(survey: Survey) -> Iterator[Finding]:
     job, allowed = survey["scheduler"], survey["cpu"].get("allowed_cores")
     asked = job.get("cores")
     if job.get("name") == "Slurm" and asked and allowed and allowed < asked:
-        yield Finding(
+        yield finding(
             "slurm_cores",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.CERTAIN),
             f"Slurm granted {asked} cores a task, but this process is bound to {allowed}.",
             f"{asked - allowed} of {asked} cores stay idle.",
-            Basis.COMPUTED,
             "srun no longer takes the number of cores from sbatch (since Slurm 22.05): give it to srun as well.",
-            Sure.CERTAIN,
             f"srun --cpus-per-task={asked} ...",
             "https://slurm.schedmd.com/sbatch.html#OPT_cpus-per-task",
         )
@@ -51,27 +47,23 @@ def governor(survey: Survey) -> Iterator[Finding]:
     chosen, driver = cpu.get("governor"), cpu.get("clock_driver", "")
     # With intel_pstate and amd-pstate-epp "powersave" still follows the load; elsewhere it is the lowest clock.
     if chosen == "powersave" and driver not in ("intel_pstate", "amd-pstate-epp"):
-        yield Finding(
+        yield finding(
             "governor",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.UNKNOWN, Sure.CERTAIN),
             "The processors are held at their lowest clock (governor powersave).",
             "All that runs on the CPU, launching GPU kernels included, slows with the clock.",
-            Basis.UNKNOWN,
             "Let the clock follow the load.",
-            Sure.CERTAIN,
             "sudo cpupower frequency-set -g performance",
             "https://docs.kernel.org/admin-guide/pm/cpufreq.html",
         )
     most, allowed = cpu.get("most_mhz"), cpu.get("most_mhz_allowed")
     if most and allowed and allowed < 0.95 * most:
-        yield Finding(
+        yield finding(
             "clock_capped",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.COMPUTED, Sure.CERTAIN),
             f"The processors may clock to {allowed} MHz, but could to {most} MHz.",
             f"Up to {1 - allowed / most:.0%} of the CPU's speed where one thread is the bottleneck.",
-            Basis.COMPUTED,
             "Lift the cap, unless it is there for heat or noise.",
-            Sure.CERTAIN,
             f"sudo cpupower frequency-set -u {most}MHz",
         )
 
@@ -83,26 +75,22 @@ def memory_nodes(survey: Survey) -> Iterator[Finding]:
     nodes = [node for node in with_cores if not allowed or numbers_in(node["cores"]) & allowed]
     if len(nodes) > 1:
         first = nodes[0]["node"]
-        yield Finding(
+        yield finding(
             "memory_nodes",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.UNKNOWN, Sure.POSSIBLE),
             f"This process may use {len(nodes)} memory nodes: a thread reads the memory of another node more slowly.",
             "Depends on the program.",
-            Basis.UNKNOWN,
             "`overdrive tune` tries technique affinity; by hand, bind a process to the node of its GPU or data.",
-            Sure.POSSIBLE,
             f"numactl --cpunodebind={first} --membind={first} python ...",
             "https://docs.kernel.org/admin-guide/mm/numaperf.html",
         )
         if cpu.get("numa_balancing"):
-            yield Finding(
+            yield finding(
                 "numa_balancing",
-                Severity.NOTE,
+                (Severity.NOTE, Basis.CITED, Sure.POSSIBLE),
                 "The kernel moves memory between nodes by itself (numa_balancing is on).",
                 "It interrupts threads to see which memory they use; for bound processes that is for nothing.",
-                Basis.CITED,
                 "Switch it off where all jobs are bound.",
-                Sure.POSSIBLE,
                 "sudo sysctl kernel.numa_balancing=0",
                 "https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing",
             )
@@ -112,40 +100,34 @@ def others(survey: Survey) -> Iterator[Finding]:
     cpu = survey["cpu"]
     load, cores = cpu.get("load"), cpu.get("logical_cores")
     if load and cores and load > 0.75 * cores:
-        yield Finding(
+        yield finding(
             "busy",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.UNKNOWN, Sure.LIKELY),
             f"Other work was running: over the last minute {load:g} threads wanted {several(cores, 'core')}.",
             "Training shares the cores with it, and what is measured meanwhile is too slow and noisy.",
-            Basis.UNKNOWN,
             "See who it is, and measure again when it is quiet.",
-            Sure.LIKELY,
             "top -o %CPU",
         )
     steal = cpu.get("steal")
     if steal and steal > 0.05:
-        yield Finding(
+        yield finding(
             "steal",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.MEASURED, Sure.CERTAIN),
             "The host of this virtual machine gives its cores to others.",
             f"{steal:.0%} of all CPU time since the start.",
-            Basis.MEASURED,
             "Use an instance with cores of its own.",
-            Sure.CERTAIN,
         )
 
 
 def no_vectors(survey: Survey) -> Iterator[Finding]:
     cpu = survey["cpu"]
     if cpu.get("architecture") in ("x86_64", "AMD64") and cpu.get("features") and cpu.get("vector") is None:
-        yield Finding(
+        yield finding(
             "no_avx2",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.UNKNOWN, Sure.CERTAIN),
             "The processor, or the virtual machine, offers no AVX2.",
             "PyTorch falls back to narrow vectors on the CPU.",
-            Basis.UNKNOWN,
             "In a virtual machine, pass the host's processor through (CPU type `host`).",
-            Sure.CERTAIN,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from overdrive.core.installing import pip_install
 from overdrive.core.units import listed, several
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import gpus_of
 
 _START = "https://pytorch.org/get-started/locally/"
@@ -40,38 +40,32 @@ def cpu_build(survey: Survey) -> Iterator[Finding]:
         newest = _version(survey["nvidia"].get("cuda", ""))
         # Wheels that pytorch.org has for 2.10 and later; those of the older one run on more drivers.
         wheels = "cu130" if newest >= (13,) else "cu126"
-        yield Finding(
+        yield finding(
             "torch_cpu_build",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.CERTAIN),
             f"PyTorch {torch['version']} was built without CUDA, and there is {gpus[0].get('name', 'an NVIDIA GPU')}.",
             "Training runs on the CPU.",
-            Basis.COMPUTED,
             "Install a build for CUDA (pytorch.org tells which there are).",
-            Sure.CERTAIN,
             _install(torch["version"], f"https://download.pytorch.org/whl/{wheels}"),
             _START,
         )
     elif not gpus and not torch["hip"] and any(device.get("driver") == "amdgpu" for device in amd):
-        yield Finding(
+        yield finding(
             "torch_without_rocm",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.COMPUTED, Sure.POSSIBLE),
             f"{several(len(amd), 'AMD GPU')} on the PCI bus, and PyTorch {torch['version']} was built without ROCm.",
             "Training runs on the CPU, if ROCm runs on this GPU.",
-            Basis.COMPUTED,
             "Install a build for ROCm.",
-            Sure.POSSIBLE,
             "",
             _START,
         )
     elif torch["cuda"] and not gpus and not any(device["use"] == "gpu" for device in survey["pci"]):
-        yield Finding(
+        yield finding(
             "torch_gpu_build",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.UNKNOWN, Sure.POSSIBLE),
             f"PyTorch was built for CUDA {torch['cuda']}, and no GPU is to be seen.",
             "Some gigabytes of libraries; speed on the CPU is the same.",
-            Basis.UNKNOWN,
             "If a GPU was expected, see to the driver or the job's request; else a CPU build is smaller.",
-            Sure.POSSIBLE,
             _install(torch["version"], "https://download.pytorch.org/whl/cpu"),
             _START,
         )
@@ -83,14 +77,12 @@ def driver(survey: Survey) -> Iterator[Finding]:
         return
     needs, runs = _version(torch["cuda"]), _version(nvidia["cuda"])
     if needs and runs and needs[0] > runs[0]:
-        yield Finding(
+        yield finding(
             "old_driver",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.CITED, Sure.LIKELY),
             f"PyTorch was built for CUDA {torch['cuda']}; driver {nvidia.get('driver')} runs {nvidia['cuda']} at most.",
             "CUDA does not start, and programs that ask first train on the CPU.",
-            Basis.CITED,
             "Install a newer driver, or a build of PyTorch for an older CUDA.",
-            Sure.LIKELY,
             _install(torch["version"], "https://download.pytorch.org/whl/cu126"),
             _COMPATIBLE,
         )
@@ -102,29 +94,25 @@ def architectures(survey: Survey) -> Iterator[Finding]:
         capability = _version(gpu.get("compute_capability", ""))
         if not built or len(capability) != 2 or _runs_on(built, capability):
             continue
-        yield Finding(
+        yield finding(
             "no_kernels",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.COMPUTED, Sure.CERTAIN),
             f"PyTorch has no kernels for GPU {gpu['index']} ({gpu.get('name')}, {'.'.join(map(str, capability))}); "
             f"it was built for {' '.join(built)}.",
             "Every operation on it fails.",
-            Basis.COMPUTED,
             "Install a newer PyTorch for a new GPU, an older one for an old GPU.",
-            Sure.CERTAIN,
             "",
             _START,
         )
 
 
 def import_fails(name: str, why: str) -> Finding:
-    return Finding(
+    return finding(
         "import_fails",
-        Severity.WRONG,
+        (Severity.WRONG, Basis.MEASURED, Sure.CERTAIN),
         f"{name} is installed, but cannot be imported: {why}.",
         "Programs that need it do not start.",
-        Basis.MEASURED,
         "Install it anew, in an environment of its own.",
-        Sure.CERTAIN,
         pip_install("--force-reinstall", "scikit-learn" if name == "sklearn" else name),
     )
 
@@ -135,14 +123,12 @@ def fails(survey: Survey) -> Iterator[Finding]:
         yield import_fails(name, why)
     torch = loaded.get("torch") or {}
     if gpus_of(survey) and torch.get("gpus_seen") == 0 and (_torch(survey) or {}).get("cuda"):
-        yield Finding(
+        yield finding(
             "cuda_fails",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.MEASURED, Sure.CERTAIN),
             f"PyTorch sees no GPU: {torch.get('no_gpu_because', 'CUDA gives none')}.",
             "Training runs on the CPU, or does not start.",
-            Basis.MEASURED,
             "See what the message says; most often the driver is older than the build, or the GPU is hidden.",
-            Sure.CERTAIN,
             f"{shlex.quote(sys.executable)} -c 'import torch; torch.cuda.init()'",
         )
 
@@ -150,14 +136,12 @@ def fails(survey: Survey) -> Iterator[Finding]:
 def debug_build(survey: Survey) -> Iterator[Finding]:
     torch = _torch(survey)
     if torch and torch["debug"]:
-        yield Finding(
+        yield finding(
             "debug_build",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.UNKNOWN, Sure.CERTAIN),
             f"PyTorch {torch['version']} is a debug build.",
             "Its own code is not optimised.",
-            Basis.UNKNOWN,
             "Install a release.",
-            Sure.CERTAIN,
             _install(torch["version"], "https://pypi.org/simple"),
         )
 
@@ -166,14 +150,12 @@ def bytecode(survey: Survey) -> Iterator[Finding]:
     without = survey["software"].get("without_bytecode", [])
     if without:
         keeps_from = survey["environment"].get("PYTHONDONTWRITEBYTECODE")
-        yield Finding(
+        yield finding(
             "no_bytecode",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.UNKNOWN, Sure.CERTAIN),
             f"There is no bytecode of {listed(without)}: Python compiles their modules at every start.",
             "`import torch, torchvision` took 9.7 s in place of 4.0 on two cores.",
-            Basis.UNKNOWN,
             "Compile them once (a tune's trials share their bytecode by themselves).",
-            Sure.CERTAIN,
             f"{'env -u PYTHONDONTWRITEBYTECODE ' if keeps_from else ''}{shlex.quote(sys.executable)} -m compileall -q "
             f"{shlex.quote(sysconfig.get_paths()['purelib'])}",
             _BYTECODE,
@@ -185,40 +167,34 @@ def openmp(survey: Survey) -> Iterator[Finding]:
     kinds = sorted({each["runtime"] for each in found})
     packages = ", ".join(dict.fromkeys(f"{each['runtime']} of {each['of']}" for each in found))
     if {"libiomp5", "libomp"} <= set(kinds):
-        yield Finding(
+        yield finding(
             "openmp_mixed",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.CITED, Sure.POSSIBLE),
             f"Intel's and LLVM's OpenMP are loaded together: {packages}.",
             "On Linux the two may crash a program, or block it for ever.",
-            Basis.CITED,
             "Install all packages from one channel (all by pip, or all by conda).",
-            Sure.POSSIBLE,
             "python -m threadpoolctl -i numpy torch",
             _OPENMP,
         )
     elif len(found) > 1:
-        yield Finding(
+        yield finding(
             "openmp_twice",
-            Severity.NOTE,
+            (Severity.NOTE, Basis.CITED, Sure.POSSIBLE),
             f"OpenMP is loaded more than once: {packages}.",
             "Each has its own threads: where both compute at once, there are more threads than cores.",
-            Basis.CITED,
             "Nothing, unless both compute at once: then limit one of them with threadpoolctl.",
-            Sure.POSSIBLE,
             "python -m threadpoolctl -i numpy torch sklearn",
             _OPENMP,
         )
 
 
 def too_many_threads(rule: str, library: str, threads: int, granted: int, command: str, source: str) -> Finding:
-    return Finding(
+    return finding(
         rule,
-        Severity.WRONG,
+        (Severity.WRONG, Basis.UNKNOWN, Sure.LIKELY),
         f"{library} starts {threads} threads for an operation, and {several(granted, 'core')} are granted.",
         "Threads wait for one another, and the quota stops all of them in turn.",
-        Basis.UNKNOWN,
         f"{library} does not read a container's quota: set the number of threads.",
-        Sure.LIKELY,
         command,
         source,
     )
@@ -237,14 +213,12 @@ def mismatched(survey: Survey) -> Iterator[Finding]:
     found = survey["software"].get("mismatched", [])
     if found:
         listed = ", ".join(f"{each['name']} {each['installed']} (asked: {each['asked']})" for each in found)
-        yield Finding(
+        yield finding(
             "mismatched_libraries",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.UNKNOWN, Sure.POSSIBLE),
             f"PyTorch was built with other versions of NVIDIA's libraries: {listed}.",
             "It may fail to load, or choose slower kernels.",
-            Basis.UNKNOWN,
             "Install the versions that it asks for.",
-            Sure.POSSIBLE,
             pip_install(*(f"{each['name']}=={each['asked']}" for each in found)),
         )
 
@@ -253,14 +227,12 @@ def numpy_blas(survey: Survey) -> Iterator[Finding]:
     loaded = survey.get("loaded") or {}
     apple = sys.platform == "darwin"  # Accelerate is no file of its own there
     if "numpy" in loaded.get("imported", []) and not loaded.get("blas") and survey["cpu"].get("vector") and not apple:
-        yield Finding(
+        yield finding(
             "numpy_without_blas",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.UNKNOWN, Sure.LIKELY),
             "NumPy was loaded without OpenBLAS, MKL or BLIS.",
             "Products of matrices in NumPy use the slow reference code.",
-            Basis.UNKNOWN,
             "Install NumPy's own wheel.",
-            Sure.LIKELY,
             pip_install("--force-reinstall", "--only-binary=:all:", "numpy"),
         )
 

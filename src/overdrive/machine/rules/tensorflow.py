@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overdrive.core.installing import pip_install
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, finding
 from overdrive.machine.rules.gpus import gpus_of
 from overdrive.machine.rules.software import import_fails, too_many_threads
 
@@ -30,14 +30,12 @@ def build(survey: Survey) -> Iterator[Finding]:
         what, sure = "TensorFlow was built for CUDA, but no cuDNN is installed", Sure.LIKELY
     else:
         return
-    yield Finding(
+    yield finding(
         "tensorflow_cpu",
-        Severity.WRONG,
+        (Severity.WRONG, Basis.CITED, sure),
         f"{what}, and there is {gpus[0].get('name', 'an NVIDIA GPU')}.",
         "TensorFlow says so in one line at its start, and trains on the CPU.",
-        Basis.CITED,
         "Install it together with NVIDIA's libraries.",
-        sure,
         pip_install("tensorflow[and-cuda]"),
         "https://www.tensorflow.org/install/pip",
     )
@@ -49,14 +47,12 @@ def fails(survey: Survey) -> Iterator[Finding]:
     if loaded.get("failed"):
         yield import_fails("tensorflow", loaded["failed"])
     elif gpus_of(survey) and loaded.get("cuda") and loaded.get("gpus_seen") == 0:
-        yield Finding(
+        yield finding(
             "tensorflow_sees_no_gpu",
-            Severity.WRONG,
+            (Severity.WRONG, Basis.MEASURED, Sure.CERTAIN),
             f"TensorFlow sees no GPU: {loaded.get('no_gpu_because', 'it does not say why').rstrip('.')}.",
             "TensorFlow says so in one line at its start, and trains on the CPU.",
-            Basis.MEASURED,
             "Install it together with NVIDIA's libraries; if they are there, see what the message says.",
-            Sure.CERTAIN,
             pip_install("tensorflow[and-cuda]"),
             "https://www.tensorflow.org/install/pip",
         )
@@ -72,14 +68,12 @@ def threads(survey: Survey) -> Iterator[Finding]:
         command = f"export TF_NUM_INTRAOP_THREADS={granted} TF_NUM_INTEROP_THREADS={granted}"
         yield too_many_threads("tensorflow_threads", "TensorFlow", threads, granted, command, _TF_THREADS)
     elif chosen and threads < granted / 2 and not gpus_of(survey):
-        yield Finding(
+        yield finding(
             "tensorflow_few_threads",
-            Severity.ADVICE,
+            (Severity.ADVICE, Basis.UNKNOWN, Sure.POSSIBLE),
             f"TF_NUM_INTRAOP_THREADS={chosen}, and this process may use {granted} cores.",
             "What is computed on the CPU leaves the other cores idle, unless other processes use them.",
-            Basis.UNKNOWN,
             "Set the cores divided by the processes; `overdrive tune` tries technique tensorflow_threads.",
-            Sure.POSSIBLE,
             f"export TF_NUM_INTRAOP_THREADS={granted}",
             _TF_THREADS,
         )
@@ -91,14 +85,12 @@ def onednn_off(survey: Survey) -> Iterator[Finding]:
         return  # set off by the variable: that has a finding of its own
     if gpus_of(survey) or not survey["cpu"].get("vector"):
         return
-    yield Finding(
+    yield finding(
         "tensorflow_without_onednn",
-        Severity.ADVICE,
+        (Severity.ADVICE, Basis.UNKNOWN, Sure.POSSIBLE),
         f"TensorFlow {loaded.get('version', '')} runs without oneDNN's kernels here.",
         "Convolutions and products of matrices may take several times as long.",
-        Basis.UNKNOWN,
         "`overdrive tune` tries technique onednn; or set it yourself. Results differ in their rounding.",
-        Sure.POSSIBLE,
         "export TF_ENABLE_ONEDNN_OPTS=1",
         "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/port.cc",
     )
