@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -84,19 +85,14 @@ class MaxPool:
 
     def differs_on(self, plain: Any, x: torch.Tensor) -> str | None:
         """The same on one input, whose gradients are not touched."""
-        # Where what is saved is counted or taken elsewhere (checkpoints), nothing of this is.
-        unseen = saved_tensors_hooks(_as_it_is, _as_it_is)
-        with torch.inference_mode(False), torch.enable_grad(), unseen:
-            found = []
-            for way in (lambda each: plain(each, 2), self):
-                leaf = x.detach().clone().requires_grad_()
-                result = way(leaf)
-                numbers = torch.arange(result.numel(), dtype=torch.float32) % 7 - 3
-                gradient = torch.where(numbers == 1, torch.tensor(-0.0), numbers).to(x.dtype).view(result.shape)
-                (back,) = torch.autograd.grad(result, leaf, gradient)
-                found.append((result.detach(), back))
+
+        def gradient(result: torch.Tensor) -> torch.Tensor:
+            numbers = torch.arange(result.numel(), dtype=torch.float32) % 7 - 3
+            return torch.where(numbers == 1, torch.tensor(-0.0), numbers).to(x.dtype).view(result.shape)
+
+        found = made_of(x, (lambda each: plain(each, 2), self), gradient)
         for what, one, other in zip(("result", "gradient"), *found, strict=True):
-            if one.dtype != other.dtype or one.stride() != other.stride() or not _same_bits(one, other):
+            if one.dtype != other.dtype or one.stride() != other.stride() or not same_bits(one, other):
                 return f"its {what} differs from torch's for {str(x.dtype).removeprefix('torch.')}"
         return None
 
@@ -120,8 +116,21 @@ class MaxPool:
         return result
 
 
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+def made_of(x: torch.Tensor, ways: Sequence[Any], gradient: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
+    """The result and the gradient of `x` that each of these ways makes; its own gradient is not touched.
+
+    Args:
+        gradient: of a result.
+    """
+    # Where what is saved is counted or taken elsewhere (checkpoints), nothing of this is.
+    unseen = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    found = []
+    with torch.inference_mode(False), torch.enable_grad(), unseen:
+        for way in ways:
+            leaf = x.detach().clone().requires_grad_()
+            result = way(leaf)
+            found.append((result.detach(), *torch.autograd.grad(result, leaf, gradient(result))))
+    return found
 
 
 class _Pool(torch.autograd.Function):
@@ -196,7 +205,7 @@ def _both(value: Any, wanted: int) -> bool:
     return value == wanted or (isinstance(value, (list, tuple)) and set(value) == {wanted} and len(value) <= 2)
 
 
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """But for those of NaN, which torch itself writes in two ways."""
     bits = {2: torch.int16, 4: torch.int32}[one.element_size()]
     return bool(((one.view(bits) == other.view(bits)) | (one.isnan() & other.isnan())).all())

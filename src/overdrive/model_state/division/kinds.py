@@ -28,6 +28,13 @@ def told_by_value(leaf: Any) -> Any:
     return _hiding(leaf) if isinstance(leaf, (float, complex)) else None
 
 
+def of_leaf(leaf: Any) -> Any:
+    """Of an argument, all but how many there are along each of its dimensions."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dim(), leaf.dtype, leaf.requires_grad, told_by_value(leaf)
+    return type(leaf), told_by_value(leaf)
+
+
 def _number_in(tensor: torch.Tensor) -> Any:
     """On a GPU it is waited for: once for each tensor, and each time that it is written to."""
     item = plain_of(torch.Tensor.item)  # it is not the program that reads it

@@ -6,12 +6,12 @@ are: of biases and of what norms multiply by there is a hundredth of a model, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from overdrive.model_state.sharded.share import BUCKET, Share
+from overdrive.model_state.sharded.share import Share, in_buckets
 from overdrive.ranks.group import Group
 
 _SENT = torch.bfloat16  # as many exponents as fp32 has: what is rounded is never out of its range
@@ -51,7 +51,7 @@ def exchange_rounded(sent: Sequence[Sent], group: Group, what: str, astray: bool
     Returns: whether any rank has said so; it is the same on all.
     """
     found = False
-    for bucket in _buckets(sent):
+    for bucket in in_buckets(sent, lambda each: each.whole, lambda each: each.whole.device):
         words = [_bytes(each.part.to(each.kind)) for each in bucket]
         own = torch.cat([*words, words[0].new_full((1,), int(astray))])
         sizes = [sum(map(_size, bucket, [rank] * len(bucket))) + 1 for rank in range(group.size)]
@@ -89,16 +89,3 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Of two flat ones."""
     return one.dtype is other.dtype and torch.equal(_bytes(one), _bytes(other))
-
-
-def _buckets(sent: Sequence[Sent]) -> Iterator[list[Sent]]:
-    bucket: list[Sent] = []
-    size = 0
-    for each in sent:
-        if bucket and (size + each.whole.nbytes > BUCKET or each.whole.device != bucket[0].whole.device):
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(each)
-        size += each.whole.nbytes
-    if bucket:
-        yield bucket

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from overdrive.model_state.division.exchange import shares
 from overdrive.ranks.group import Group
+
+T = TypeVar("T")
 
 BUCKET = 4 << 20  # bytes that are gathered at once: what is gathered is held three times meanwhile
 
@@ -80,7 +83,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 def exchange(held: Sequence[tuple[torch.Tensor, Share]], group: Group, what: str) -> None:
     """Each of these is whole, and right in this rank's share: put those of the other ranks in."""
-    for bucket in _buckets(held):
+    for bucket in in_buckets(held, lambda each: each[0], _kind):
         whole, share = bucket[0]
         if share.owner is not None:
             group.broadcast(flat(whole), share.owner, what)
@@ -118,18 +121,21 @@ def whole_somewhere(
     return found
 
 
-def _buckets(held: Sequence[tuple[torch.Tensor, Share]]) -> Iterator[list[tuple[torch.Tensor, Share]]]:
-    bucket: list[tuple[torch.Tensor, Share]] = []
+def _kind(held: tuple[torch.Tensor, Share]) -> Any:
+    """One that a rank has all of goes by itself."""
+    whole, share = held
+    return (whole.dtype, whole.device) if share.owner is None else share
+
+
+def in_buckets(things: Iterable[T], tensor: Callable[[T], torch.Tensor], kind: Callable[[T], Any]) -> Iterator[list[T]]:
+    """Those together that follow each other, are of one kind and no more than a bucket holds."""
+    bucket: list[T] = []
     size = 0
-    for whole, share in held:
-        if bucket and (
-            share.owner is not None
-            or size + whole.nbytes > BUCKET
-            or (whole.dtype, whole.device) != (bucket[0][0].dtype, bucket[0][0].device)
-        ):
+    for each in things:
+        if bucket and (size + tensor(each).nbytes > BUCKET or kind(each) != kind(bucket[0])):
             yield bucket
             bucket, size = [], 0
-        bucket.append((whole, share))
-        size += whole.nbytes
+        bucket.append(each)
+        size += tensor(each).nbytes
     if bucket:
         yield bucket

@@ -67,3 +67,9 @@ class FrontEnd(Protocol):
 
     def refusal(self, error: Exception) -> str:
         """Why hls4ml does not take the model. It names the kind of a layer: the first of that kind is told."""
+
+
+def converting(config: dict[str, Any], place: Path) -> dict[str, Any]:
+    """What hls4ml is asked for."""
+    how = {"backend": BACKEND, "io_type": "io_parallel"}
+    return {"output_dir": str(place), "project_name": PROJECT, "hls_config": config, **how}

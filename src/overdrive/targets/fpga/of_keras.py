@@ -18,7 +18,7 @@ from overdrive.engines.closeness import close
 from overdrive.engines.runtime import Array, NoEngine, said_nowhere
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga.fixed import Fixed, integer_bits
-from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Types
+from overdrive.targets.fpga.front_end import BACKEND, WIDE, Types, converting
 from overdrive.targets.fpga.keras_reading import Reading
 
 _NO_SOFTMAX = "the softmax at its end is left out: the largest of what it is given is the largest of what it gives"
@@ -129,13 +129,7 @@ class KerasFrontEnd:
         import hls4ml
 
         return hls4ml.converters.convert_from_keras_model(
-            self._read.model,
-            output_dir=str(place),
-            project_name=PROJECT,
-            hls_config=config,
-            backend=BACKEND,
-            io_type="io_parallel",
-            allow_da_fallback=False,
+            self._read.model, **converting(config, place), allow_da_fallback=False
         )
 
     def refusal(self, error: Exception) -> str:

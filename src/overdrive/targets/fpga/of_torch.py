@@ -19,7 +19,7 @@ from overdrive.engines.runtime import Array, NoEngine
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.points import reason_of
 from overdrive.targets.fpga.fixed import Fixed, integer_bits
-from overdrive.targets.fpga.front_end import BACKEND, PROJECT, WIDE, Types
+from overdrive.targets.fpga.front_end import BACKEND, WIDE, Types, converting
 
 _NORMS = nn.BatchNorm1d, nn.BatchNorm2d
 
@@ -160,14 +160,7 @@ class TorchFrontEnd:
     def converted(self, config: dict[str, Any], place: Path) -> Any:
         import hls4ml
 
-        return hls4ml.converters.convert_from_pytorch_model(
-            self._given,
-            output_dir=str(place),
-            project_name=PROJECT,
-            hls_config=config,
-            backend=BACKEND,
-            io_type="io_parallel",
-        )
+        return hls4ml.converters.convert_from_pytorch_model(self._given, **converting(config, place))
 
     def refusal(self, error: Exception) -> str:
         said = reason_of(error)[:200]

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten
 
 from overdrive.core.by_identity import ByIdentity
 from overdrive.core.rng import States
-from overdrive.model_state.division.kinds import told_by_value
+from overdrive.model_state.division.kinds import of_leaf
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.torch.internals import version_of
@@ -121,12 +121,6 @@ class _Ways:
 
 
 def _kind(model: Any, leaves: list[Any], size: int) -> Any:
-    return (
-        model.training,
-        *(
-            (leaf.dim(), leaf.dtype, leaf.dim() > 0 and len(leaf) == size, leaf.requires_grad, told_by_value(leaf))
-            if isinstance(leaf, torch.Tensor)
-            else (type(leaf), told_by_value(leaf))  # a flag or a mode may couple samples
-            for leaf in leaves
-        ),
-    )
+    """A flag or a mode may couple samples."""
+    has_samples = [isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == size for leaf in leaves]
+    return model.training, *has_samples, *map(of_leaf, leaves)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from overdrive.model_state.division.kinds import told_by_value
+from overdrive.model_state.division.kinds import of_leaf
 from overdrive.model_state.division.values import LOOKS
 from overdrive.model_state.division.way import Way
 from overdrive.model_state.state import State
@@ -105,16 +105,7 @@ class Known:
 
 
 def kind_of(model: Any, leaves: Sequence[Any]) -> Any:
-    return (
-        model.training,
-        torch.is_grad_enabled(),
-        *(
-            (leaf.dim(), leaf.dtype, leaf.requires_grad, told_by_value(leaf))
-            if isinstance(leaf, torch.Tensor)
-            else (type(leaf), told_by_value(leaf))
-            for leaf in leaves
-        ),
-    )
+    return model.training, torch.is_grad_enabled(), *map(of_leaf, leaves)
 
 
 def _sizes(way: Way, leaves: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ from overdrive.core.by_identity import ByIdentity
 from overdrive.core.objective import size
 from overdrive.model_state.division.call import CallToDivide
 from overdrive.model_state.division.chance import Chance, Deviation
-from overdrive.model_state.division.kinds import told_by_value
+from overdrive.model_state.division.kinds import of_leaf
 from overdrive.model_state.division.norms import Norms
 from overdrive.model_state.division.tree import flatten
 from overdrive.model_state.division.way import Way
@@ -226,12 +226,9 @@ def _kind(leaves: Sequence[Any], way: Way) -> list[Any]:
 
     What all micro-batches are given alike has the same shape: else a mask of one row may now have one of each sample.
     """
-    return [
-        ((leaf.shape if dim is None else leaf.dim()), leaf.dtype, leaf.requires_grad, told_by_value(leaf))
-        if isinstance(leaf, torch.Tensor)
-        else (type(leaf), told_by_value(leaf))
-        for leaf, dim in zip(leaves, way.split, strict=True)
-    ]
+    both = zip(leaves, way.split, strict=True)
+    shapes = [leaf.shape for leaf, dim in both if dim is None and isinstance(leaf, torch.Tensor)]
+    return [*shapes, *map(of_leaf, leaves)]
 
 
 def _sentence(model: nn.Module, stages: dict[str, tuple[int, bool]], told: dict[str, Any], replicas: int) -> str:
