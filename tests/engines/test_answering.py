@@ -45,6 +45,7 @@ class Served:
         seams = self._session.seams
         with seams.owned_by("engine"):
             seams.model_called.subscribe_innermost(self.answers.called)
+            seams.submodule_called.subscribe_innermost(self.answers.submodule_called)
         seams.blameless.add("engine")
         return self
 

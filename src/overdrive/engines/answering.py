@@ -5,7 +5,8 @@ sizes alone, as the model is then: what its tensors hold, and all of Python's th
 at before each call. The first call of a signature is made by the model, and watched: what does anything but compute
 gets no engine, nor what cannot be exported, because its way depends on its data say. Two are made by both, and the
 model's answers are handed out; only where the engine's agree it answers by itself, but for one now and then that both
-make again.
+make again. Where none can answer for a model, engines may answer for modules within it (see `submodules`), by the same
+rules: what goes in and comes out of them is seen, whatever the model does around them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from overdrive.core.by_identity import ByIdentity
-from overdrive.engines.answers import BUSY, FORKED, OF_NO_KIND, Answer, Answers
+from overdrive.engines.answers import BUSY, FORKED, HOOKED, OF_INPUTS, OF_NO_KIND, Answer, Answers
 from overdrive.engines.kept import KeptEngines
 from overdrive.engines.model import AnsweredTorchModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature, signature
+from overdrive.engines.submodules import Submodules
+from overdrive.model_state.later_backward import wants_gradients
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.modules import first_parameter
@@ -37,33 +41,77 @@ class EngineAnswers(Answers):
         self._runtime = runtime
         self._kept = KeptEngines()
         self._models: ByIdentity[AnsweredTorchModel] = ByIdentity()
-        self._busy = threading.Lock()  # an engine's memory is that of one call at a time
+        self._submodules: ByIdentity[Submodules] = ByIdentity()  # of models that no engine answers for
+        self._came_within: ByIdentity[bool] = ByIdentity()
+        self._thread = _Thread()
+        self._busy = threading.RLock()  # an engine's memory is that of one call at a time
         self._process = os.getpid()
 
     def refusals(self) -> Sequence[str]:
-        return [each.refused for each in self._models.values()]
+        found = [each.refused for model, each in self._models.items() if model not in self._came_within]
+        return [*found, ""] if any(each.named for each in self._submodules.values()) else found
 
     def called(self, model: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
+
+        def apart(*args: Any, **kwargs: Any) -> Any:
+            submodules = self._submodules.get(model)
+            if submodules is None:
+                submodules = self._submodules[model] = Submodules(model)
+            before, self._thread.under_way = self._thread.under_way, submodules
+            try:
+                return submodules.call(call, args, kwargs)
+            finally:
+                self._thread.under_way = before
+
+        self._thread.settles = False
+        answer = self._answer(model, call, apart, args, kwargs)
+        if answer.left.startswith(OF_NO_KIND) and first_parameter(model) is None:
+            return answer.result  # a transform of pictures is no model whose calls are counted
+        if self._thread.settles:
+            answer = replace(answer, settles=True)
+        return self.noted(answer)
+
+    def submodule_called(self, module: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """A subscriber of the seam of that name."""
+        submodules = self._thread.under_way
+        if submodules is None:
+            return call(*args, **kwargs)
+        submodules.came(module)
+        self._came_within[module] = True
+
+        def apart(*args: Any, **kwargs: Any) -> Any:
+            submodules.replace(module)
+            return call(*args, **kwargs)
+
+        answer = self._answer(module, call, apart, args, kwargs)
+        self._thread.settles |= answer.settles
+        return self.noted_within(type(module).__name__, answer)
+
+    def _answer(
+        self, model: Any, call: Callable[..., Any], apart: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Answer:
+        """`apart`: the call, where no engine answers such as this one: perhaps one answers for modules within it."""
         if os.getpid() != self._process:  # where it would wait for them for ever; the lock may be held for ever, too
-            return self._leave(FORKED, call, args, kwargs)
+            return Answer(call(*args, **kwargs), FORKED)
         served = self._models.get(model)
-        if (why := _unfit(model, served)) or not self._busy.acquire(blocking=False):
-            return self._leave(why or BUSY, call, args, kwargs)
+        given = why if (why := _unfit(model, served)) else _taken(args, kwargs)
+        if isinstance(given, str):
+            whole = call if not lasts(given) or (served is not None and served.answers) else apart
+            return Answer(whole(*args, **kwargs), given)
+        if not self._busy.acquire(blocking=False):
+            return Answer(call(*args, **kwargs), BUSY)
         try:
-            given = _taken(args, kwargs)
-            if isinstance(given, str):
-                if first_parameter(model) is None:  # a transform of pictures is no model whose calls are counted
-                    return call(*args, **kwargs)
-                return self._leave(given, call, args, kwargs)
             if served is None:
                 served = self._models[model] = AnsweredTorchModel(model, self._runtime, self._kept)
-            return self.noted(served.answer(given, call, args, kwargs))
+            return served.answer(given, call, apart, args, kwargs)
         finally:
             self._busy.release()
 
-    def _leave(self, why: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        return self.noted(Answer(call(*args, **kwargs), why))
+
+class _Thread(threading.local):
+    under_way: Submodules | None = None  # of the model whose call this thread makes
+    settles = False  # an engine for one of them is not there yet, or not proved
 
 
 def why_the_models_own(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -72,13 +120,18 @@ def why_the_models_own(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return _unfit(model, None) or (given if isinstance(given := _taken(args, kwargs), str) else "")
 
 
+def lasts(why: str) -> bool:
+    """Whether it may be no reason for modules within the model, and is none of this call alone."""
+    return why == HOOKED or why.startswith(OF_NO_KIND)
+
+
 def _taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | str:
     """What engines are built for of what a call is given, or why there is none."""
     given = signature(args, kwargs)
     if isinstance(given, str):
         return f"{OF_NO_KIND} ({given})"
-    if torch.is_grad_enabled() and any(each.requires_grad for each in given.tensors):
-        return "gradients of its inputs are recorded"
+    if wants_gradients(given.tensors):
+        return OF_INPUTS
     return given
 
 
@@ -93,5 +146,5 @@ def _unfit(model: Any, served: AnsweredTorchModel | None) -> str:
     if traced() or function_modes():
         return "the call is traced or observed"
     if own_hooks(model) if served is None else served.hooked(model):
-        return "the program has hooks on the model"
+        return HOOKED
     return ""

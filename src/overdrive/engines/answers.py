@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overdrive.core.progress import log
+from overdrive.core.units import listed_some
 
 _TELLING = 8  # calls, after which a program has called all of its models
 
@@ -19,6 +20,8 @@ OF_NO_KIND = "an input of a kind that no engine takes"
 FORKED = "a process that was forked has none of the engine's threads"
 ITS_OWN = "an input is one of the model's own tensors"
 NOT_FINITE = "an input holds NaN or infinity"
+HOOKED = "the program has hooks on the model"
+OF_INPUTS = "gradients of its inputs are recorded"
 OUTSIDE = "values of inputs that were not compared"
 BUSY = "another thread is being answered"
 CHANGES_ALWAYS = "the model changes from call to call"
@@ -39,6 +42,7 @@ class Answers:
         answered: calls that an engine answered.
         left: those that it left to the model, by reason.
         settling: how many of these were before the engine of such calls was there, and proved.
+        within: by class, calls of modules within those, and how many of them an engine answered.
     """
 
     def __init__(self, name: str, early: Callable[[], object] = lambda: None) -> None:
@@ -46,6 +50,7 @@ class Answers:
         self.answered = 0
         self.left: Counter[str] = Counter()
         self.settling = 0
+        self.within: dict[str, list[int]] = {}
         self._name = name
         self._early = early
 
@@ -54,13 +59,14 @@ class Answers:
         calls = self.answered + self.left.total()
         said = f"{self._name} answered {self.answered:,} of {calls:,} calls"
         most = self.left.most_common(3)
-        return said + (
-            f"; the model itself the others: {', '.join(f'{why} ({n:,})' for why, n in most)}" if most else ""
-        )
+        if most:
+            said += f"; the model itself the others: {', '.join(f'{why} ({n:,})' for why, n in most)}"
+        of_modules = [f"{n:,} of {all_:,} calls of {kind}" for kind, (all_, n) in self.within.items() if n]
+        return f"{said}; within these it answered {listed_some(of_modules)}" if of_modules else said
 
     def in_vain(self) -> str:
         """Why it has answered nothing and will not, in words; empty where it may yet."""
-        if self.answered or self.left.total() < _TELLING:
+        if self.answered or any(n for _, n in self.within.values()) or self.left.total() < _TELLING:
             return ""
         reasons = self.refusals()
         if not reasons and len({each.partition(" (")[0] for each in self.left}) == 1:
@@ -74,6 +80,15 @@ class Answers:
     def called(self, subject: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam at which a framework's models are called."""
         raise NotImplementedError
+
+    def noted_within(self, kind: str, answer: Answer) -> Any:
+        """The result of a call of a module of this class, within one of a model."""
+        if answer.early:
+            self._early()
+        counts = self.within.setdefault(kind, [0, 0])
+        counts[0] += 1
+        counts[1] += not answer.left
+        return answer.result
 
     def noted(self, answer: Answer) -> Any:
         """The call's result, once it is counted."""

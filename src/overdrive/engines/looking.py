@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from overdrive.core.by_identity import ByIdentity
+
 if TYPE_CHECKING:
+    from overdrive.engines.submodules import Submodules
     from overdrive.seams.hub import Seams
 
 _FEWEST, _MOST = 8, 64  # calls that are looked at; an engine leaves itself out after as many as the first
@@ -20,16 +23,41 @@ _IN_VAIN = "in_vain"
 def look_at_calls(seams: Seams) -> Callable[[], Mapping[str, Any]]:
     """Subscribe, for `Technique.observe`."""
     looked: Counter[str] = Counter()  # calls, by why they are the model's own
+    submodules: ByIdentity[Submodules] = ByIdentity()
+    within: list[Any] = []  # of the model whose call is under way, what may be answered by itself
 
     def called(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if "" not in looked and looked.total() < _MOST:
-            from overdrive.engines.answering import why_the_models_own
-            from overdrive.seams.torch.modules import first_parameter
+        if "" in looked or looked.total() >= _MOST:
+            return call(*args, **kwargs)
+        from overdrive.engines.answering import lasts, why_the_models_own
+        from overdrive.engines.submodules import Submodules
+        from overdrive.seams.torch.modules import first_parameter
 
-            if first_parameter(model) is not None:  # a loss or a transform says nothing of the model
-                looked[why_the_models_own(model, args, kwargs)] += 1
+        if first_parameter(model) is None:  # a loss or a transform says nothing of the model
+            return call(*args, **kwargs)
+        looked[why := why_the_models_own(model, args, kwargs)] += 1
+        if not lasts(why):
+            return call(*args, **kwargs)
+        found = submodules[model] = submodules.get(model) or Submodules(model)
+        within.append(found)
+        try:
+            return found.call(call, args, kwargs)
+        finally:
+            within.pop()
+
+    def submodule_called(module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        from overdrive.engines.answering import lasts, why_the_models_own
+
+        if within:
+            within[-1].came(module)
+            why = why_the_models_own(module, args, kwargs)
+            if not why:
+                looked[why] += 1
+            elif lasts(why):
+                within[-1].replace(module)
         return call(*args, **kwargs)
 
+    seams.submodule_called.subscribe(submodule_called)
     seams.model_called.subscribe(called)
     return lambda: {_IN_VAIN: looked.most_common(1)[0][0]} if looked.total() >= _FEWEST and "" not in looked else {}
 

@@ -18,6 +18,7 @@ from overdrive.engines.answers import (
     ITS_OWN,
     NEW,
     NOT_FINITE,
+    OF_INPUTS,
     OUTSIDE,
     Answer,
 )
@@ -32,7 +33,7 @@ from overdrive.engines.signature import Signature, same_things
 from overdrive.engines.sizes import Sizes, Wide
 from overdrive.engines.tally import EVERY
 from overdrive.engines.weights import Weights
-from overdrive.model_state.later_backward import Parts, without_graph
+from overdrive.model_state.later_backward import Parts, wants_gradients, without_graph
 from overdrive.model_state.state import State
 from overdrive.seams.torch.hooks import all_modules_have_hooks, hooks_of
 from overdrive.seams.torch.internals import writes_to
@@ -87,10 +88,23 @@ class AnsweredTorchModel:
             self._hooks = hooks_of(model)
         return all_modules_have_hooks() or any(self._hooks)
 
-    def answer(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Answer:
-        """The call's result, by an engine or by the model; an error of the model's own call passes."""
+    @property
+    def answers(self) -> bool:
+        """Whether an engine answers for it as it is, or did."""
+        return any(each.established and not each.refused for each in self._engines.values())
+
+    def answer(
+        self, given: Signature, call: Callable[..., Any], apart: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Answer:
+        """The call's result, by an engine or by the model; an error of the model's own call passes.
+
+        Args:
+            apart: makes the call, too, where no engine will ever answer such a one.
+        """
         model = self._model()
-        if model is None or self._refused or not self._holds(model):
+        if self._refused:
+            return Answer(apart(*args, **kwargs), self._refused)
+        if model is None or not self._holds(model):
             return Answer(call(*args, **kwargs), self._refused or CHANGED)
         if not self._own.isdisjoint(map(id, given.tensors)):
             return Answer(call(*args, **kwargs), ITS_OWN)
@@ -100,32 +114,32 @@ class AnsweredTorchModel:
         if engine is None:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
-            return Answer(call(*args, **kwargs), engine.refused)
+            return Answer(apart(*args, **kwargs), engine.refused)
         if engine.ranges.outside(given.arrays()):
             result = call(*args, **kwargs)
             engine.try_beyond(result, given)
             return Answer(result, OUTSIDE)
+        if wants_gradients(given.tensors, engine.requiring):
+            return Answer(call(*args, **kwargs), OF_INPUTS)
         assert self._parts is not None
-        requiring = engine.requiring.of(self._parts)
+        kind = tuple([each.requires_grad for each in given.tensors])
+        requiring = engine.requiring.of(self._parts, kind)
         if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or requiring is None:
             settles, early = not engine.established, engine.early
             result = call(*args, **kwargs)
             engine.compare(result, given)
-            engine.requiring.note(self._parts, result)
+            engine.requiring.note(self._parts, result, kind)
             return Answer(result, engine.refused or BY_BOTH, settles, early)
-
-        def again() -> Any:
-            return call(*args, **kwargs)
 
         def by_engine() -> Any:
             try:
                 return engine.answer(given)
             except Exception as error:
                 failed = error
-            again()  # an engine is not to blame where the model raises as well: then this is what the program sees
+            call(*args, **kwargs)  # where the model raises as well the engine is not to blame: the program sees that
             raise failed
 
-        return Answer(without_graph(self._parts, by_engine, again, requiring, given.tensors))
+        return Answer(without_graph(self._parts, by_engine, call, args, kwargs, requiring, engine.requiring))
 
     def _circumstances(self) -> Any:
         """What engines are kept by beside the signature."""

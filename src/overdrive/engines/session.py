@@ -10,6 +10,7 @@ from overdrive.engines.runtime import OfTensorFlow, Runtime
 
 if TYPE_CHECKING:
     from overdrive.core.facts import Facts
+    from overdrive.engines.answering import EngineAnswers
     from overdrive.engines.answers import Answers
 
 
@@ -36,6 +37,7 @@ class Answering:
             of_keras: answers calls of Keras's models on TensorFlow; without it these are left alone.
         """
         self._answers: dict[str, Answers] = {}  # by framework; none before a model's first call
+        self._of_torch: EngineAnswers | None = None
         self._runtime = runtime
         self._of_keras = of_keras
         self._name = name
@@ -48,11 +50,17 @@ class Answering:
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
-        if "torch" not in self._answers:
+        if self._of_torch is None:
             from overdrive.engines.answering import EngineAnswers
 
-            self._answers["torch"] = EngineAnswers(self._runtime, self._name, self._early)
-        return self._answers["torch"].called(model, call, *args, **kwargs)
+            self._answers["torch"] = self._of_torch = EngineAnswers(self._runtime, self._name, self._early)
+        return self._of_torch.called(model, call, *args, **kwargs)
+
+    def submodule_called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A subscriber of the seam of that name, which is told of what `called` has named."""
+        if self._of_torch is None:
+            return call(*args, **kwargs)
+        return self._of_torch.submodule_called(module, call, *args, **kwargs)
 
     def answer_called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam of that name."""

@@ -108,6 +108,7 @@ class Seams:
         self.at_work = Event(self)  # () the program lives, whether or not it makes steps
         self.model_begins = Event(self)  # (module) its outermost call is about to be made; see seams.torch.next_call
         self.model_called = Around(self, undone=True)  # (module) outermost call; may alter its arguments and its result
+        self.submodule_called = Around(self)  # (module) within one, that somebody named; see seams.torch.submodules
         self.call_doubled = Event(self)  # () an outermost call takes the time of two, at the beginning of a run alone
         self.inputs_copied = Event(self)  # (module, tensors) its call is replayed on these, not on what it was given
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward

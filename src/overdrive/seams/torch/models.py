@@ -47,6 +47,7 @@ from overdrive.seams.torch.internals import (
     unseen_by_modes,
 )
 from overdrive.seams.torch.modules import first_parameter
+from overdrive.seams.torch.submodules import is_named, tell
 from overdrive.seams.torch.tracing import traced, transformed
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
@@ -87,6 +88,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or inside.model or _is_tracing() or transformed() or _trains(type(self)):
+            if is_named(self) and not (is_compiling() or _is_tracing() or transformed()):
+                return tell(hub, plain, self, args, kwargs)
             return plain(self, *args, **kwargs)
         if directly and directly.has(self):
             return plain(self, *args, **kwargs)

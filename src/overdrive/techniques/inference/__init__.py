@@ -42,6 +42,7 @@ def answered_by(runtime: Runtime, name: str, seams: Seams, of_keras: OfTensorFlo
             raise CannotInstall(why)
 
     seams.model_called.subscribe_innermost(answering.called)
+    seams.submodule_called.subscribe_innermost(answering.submodule_called)
     if of_keras:
         seams.answer_called.subscribe_innermost(answering.answer_called)
     seams.step_ends.subscribe(ended)

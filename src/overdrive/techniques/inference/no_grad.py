@@ -28,11 +28,12 @@ class NoGrad(Technique):
     When it helps: programs that evaluate or answer without `torch.no_grad()` or `torch.inference_mode()`: no
     activation is kept for a backward pass that never comes, which saves memory, and on small models time.
 
-    When it hurts: a program that asks for gradients now and then makes those calls twice. Calls whose inputs require
-    gradients, those of a model that the program has put hooks on, and those that return objects of a class of the
-    program's with tensors in them, are made as they are.
+    When it hurts: a program that asks for gradients now and then makes those calls twice. Calls with a tensor that the
+    program itself wants a gradient of, those of a model that the program has put hooks on or that writes to its inputs,
+    and those that return objects of a class of the program's with tensors in them, are made as they are.
 
-    What it watches: at each call, whether gradients are recorded, inputs require some, and modules have hooks; an
+    What it watches: at each call, whether gradients are recorded, inputs require some (a state that comes of the call
+    before does; after the first gradient that is asked for such calls are made as they are), and modules have hooks; an
     optimizer that is made leaves it out. For a call that is made again random states, modes and a training model's
     buffers are put back, and a parameter or an input that was written to meanwhile is an error, as in PyTorch (which
     lets pass inputs that it has not kept for the gradient). What would escape: attributes or hooks that the program
@@ -78,30 +79,30 @@ class NoGrad(Technique):
             import torch
             from torch.utils._pytree import tree_flatten, tree_leaves
 
-            from overdrive.model_state.later_backward import Parts, Requiring, without_graph
+            from overdrive.model_state.later_backward import Parts, Requiring, wants_gradients, without_graph
             from overdrive.seams.torch.hooks import own_hooks
+            from overdrive.seams.torch.internals import writes_to
             from overdrive.seams.torch.tracing import traced
 
             if not torch.is_grad_enabled() or traced():
                 return call(*args, **kwargs)
             leaves, spec = tree_flatten((args, kwargs))
-            if any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves):
+            seen = known.setdefault(model, Requiring())
+            if wants_gradients(leaves, seen):
                 return call(*args, **kwargs)
             if own_hooks(model):  # they may keep activations, for a gradient with respect to one (Grad-CAM)
                 return call(*args, **kwargs)
-            seen, parts = known.setdefault(model, Requiring()), Parts(model)
+            parts = Parts(model)
             kind = spec, model.training, tuple(map(_kind, leaves))
-            if (requiring := seen.of(parts, kind)) is None:
-                result = call(*args, **kwargs)
-                if not _holds_gradients(tree_leaves(result)):
-                    seen.note(parts, result, kind)
-                return result
-
-            def again() -> Any:
-                return call(*args, **kwargs)
-
+            if (requiring := seen.of(parts, kind)) is not None:
+                return without_graph(parts, lambda: call(*args, **kwargs), call, args, kwargs, requiring, seen)
             tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
-            return without_graph(parts, again, again, requiring, tensors)
+            versions = list(map(writes_to, tensors))
+            result = call(*args, **kwargs)
+            # One that writes to its inputs would find others when it is made again.
+            if list(map(writes_to, tensors)) == versions and not _holds_gradients(tree_leaves(result)):
+                seen.note(parts, result, kind)
+            return result
 
         def made(optimizer: Any, models: Any) -> None:
             if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice
@@ -118,7 +119,9 @@ def _kind(argument: Any) -> Any:
 
     if isinstance(argument, (bool, int, float, str, type(None))):
         return type(argument), argument
-    return (type(argument), argument.shape[:1]) if isinstance(argument, torch.Tensor) else type(argument)
+    if isinstance(argument, torch.Tensor):
+        return type(argument), argument.shape[:1], argument.requires_grad
+    return type(argument)
 
 
 def _holds_gradients(results: Sequence[Any]) -> bool:

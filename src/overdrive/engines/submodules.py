@@ -1,0 +1,68 @@
+"""The modules within a model that engines answer for where none can answer for the whole: the BERT of an encoder of
+sentences, which writes to the dict that it is given; the backbone of a detector, whose way depends on its data."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.torch.modules import modules_in, own_parameters
+from overdrive.seams.torch.submodules import Named, within
+
+_MOST = 8  # at a time
+_LEAST_SHARE = 1 / 16  # of the model's parameters: what is looked at before a call costs some 50 us
+_LEAST_PARTS = 2  # modules with parameters: for a single layer PyTorch has as good a kernel as any engine
+_UNCALLED = 2  # calls of the model in which a list of modules, or one whose `forward` is called, is waited for
+
+
+class Submodules:
+    """Of one model. Those that are refused, or not called, give their place to what they hold."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._least = _LEAST_SHARE * _size(model)
+        self._named: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._uncalled: dict[int, int] = {}  # calls of the model in which these did not come
+        self._take_in(model)
+
+    @property
+    def named(self) -> Named:
+        return self._named
+
+    def call(self, whole: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The model's call, in which those that are named are told of."""
+        if not self._named:
+            return whole(*args, **kwargs)
+        with within(dict(self._named)):
+            result = whole(*args, **kwargs)
+        for place in list(self._uncalled):
+            self._uncalled[place] += 1
+            if self._uncalled[place] >= _UNCALLED and (module := self._named[place]()) is not None:
+                self.replace(module)
+        return result
+
+    def came(self, module: torch.nn.Module) -> None:
+        self._uncalled.pop(id(module), None)
+
+    def replace(self, module: torch.nn.Module) -> None:
+        """By what it holds, from the next call on: no engine answers for it."""
+        self.came(module)
+        if self._named.pop(id(module), None) is not None:
+            self._take_in(module)
+
+    def _take_in(self, module: torch.nn.Module) -> None:
+        for child in modules_in(module).values():
+            if len(self._named) < _MOST and child is not None and self._is_worth_it(child):
+                self._named[id(child)] = weakref.ref(child)
+                self._uncalled[id(child)] = 0
+
+    def _is_worth_it(self, module: torch.nn.Module) -> bool:
+        if isinstance(module, torch.jit.ScriptModule) or _size(module) < self._least:
+            return False
+        return sum(bool(own_parameters(each)) for each in torch.nn.Module.modules(module)) >= _LEAST_PARTS
+
+
+def _size(module: torch.nn.Module) -> int:
+    return sum(each.numel() for _, each in torch.nn.Module.named_parameters(module))
