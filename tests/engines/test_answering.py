@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from overdrive.engines.answering import EngineAnswers
+from overdrive.seams.torch.models import follow_forward
 from overdrive.worker.session import Session
 from tests.engines.graph_runtime import Graphs
 
@@ -37,12 +39,12 @@ class Served:
     def __init__(self, model: nn.Module, runtime: Graphs | None = None) -> None:
         torch.manual_seed(0)
         self.model, self.runtime = model, runtime or Graphs()
-        self.answers = EngineAnswers(self.runtime, "engine")
 
     def __enter__(self) -> Served:
         self._session = Session(inference=True)
         self._session.__enter__()
         seams = self._session.seams
+        self.answers = EngineAnswers(self.runtime, "engine", follow=partial(follow_forward, seams))
         with seams.owned_by("engine"):
             seams.model_called.subscribe_innermost(self.answers.called)
             seams.submodule_called.subscribe_innermost(self.answers.submodule_called)

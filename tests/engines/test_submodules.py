@@ -37,6 +37,15 @@ class Sentences(nn.Module):
         return features
 
 
+class ByForward(Sentences):
+    """As sentence-transformers does since its version 5."""
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        method = getattr(self.encoder, "forward")  # noqa: B009
+        features["embedding"] = method(features["x"]) * 2
+        return features
+
+
 class Chooses(nn.Module):
     """As a detector does: its way depends on its data, between modules whose way does not."""
 
@@ -89,7 +98,9 @@ def rows(number: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["no_grad", "with gradients"])
 @pytest.mark.parametrize(
-    ("kind", "of", "least"), [(Sentences, given, 8), (Chooses, rows, 8), (Draws, given, 6)], ids=lambda each: str(each)
+    ("kind", "of", "least"),
+    [(Sentences, given, 8), (ByForward, given, 5), (Chooses, rows, 6), (Draws, given, 6)],
+    ids=lambda each: str(each),
 )
 def test_it_answers_within_and_the_programs_answers_are_the_same(
     kind: Any, of: Any, least: int, recorded: bool
@@ -102,6 +113,7 @@ def test_it_answers_within_and_the_programs_answers_are_the_same(
     assert all(each.requires_grad is recorded for each in found)
     assert served.answers.answered == 0 and not served.answers.in_vain()
     assert sum(number for _, number in served.answers.within.values()) >= least
+    assert Encoder.forward.__qualname__ == "Encoder.forward"
 
 
 def test_what_is_told_says_what_answered_and_why_not_the_whole() -> None:

@@ -72,7 +72,7 @@ def test_calls_that_only_the_beginning_of_a_run_makes_twice_are_no_usual_ones(mo
     with Session([], [timer.watch], inference=True) as session:
         seams = session.seams
         with seams.owned_by("engine"):
-            answering = Answering(Graphs(lambda array: take(1, array)), "engine", seams.call_doubled.publish)
+            answering = Answering(Graphs(lambda array: take(1, array)), "engine", seams)
             seams.model_called.subscribe_innermost(answering.called)
             seams.model_called.subscribe_innermost(lambda model, call, *args: take(2, call(*args)))
         with torch.no_grad():

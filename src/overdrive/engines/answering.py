@@ -36,8 +36,16 @@ from overdrive.seams.torch.tracing import compiled, traced
 class EngineAnswers(Answers):
     """All of one session, by one library."""
 
-    def __init__(self, runtime: Runtime, name: str, early: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        early: Callable[[], object] = lambda: None,
+        follow: Callable[[Any], object] = lambda module: None,
+    ) -> None:
+        """`follow`: see `Submodules`."""
         super().__init__(name, early)
+        self._follow = follow
         self._runtime = runtime
         self._kept = KeptEngines()
         self._models: ByIdentity[AnsweredTorchModel] = ByIdentity()
@@ -57,7 +65,7 @@ class EngineAnswers(Answers):
         def apart(*args: Any, **kwargs: Any) -> Any:
             submodules = self._submodules.get(model)
             if submodules is None:
-                submodules = self._submodules[model] = Submodules(model)
+                submodules = self._submodules[model] = Submodules(model, self._follow)
             before, self._thread.under_way = self._thread.under_way, submodules
             try:
                 return submodules.call(call, args, kwargs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.by_identity import ByIdentity
@@ -31,6 +32,7 @@ def look_at_calls(seams: Seams) -> Callable[[], Mapping[str, Any]]:
             return call(*args, **kwargs)
         from overdrive.engines.answering import lasts, why_the_models_own
         from overdrive.engines.submodules import Submodules
+        from overdrive.seams.torch.models import follow_forward
         from overdrive.seams.torch.modules import first_parameter
 
         if first_parameter(model) is None:  # a loss or a transform says nothing of the model
@@ -38,7 +40,7 @@ def look_at_calls(seams: Seams) -> Callable[[], Mapping[str, Any]]:
         looked[why := why_the_models_own(model, args, kwargs)] += 1
         if not lasts(why):
             return call(*args, **kwargs)
-        found = submodules[model] = submodules.get(model) or Submodules(model)
+        found = submodules[model] = submodules.get(model) or Submodules(model, partial(follow_forward, seams))
         within.append(found)
         try:
             return found.call(call, args, kwargs)

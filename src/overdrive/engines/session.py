@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from overdrive.engines.looking import in_vain
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from overdrive.core.facts import Facts
     from overdrive.engines.answering import EngineAnswers
     from overdrive.engines.answers import Answers
+    from overdrive.seams.hub import Seams
 
 
 def of_no_use(runtime: Runtime, facts: Facts, own: Mapping[str, Any]) -> str | None:
@@ -28,20 +30,15 @@ def of_no_use(runtime: Runtime, facts: Facts, own: Mapping[str, Any]) -> str | N
 class Answering:
     """What a technique subscribes, and keeps as the notes of its handle."""
 
-    def __init__(
-        self, runtime: Runtime, name: str, early: Callable[[], object], of_keras: OfTensorFlow | None = None
-    ) -> None:
-        """
-        Args:
-            early: see `Answers`.
-            of_keras: answers calls of Keras's models on TensorFlow; without it these are left alone.
-        """
+    def __init__(self, runtime: Runtime, name: str, seams: Seams, of_keras: OfTensorFlow | None = None) -> None:
+        """`of_keras`: answers calls of Keras's models on TensorFlow; without it these are left alone."""
         self._answers: dict[str, Answers] = {}  # by framework; none before a model's first call
         self._of_torch: EngineAnswers | None = None
         self._runtime = runtime
         self._of_keras = of_keras
         self._name = name
-        self._early = early
+        self._seams = seams
+        self._early = seams.call_doubled.publish
 
     @property
     def answers(self) -> Answers | None:
@@ -52,8 +49,10 @@ class Answering:
         """A subscriber of the seam *model called*."""
         if self._of_torch is None:
             from overdrive.engines.answering import EngineAnswers
+            from overdrive.seams.torch.models import follow_forward
 
-            self._answers["torch"] = self._of_torch = EngineAnswers(self._runtime, self._name, self._early)
+            follow = partial(follow_forward, self._seams)
+            self._answers["torch"] = self._of_torch = EngineAnswers(self._runtime, self._name, self._early, follow)
         return self._of_torch.called(model, call, *args, **kwargs)
 
     def submodule_called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

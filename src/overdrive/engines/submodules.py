@@ -15,16 +15,21 @@ from overdrive.seams.torch.submodules import Named, within
 _MOST = 8  # at a time
 _LEAST_SHARE = 1 / 16  # of the model's parameters: what is looked at before a call costs some 50 us
 _LEAST_PARTS = 2  # modules with parameters: for a single layer PyTorch has as good a kernel as any engine
-_UNCALLED = 2  # calls of the model in which a list of modules, or one whose `forward` is called, is waited for
+_UNCALLED = 2  # calls of the model in which one is waited for, which may be a list of modules
 
 
 class Submodules:
     """Of one model. Those that are refused, or not called, give their place to what they hold."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, follow: Callable[[torch.nn.Module], object]) -> None:
+        """`follow`: has calls of a module's `forward` by itself told. It is a change of its class: all at once, before
+        any of them is looked at."""
         self._least = _LEAST_SHARE * _size(model)
         self._named: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._uncalled: dict[int, int] = {}  # calls of the model in which these did not come
+        for each in torch.nn.Module.modules(model):
+            if self._is_worth_it(each):
+                follow(each)
         self._take_in(model)
 
     @property
@@ -35,13 +40,20 @@ class Submodules:
         """The model's call, in which those that are named are told of."""
         if not self._named:
             return whole(*args, **kwargs)
+        waited_for = list(self._uncalled)
         with within(dict(self._named)):
             result = whole(*args, **kwargs)
-        for place in list(self._uncalled):
-            self._uncalled[place] += 1
-            if self._uncalled[place] >= _UNCALLED and (module := self._named[place]()) is not None:
-                self.replace(module)
+        for place in waited_for:
+            self._did_not_come(place)
         return result
+
+    def _did_not_come(self, place: int) -> None:
+        calls, module = self._uncalled.get(place), self._named.get(place)
+        if calls is None or module is None:  # it came, or another thread's call has replaced it
+            return
+        self._uncalled[place] = calls + 1
+        if calls + 1 >= _UNCALLED and (found := module()) is not None:
+            self.replace(found)
 
     def came(self, module: torch.nn.Module) -> None:
         self._uncalled.pop(id(module), None)

@@ -3,7 +3,8 @@
 Such a call is none of `nn.Module.__call__`. What is seen of it are the calls of the model's children, one by one: a
 ResNet's first convolution was taken for the model, and its time for that of an answer. So where a child is called from
 its parent's `forward` that nobody has begun to call, that method of the parent's class is replaced by one that tells of
-the call, from the next time on. Hooks are not called in it, as they are not without us.
+the call, from the next time on. Hooks are not called in it, as they are not without us. The same is done where somebody
+waits for calls of a module within a model that do not come by its `__call__`, as of sentence-transformers' BERT.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ class CalledDirectly:
         parent = _parent(frame, child)
         self._callers[frame.f_code] = parent is not None
         if parent is not None:
-            self._follow(type(parent))
+            self.follow(parent)
         return parent is not None
 
-    def _follow(self, kind: type) -> None:
-        owner = next(each for each in kind.__mro__ if "forward" in vars(each))
-        if owner in self._followed:
+    def follow(self, module: torch.nn.Module) -> None:
+        """Have calls of its class's `forward` told from now on."""
+        owner = next(each for each in type(module).__mro__ if "forward" in vars(each))
+        if owner is torch.nn.Module or owner in self._followed or not _of_its_class(module):
             return
         self._followed.add(owner)
         self._patches.replace(owner, "forward", _in_place_of(vars(owner)["forward"], self._told))
@@ -93,8 +95,12 @@ def _parent(frame: FrameType | None, child: torch.nn.Module) -> torch.nn.Module 
 
 def _is_forward(module: torch.nn.Module, code: CodeType) -> bool:
     """Of its class, and not of a class that this derives from: that one is called by a method of the program's."""
+    # `@torch.no_grad()` stands around many.
+    return _of_its_class(module) and inspect.unwrap(type(module).forward).__code__ is code
+
+
+def _of_its_class(module: torch.nn.Module) -> bool:
+    """Whether its `forward` is a function in Python, of its class."""
     if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module):
         return False
-    forward = type(module).forward
-    # `@torch.no_grad()` stands around many.
-    return isinstance(forward, FunctionType) and inspect.unwrap(forward).__code__ is code
+    return isinstance(type(module).forward, FunctionType)

@@ -59,7 +59,7 @@ class _Thread(threading.local):
     model = False  # the call of one is under way
 
 
-_patched: weakref.WeakKeyDictionary[Seams, tuple[_Thread, _Calls]] = weakref.WeakKeyDictionary()
+_patched: weakref.WeakKeyDictionary[Seams, tuple[_Thread, _Calls, CalledDirectly | None]] = weakref.WeakKeyDictionary()
 
 # What a layout, a number format or a part of a batch may make a model fail with.
 _USUAL = (
@@ -97,7 +97,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     fetches.enter(hub, patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
-    _patched[hub] = inside, outermost.calls
+    _patched[hub] = inside, outermost.calls, directly
 
     def leave() -> None:
         _patched.pop(hub, None)
@@ -110,13 +110,19 @@ def is_patched(hub: Seams) -> bool:
     return hub in _patched
 
 
+def follow_forward(hub: Seams, module: torch.nn.Module) -> None:
+    """Have it told where the `forward` of a module is called by itself, in sessions that ask for it."""
+    if directly := _patched[hub][2]:
+        directly.follow(module)
+
+
 def call_inside(hub: Seams, owner: str, model: torch.nn.Module, args: Any, kwargs: Any, undone: bool = False) -> Any:
     """A model's call, later than the program made it, by those that act inside of `owner` around it.
 
     Args:
         undone: where it fails it is undone, and made again without techniques, as a call of the program's is.
     """
-    inside, calls = _patched[hub]
+    inside, calls, _ = _patched[hub]
     before, inside.model = inside.model, True
     try:
         plain = functools.partial(plain_of(torch.nn.Module.__call__), model)
@@ -172,7 +178,11 @@ class _Outermost:
 
     def forward(self, plain: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         """A model's own method, which the program may have called by itself."""
-        if is_compiling() or self.inside.model or _is_tracing() or transformed():
+        if is_compiling() or _is_tracing() or transformed():
+            return plain(module, *args, **kwargs)
+        if self.inside.model:
+            if is_named(module):
+                return tell(self._hub, plain, module, args, kwargs)
             return plain(module, *args, **kwargs)
         return self.call(plain, module, args, kwargs)
 

@@ -34,7 +34,7 @@ def answered_by(runtime: Runtime, name: str, seams: Seams, of_keras: OfTensorFlo
 
     if reason := runtime.missing():
         raise CannotInstall(reason)
-    answering = Answering(runtime, name, seams.call_doubled.publish, of_keras)
+    answering = Answering(runtime, name, seams, of_keras)
 
     def ended(stands_in: Any) -> None:
         """A model that no engine can answer for leaves nothing to be measured, and in a run nothing to watch."""

@@ -24,7 +24,8 @@ class OpenVino(Technique):
     code can reach are looked at: an engine of other weights is built anew, up to four times. Whatever was not proved is
     the model's own call: another shape, dropout or batch statistics in training mode, hooks, autocast, gradients of
     inputs, NaN and infinity among them (OpenVINO makes numbers of NaN), places that are in none of the model's tables
-    (it answers those, too). A run says how often which was the case. Of Keras on TensorFlow it answers `model(x)` and
+    (it answers those, too). Where it can answer for no call of a model it answers for the largest modules within it, by
+    the same rules. A run says how often which was the case. Of Keras on TensorFlow it answers `model(x)` and
     the batches of `predict`, by an engine of the call's own graph.
 
     When it helps: inference on a CPU: fused convolutions with weights packed in advance, small batches of transformers,
