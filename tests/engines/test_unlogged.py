@@ -7,8 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
+from torch import nn
 
 from overdrive.engines.runtime import unlogged
+from tests.engines.test_answering import Served
 
 
 @pytest.fixture
@@ -73,3 +76,29 @@ def test_two_threads_that_build_at_once_are_silent_until_each_is_done(lines: lis
     may_end.set()
     thread.join()
     assert lines == ["afterwards", "of the other, afterwards"] and logging.Logger.handle is own
+
+
+class Selects(nn.Module):
+    """Its way hangs on its data: PyTorch's exporter warns of that, in a logger of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.fc(x)
+        return result if result.sum() > 100 else result * 2
+
+
+def test_what_the_exporter_tells_its_loggers_is_no_line_of_the_programs() -> None:
+    heard: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    logger.addHandler(handler)
+    try:
+        with Served(Selects().eval()) as served:
+            served.warm(torch.randn(3, 4))
+    finally:
+        logger.removeHandler(handler)
+    assert not heard and not served.answers.answered

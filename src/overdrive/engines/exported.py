@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.core.rng import States
-from overdrive.engines.runtime import NoEngine
+from overdrive.engines.runtime import NoEngine, unlogged
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
@@ -33,7 +33,7 @@ def exported(
     """
     chance = States.now()
     try:
-        with warnings.catch_warnings(), quiet(state.reach.loggers) as said, torch.no_grad():
+        with warnings.catch_warnings(), quiet(state.reach.loggers) as said, unlogged(), torch.no_grad():
             warnings.simplefilter("ignore")
             shell = _shell(model, state)
             graph = torch.export.export(shell, args, kwargs, dynamic_shapes=dynamic, strict=False)
