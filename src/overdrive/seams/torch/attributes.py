@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
@@ -22,7 +23,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         @functools.wraps(plain)
         def __setattr__(self: torch.nn.Module, name: str, value: Any) -> None:
             plain(self, name, value)
-            if hub.attribute_set.subscribers:
+            # Where this is compiled itself, with a model's call, Python of ours would break the graph.
+            if not is_compiling() and hub.attribute_set.subscribers:
                 hub.attribute_set.publish(self, name)
 
         patches.replace(torch.nn.Module, "__setattr__", __setattr__)
