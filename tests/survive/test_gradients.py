@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from overdrive.survive.journal import Journal
+from tests.survive.killed import survive
 
 torch = pytest.importorskip("torch")
 
@@ -84,3 +86,38 @@ def test_of_optimizers_of_which_one_is_made_for_each_task_the_last_is_told(tmp_p
     entries = [each[1] for each in journal.to_come]
     assert entries == [[[0, "11"], [1, "11"]], *([[last, "11"]] for last in range(2, 10))]
     assert [number for number, _ in gradients.told()] == [0, 8, 9]
+
+
+# Gradients are gathered over two steps, so that those in a snapshot count. What the program asks of one is that of rows.
+SPARSE = """
+import os, signal
+import torch
+torch.manual_seed(3)
+table, model = torch.nn.EmbeddingBag(50, 8, mode="sum", sparse=True), torch.nn.Linear(8, 2)
+optimizers = [torch.optim.SparseAdam(table.parameters(), lr=0.01), torch.optim.SGD(model.parameters(), lr=0.1)]
+for step in range(1, 31):
+    i = torch.randint(0, 50, (6, 4))
+    loss = torch.nn.functional.cross_entropy(model(table(i)), i.sum(1) % 2)
+    loss.backward()
+    table.weight.grad = table.weight.grad.coalesce()
+    for each in optimizers:
+        each.step()
+        if step % 2:
+            each.zero_grad()
+    print(step, f"{loss:.9f}")
+    if step == int(os.environ.get("DIES", 0)):
+        os.kill(os.getpid(), signal.SIGKILL)
+torch.save([table.state_dict(), model.state_dict()], "end.pt")
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault("killed")
+def test_sparse_gradients_of_an_embedding_are_kept(tmp_path: Path) -> None:
+    whole = survive(tmp_path, "whole", SPARSE)
+    killed = survive(tmp_path, "killed", SPARSE, dies=21)
+    assert killed.returncode == -signal.SIGKILL
+    again = survive(tmp_path, "killed", SPARSE)
+    assert "gone on after step" in again.stderr, again.stderr
+    assert again.returncode == 0 and killed.stdout + again.stdout == whole.stdout
+    assert (tmp_path / "killed" / "end.pt").read_bytes() == (tmp_path / "whole" / "end.pt").read_bytes()

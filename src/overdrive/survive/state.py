@@ -16,6 +16,7 @@ import torch
 from overdrive.changes.generators import set_state, state_of
 from overdrive.core.rng import States
 from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.layouts import strided_parts
 from overdrive.survive import part_state
 from overdrive.survive.heap import Heap
 from overdrive.survive.in_parts import Parts
@@ -63,7 +64,7 @@ class Taking:
             else:
                 tensors.append(self._memory(tensor))
             if tensor.is_leaf and tensor.grad is not None:
-                gradients.append([len(tensors) - 1, self._whole(tensor.grad)])
+                gradients.append([len(tensors) - 1, *self._gradient(tensor.grad)])
         self.header = {
             "heap": heap.digest(),
             "tensors": tensors,
@@ -88,10 +89,17 @@ class Taking:
             self.blocks.append(_bytes_of(tensor).cpu().clone().numpy())
         return self._memories[key]
 
+    def _gradient(self, gradient: torch.Tensor) -> tuple[list[Any], list[Any]]:
+        """Tensors that are made anew, and what they are the indices and values of: an embedding's may be sparse."""
+        if gradient.layout is torch.strided:
+            return [self._whole(gradient)], []
+        if gradient.layout is not torch.sparse_coo:
+            raise CannotTake(f"a gradient is {gradient.layout}")
+        parts = [self._whole(each) for each in strided_parts(gradient)]
+        return parts, [list(gradient.shape), gradient.is_coalesced()]
+
     def _whole(self, tensor: torch.Tensor) -> list[Any]:
         """A tensor that is made anew."""
-        if tensor.layout is not torch.strided:
-            raise CannotTake(f"a gradient is {tensor.layout}")
         about = [list(tensor.shape), list(tensor.stride()), int(tensor.storage_offset())]
         return [self._memory(tensor), *about, str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
 
@@ -127,8 +135,9 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any, parts: Parts | None
         for tensor in (each for _, each in heap.tensors):
             if tensor.is_leaf and tensor.grad is not None:
                 tensor.grad = None
-        for number, whole in header["gradients"]:
-            heap.tensors[number][1].grad = _made(whole, block, memories)
+        for number, parts_made, sparse in header["gradients"]:
+            made = [_made(each, block, memories) for each in parts_made]
+            heap.tensors[number][1].grad = _sparse(*made, *sparse) if sparse else made[0]
         if parts is not None:
             divided = [(*heap.tensors[place], values) for place, *values in header["parts"]]
             part_state.put_back(parts, divided, block)
@@ -170,6 +179,10 @@ def _made(whole: list[Any], block: Any, memories: dict[int, Any]) -> torch.Tenso
     tensor = torch.empty(0, dtype=kind, device=device)
     tensor.set_(memories[number].untyped_storage(), offset, shape, strides)
     return tensor
+
+
+def _sparse(indices: torch.Tensor, values: torch.Tensor, shape: list[int], coalesced: bool) -> torch.Tensor:
+    return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=coalesced, check_invariants=False)
 
 
 def _attributes(optimizer: Any) -> dict[str, Any]:
