@@ -141,7 +141,20 @@ def prints(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize(("function", "what"), [(reads_a_file, "open()"), (asks_the_clock, "time"), (prints, "")])
+def ends(x: Any) -> Any:
+    if x is None:
+        sys.exit(f"nothing is no batch, nor is {sys.maxsize}")
+    return x
+
+
+def looks_for_a_module(x: Any) -> Any:
+    return x * len(sys.modules)
+
+
+DOES = [(reads_a_file, "open()"), (asks_the_clock, "time"), (prints, ""), (ends, ""), (looks_for_a_module, "sys")]
+
+
+@pytest.mark.parametrize(("function", "what"), DOES)
 def test_what_the_code_may_do_besides_computing(function: Any, what: str) -> None:
     model = Net()
     model.scaled = function
@@ -233,6 +246,16 @@ def test_a_trial_call_writes_no_file(forked: bool, monkeypatch: pytest.MonkeyPat
     with pytest.raises(NoTrial, match=r"file|open"):
         tried(model, lambda: list(model(torch.randn(6, 4)).shape))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_trial_call_in_which_the_code_ends_the_program_is_none(forked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a model does of which half a batch is asked."""
+    monkeypatch.setattr(trial_call, "may_fork_with", lambda model: forked)
+    model = Net()
+    model.scaled = ends
+    with pytest.raises(NoTrial, match="SystemExit: nothing is no batch"):
+        tried(model, lambda: model.scaled(None))
 
 
 def test_a_number_set_to_an_equal_one_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:

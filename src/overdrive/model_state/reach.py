@@ -22,7 +22,7 @@ import torch
 
 from overdrive.changes import code
 from overdrive.changes.state import slots_of
-from overdrive.model_state.known_code import ASIDE, CLASS_NOISE, COMPUTES, MAKERS, OUTWARD, VALUES
+from overdrive.model_state.known_code import ASIDE, CLASS_NOISE, COMPUTES, MAKERS, OF_SYS, OUTWARD, VALUES
 from overdrive.seams.keras.layers_on_torch import trainers_own
 from overdrive.seams.torch.modules import tensors_in
 
@@ -129,7 +129,7 @@ class Reach:
     def _python_module(self, module: types.ModuleType, names: set[str] | None = None) -> None:
         """`names`: those that code uses; without them it may be any."""
         top = _top(module.__name__)
-        if top in COMPUTES:
+        if top in COMPUTES or (module is sys and names is not None and vars(sys).keys() & names <= OF_SYS):
             return
         if top in sys.stdlib_module_names:
             self.outward = self.outward or f"the module {module.__name__}"

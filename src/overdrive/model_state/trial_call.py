@@ -61,7 +61,7 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResult:
         effects.stop()
         try:
             outcome = _observed(model, work, State([model]))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return {"error": effects.tried or _reason(error)}
         return {"made": outcome.made, "effect": effects.tried or outcome.effect, "buffers": outcome.buffers}
 
@@ -108,7 +108,7 @@ def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResul
     try:
         with _in_place_now, quiet(state.reach.loggers) as said:
             outcome = _observed(model, work, state)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NoTrial(_reason(error)) from error
     finally:
         state.put_back()
@@ -132,6 +132,6 @@ def _observed(model: torch.nn.Module, work: Callable[[], Any], state: State) -> 
     return TrialCallResult(made, effect, tuple(changed))
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     first = str(error).strip().split("\n", 1)[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
