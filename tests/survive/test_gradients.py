@@ -88,7 +88,7 @@ def test_of_optimizers_of_which_one_is_made_for_each_task_the_last_is_told(tmp_p
     assert [number for number, _ in gradients.told()] == [0, 8, 9]
 
 
-# Gradients are gathered over two steps, so that those in a snapshot count. What the program asks of one is that of rows.
+# Gradients are gathered over two steps, so that those in a snapshot count. The program asks one for its rows.
 SPARSE = """
 import os, signal
 import torch

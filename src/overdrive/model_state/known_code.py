@@ -25,9 +25,9 @@ VALUES: tuple[type, ...] = (
 # Of these libraries code is taken to compute and nothing else; that of others is looked at.
 COMPUTES = frozenset((
     "__future__", "abc", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "einops",
-    "enum", "functools", "heapq", "importlib", "inspect", "itertools", "keras", "math", "numbers", "numpy", "operator", "packaging",
-    "random", "re", "scipy", "string", "torch", "torchaudio", "torchvision", "transformers", "types", "typing",
-    "typing_extensions", "warnings",
+    "enum", "functools", "heapq", "importlib", "inspect", "itertools", "keras", "math", "numbers", "numpy",
+    "operator", "packaging", "random", "re", "scipy", "string", "torch", "torchaudio", "torchvision", "transformers",
+    "types", "typing", "typing_extensions", "warnings",
 ))  # fmt: skip
 # Of `sys`, what does not do more: an end is an exception like others, as where a model is given what it does not know.
 OF_SYS = frozenset(("byteorder", "exit", "float_info", "maxsize", "platform", "version", "version_info"))
