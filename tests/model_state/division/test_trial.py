@@ -64,6 +64,31 @@ class Reads(nn.Linear):
         return super().forward(x) * torch.ops.aten._local_scalar_dense(x.detach().sum())  # as code in C++ asks
 
 
+class OverGraph(nn.Linear):
+    """Of all nodes (a graph convolution), or of each by itself, with a sparse table beside it."""
+
+    def __init__(self, mixes: bool) -> None:
+        super().__init__(6, 3)
+        self._mixes = mixes
+
+    def forward(self, x: torch.Tensor, graph: torch.Tensor) -> torch.Tensor:
+        return graph @ super().forward(x) if self._mixes else super().forward(x) + graph.sum()
+
+
+@pytest.mark.parametrize(
+    ("mixes", "told"),
+    [
+        (True, {"reason": "it is given a sparse matrix, as that of a graph, which cannot be divided with the rest"}),
+        (False, {"split": [0, None]}),
+    ],
+)
+def test_a_sparse_matrix_is_no_batch(mixes: bool, told: dict[str, Any]) -> None:
+    leaves, build = flatten(((torch.randn(8, 6), torch.eye(8).to_sparse()), {}))
+    model = OverGraph(mixes)
+    found = find_way(CallToDivide(model, model, leaves, build, 2, Chance(), Norms(None)))
+    assert found | told == found
+
+
 def test_what_is_read_of_a_batch_is_named_as_it_is_written() -> None:
     found = way_of(Reads(6, 3))
     assert found["reason"].endswith("(item)")

@@ -35,6 +35,7 @@ from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.keras.fp64 import to_double
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch.hooks import without_gradient_hooks
+from overdrive.seams.torch.layouts import is_sparse
 from overdrive.seams.torch.tracing import compiled
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -274,6 +275,8 @@ def _why_parts_fail(split: Sequence[int | None], leaves: Sequence[Any], error: E
     cut = [leaf for leaf, dim in zip(leaves, split, strict=True) if dim is not None]
     if all(leaf.dim() == 1 and leaf.is_floating_point() for leaf in cut):  # an agent's observation, as a rule
         return "it is called with a single vector, which cannot be divided"
+    if any(isinstance(leaf, torch.Tensor) and is_sparse(leaf) for leaf in leaves):
+        return "it is given a sparse matrix, as that of a graph, which cannot be divided with the rest"
     return f"a part of its batch fails ({reason_of(error)})"
 
 

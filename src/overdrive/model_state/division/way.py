@@ -12,6 +12,7 @@ from overdrive.model_state.division.by_hand import Known
 from overdrive.model_state.division.chance import Drawn
 from overdrive.model_state.division.sizes import Numbers
 from overdrive.model_state.division.values import NOTHING, Asked
+from overdrive.seams.torch.layouts import is_sparse
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Way:
 def guesses(leaves: Sequence[Any]) -> Iterator[tuple[tuple[int | None, ...], int]]:
     """Where the samples may be in each leaf, the likeliest first, with how many there are."""
     seen = set()
-    tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.dim()]
+    tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.dim() and not is_sparse(each)]
     for base in tensors[:3]:
         for dim in range(min(2, base.dim())):
             rows = base.shape[dim]
@@ -112,7 +113,7 @@ def guesses(leaves: Sequence[Any]) -> Iterator[tuple[tuple[int | None, ...], int
 
 
 def _dim(leaf: Any, first: int, rows: int, others: Sequence[int]) -> int | None:
-    if isinstance(leaf, torch.Tensor):
+    if isinstance(leaf, torch.Tensor) and not is_sparse(leaf):  # a graph's matrix: its rows are not samples
         for dim in (first, *others):
             if leaf.dim() > dim and leaf.shape[dim] == rows:
                 return dim
