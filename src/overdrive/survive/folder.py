@@ -17,7 +17,7 @@ from typing import Any
 from overdrive.core.atomic_file import unfinished, write_atomically
 from overdrive.survive.identity import RANKS
 
-FORMAT = 2
+FORMAT = 3
 # Notes why a run that is made again begins from its start, or fetches the samples of all steps.
 FROM_START, FETCHES = "from the start", "fetches are made"
 DAMAGED = "a damaged snapshot"  # notes a rank's part of one that was deleted
