@@ -137,7 +137,7 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any, parts: Parts | None
                 tensor.grad = None
         for number, parts_made, sparse in header["gradients"]:
             made = [_made(each, block, memories) for each in parts_made]
-            heap.tensors[number][1].grad = _sparse(*made, *sparse) if sparse else made[0]
+            heap.tensors[number][1].grad = _sparse(made, *sparse) if sparse else made[0]
         if parts is not None:
             divided = [(*heap.tensors[place], values) for place, *values in header["parts"]]
             part_state.put_back(parts, divided, block)
@@ -181,7 +181,8 @@ def _made(whole: list[Any], block: Any, memories: dict[int, Any]) -> torch.Tenso
     return tensor
 
 
-def _sparse(indices: torch.Tensor, values: torch.Tensor, shape: list[int], coalesced: bool) -> torch.Tensor:
+def _sparse(parts: list[torch.Tensor], shape: list[int], coalesced: bool) -> torch.Tensor:
+    indices, values = parts
     return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=coalesced, check_invariants=False)
 
 
