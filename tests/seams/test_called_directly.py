@@ -130,3 +130,11 @@ def test_what_stands_there_can_be_looked_at_scripted_and_saved() -> None:
 
     told(ask, 2)
     assert seen[0] == seen[2] and torch.equal(seen[1], seen[3])
+
+
+def test_a_weight_that_others_make_is_no_model_where_it_is_read() -> None:
+    """Of wav2vec 2.0 it is read while weights are loaded: an export took it for the program's model."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+    assert told(lambda: (layer.weight, layer(torch.ones(1, 3)))[1]) == (["ParametrizedLinear"] * 4, 4)
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2)).eval()
+    assert told(lambda: (layer.weight, layer(torch.ones(1, 3)))[1]) == (["ParametrizedLinear"] * 4, 4)

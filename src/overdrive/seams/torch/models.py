@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 import torch
 from torch._C import _is_tracing
 from torch.compiler import is_compiling  # `torch` is slow to tell its names, and this is asked for each sample
+from torch.nn.utils.parametrize import ParametrizationList
 
 from overdrive.core.by_identity import ByIdentity
 from overdrive.core.progress import log
@@ -145,6 +146,8 @@ class _Outermost:
 
     def call(self, whole: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         """`whole`: PyTorch's call of any module, or a forward that the program calls itself."""
+        if _makes_weights(type(module)):
+            return self._alone(whole, module, args, kwargs)
         hub, answers = self._hub, self._answers
         told = bool(self._begins.subscribers)
         if told:  # before who acts is known: it may be others when they are told
@@ -187,7 +190,7 @@ class _Outermost:
         return self.call(plain, module, args, kwargs)
 
     def _alone(self, whole: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-        """A call of which it was told that it begins: those within it are not."""
+        """A call of which it was told that it begins, or of no model: those within it are not told."""
         self.inside.model = True
         try:
             return whole(module, *args, **kwargs)
@@ -312,6 +315,13 @@ def _is_whole_step(kind: Any) -> bool:
 
 
 _trains: Callable[[Any], bool] = functools.lru_cache(256)(_is_whole_step)
+
+
+@functools.lru_cache(256)
+def _makes_weights(kind: Any) -> bool:
+    """Whether it is called where a weight is read that others make (`parametrizations.weight_norm`): wherever that is,
+    as while wav2vec 2.0 is loaded, it is no model."""
+    return issubclass(kind, ParametrizationList)
 
 
 def _is_transform(module: torch.nn.Module) -> bool:
