@@ -168,3 +168,19 @@ def test_a_loader_s_own_generator_is_watched() -> None:
         batches = list(Own(range(3)))  # type: ignore[arg-type]
         assert not session.seams.left_out
     assert len(batches) == len(seen) == 3
+
+
+def test_all_batches_whose_gradients_a_step_gathers_count() -> None:
+    """transformers' Trainer fetches them first, and then calls; evaluation between steps counts for nothing."""
+    recorder = Recorder()
+    weight = torch.nn.Parameter(torch.zeros(1))
+    with Session([], [recorder]):
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        batches = iter(DataLoader(torch.zeros(20, 1), batch_size=4))  # type: ignore[arg-type]
+        for gathered in (2, 2, 1):
+            for batch in [next(batches) for _ in range(gathered)]:
+                (batch * weight).sum().backward()
+            optimizer.step()
+            for _ in DataLoader(torch.zeros(9, 1), batch_size=3):  # type: ignore[arg-type]
+                pass
+    assert recorder.clock.steps == 3 and recorder.samples == 20

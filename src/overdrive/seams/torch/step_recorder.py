@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +23,7 @@ from overdrive.seams.torch.layouts import as_bytes, is_plain, kind_of, strided_p
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8
+_MOST_AHEAD = 1024  # batches that a program fetches before it sends their losses backward; others may lead to none
 
 
 def make_step_recorder(hub: Seams, losses: bool) -> TrainingRecorder:
@@ -36,17 +40,22 @@ class TrainingRecorder:
         self._scaled = ScaledLosses(hub) if losses else None
         self._in_step = 0  # losses sent backward since the last step
         self._by_step: list[int] = []
-        self._pending_samples = 0
+        self._source: Callable[[], Any] = lambda: None  # the iterator that gave the last batch; its workers end with it
+        self._fetched_sizes: deque[int] = deque(maxlen=_MOST_AHEAD)  # of its batches that no backward pass counted
         hub.batch_fetched.subscribe(self._fetched)
         hub.loss_backward.subscribe(self._sent_backward)
 
     def _fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
-        self._pending_samples = samples_in(iterator, batch)
+        if iterator is not self._source():
+            self._source = weakref.ref(iterator)
+            self._fetched_sizes.clear()
+        self._fetched_sizes.append(samples_in(iterator, batch))
 
     def _sent_backward(self, loss: Any) -> Any:
-        # Only a batch that leads to a gradient is a training sample: evaluation does not count.
-        self.samples += self._pending_samples
-        self._pending_samples = 0
+        # Only a batch that leads to a gradient is a training sample: evaluation does not count. One for each backward
+        # pass: before it transformers' Trainer fetches all whose gradients it gathers for a step.
+        if self._fetched_sizes:
+            self.samples += self._fetched_sizes.popleft()
         if self._with_losses:
             self._losses.append(self._scaled.plain(loss) if self._scaled else loss)
             self._in_step += 1
