@@ -100,7 +100,7 @@ def rows(number: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("kind", "of", "least"),
     [(Sentences, given, 8), (ByForward, given, 5), (Chooses, rows, 6), (Draws, given, 6)],
-    ids=lambda each: str(each),
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_it_answers_within_and_the_programs_answers_are_the_same(
     kind: Any, of: Any, least: int, recorded: bool
