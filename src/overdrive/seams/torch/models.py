@@ -146,7 +146,9 @@ class _Outermost:
 
     def call(self, whole: Callable[..., Any], module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         """`whole`: PyTorch's call of any module, or a forward that the program calls itself."""
-        if _makes_weights(type(module)):
+        if isinstance(module, ParametrizationList):
+            # Where a weight is read that others make (`parametrizations.weight_norm`): wherever that is, as while
+            # wav2vec 2.0 is loaded, it is no model.
             return self._alone(whole, module, args, kwargs)
         hub, answers = self._hub, self._answers
         told = bool(self._begins.subscribers)
@@ -315,13 +317,6 @@ def _is_whole_step(kind: Any) -> bool:
 
 
 _trains: Callable[[Any], bool] = functools.lru_cache(256)(_is_whole_step)
-
-
-@functools.lru_cache(256)
-def _makes_weights(kind: Any) -> bool:
-    """Whether it is called where a weight is read that others make (`parametrizations.weight_norm`): wherever that is,
-    as while wav2vec 2.0 is loaded, it is no model."""
-    return issubclass(kind, ParametrizationList)
 
 
 def _is_transform(module: torch.nn.Module) -> bool:
