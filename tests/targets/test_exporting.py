@@ -81,6 +81,27 @@ def test_a_size_that_the_engine_answers_otherwise_is_fixed(tmp_path: Path, monke
     assert "all shapes are fixed: with others it answers batch 1 otherwise" in made.notes[0]
 
 
+class Weighed(Net):
+    def forward(self, rows: torch.Tensor, weights: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.fc(rows) * weights.mean()
+
+
+def test_sizes_that_were_always_equal_vary_together_where_they_cannot_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers' models look whether their mask hides anything, and with a shorter one that does not they answer; a
+    graph looks up its places. For `input_ids` and `attention_mask` the exporter has a size each."""
+
+    def alike(inputs: dict[str, Any], made: list[Any]) -> list[Any]:
+        return made if len(inputs["rows"]) == len(inputs["weights"]) else [each * 0 for each in made]
+
+    fake_target.install(monkeypatch, alike)
+    calls = [(rows(count), rows(count, 1)) for count in (5, 7, 8, 6)]
+    made, signature = exported(called(Weighed().eval(), *calls), tmp_path)
+    assert [each["shape"] for each in signature["inputs"]] == [["batch", 6], ["batch", 6]]
+    assert not any("fixed" in note for note in made.notes) and {1, 2, 3, 5, 6, 7, 8} <= set(made.sizes["batch"])
+
+
 def test_calls_of_shapes_that_are_not_in_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Fixed(Net):
         def forward(self, rows: torch.Tensor) -> Any:  # type: ignore[override]

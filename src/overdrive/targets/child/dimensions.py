@@ -95,6 +95,14 @@ def named(shapes: Sequence[Sequence[int | str]], given: Sequence[Sequence[int]])
     return sizes
 
 
+def tied(shapes: Sequence[Sequence[int | str]], calls: Sequence[Arrays]) -> list[list[int | str]]:
+    """The same, where dimensions that were equal in each of these calls have one name: they may vary together."""
+    sizes = [sizes_of(shapes, each) or {} for each in calls]
+    first: dict[tuple[int, ...], str] = {}
+    names = {name: first.setdefault(tuple(each[name] for each in sizes), name) for name in sizes[0]}
+    return [[names[each] if isinstance(each, str) else each for each in shape] for shape in shapes]
+
+
 def within(limits: Limits, sizes: Mapping[str, int] | None) -> bool:
     """Whether the artefact takes these."""
     return sizes is not None and all(

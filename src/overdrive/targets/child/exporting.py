@@ -98,25 +98,37 @@ class _Artefact:
 
 
 def _made(subject: Subject, target: str, folder: Path) -> _Artefact:
-    """With dimensions that may vary, where it answers other sizes as the model does; else of fixed shapes."""
+    """With dimensions that may vary, each or those together that always were equal, where it answers other sizes as the
+    model does; else of fixed shapes."""
     marks = dimensions.candidates(subject.calls, subject.model.answers(subject.calls[0]))
     why = ""
-    if any(marks):
+    for together in (False, True) if any(marks) else ():
         try:
-            return _built(subject, target, folder, marks)
+            return _built(subject, target, folder, marks, together)
         except Exception as error:
-            why = str(error) if isinstance(error, NoEngine) else reason_of(error)[:200]
+            if not isinstance(error, _AsBefore):
+                why = str(error) if isinstance(error, NoEngine) else reason_of(error)[:200]
             shutil.rmtree(folder)
             folder.mkdir()
     made = _built(subject, target, folder, [set() for _ in marks])
     return replace(made, notes=[*made.notes, f"all shapes are fixed: with others {why}"]) if why else made
 
 
-def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks) -> _Artefact:
+class _AsBefore(Exception):
+    """No dimensions were always equal."""
+
+
+def _built(
+    subject: Subject, target: str, folder: Path, marks: dimensions.Marks, together: bool = False
+) -> _Artefact:
     zeros = dimensions.example(subject.calls[0], marks)  # of recorded inputs the exporter sees the shapes alone
     graph = subject.model.write(target, zeros, marks, subject.names, folder)
+    recorded = subject.inputs(graph.shapes)
+    if together:
+        if (shapes := dimensions.tied(graph.shapes, recorded)) == graph.shapes:
+            raise _AsBefore
+        graph.shapes = shapes
     shapes = graph.shapes
-    recorded = subject.inputs(shapes)
     signature = _signature(subject, target, graph, folder)
     signature["values"] = values.proved(target, graph.bounds, subject.names.inputs, recorded)
     answer = runner.placed(target, folder, signature)
@@ -189,7 +201,8 @@ def _find_ends(
             end, more = dimensions.end_tried(graph.shapes, recorded, name, limits, takes)
         limits[name]["max"] = max(end, *compared[name])
         if more:
-            notes.append(f"{name} ends at {end}, the largest that was tried: it may be that the model takes more")
+            most = limits[name]["max"]
+            notes.append(f"{name} ends at {most}, the largest that was tried: it may be that the model takes more")
     return notes
 
 

@@ -37,12 +37,13 @@ class Graph:
         self.bounds: Bounds = {**places, **{number: None for number in placing(self.graph) if kinds[number] == "f"}}
 
     def end(self, name: str) -> int | None:
+        ends = []
         for value, shape in zip(_inputs(self.graph), self.shapes, strict=True):
             for size, each in zip(value.shape, shape, strict=True):
                 known = self.graph.range_constraints.get(size.node.expr) if each == name else None
                 if known is not None and str(known.upper).isdigit() and int(known.upper) < _ENDLESS:
-                    return int(known.upper)
-        return None
+                    ends.append(int(known.upper))
+        return min(ends, default=None)
 
 
 def write(target: str, graph: Any, shapes: Shapes, names: Names, folder: Path) -> None:
