@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -426,3 +427,17 @@ def test_a_name_that_is_no_text_costs_no_recording() -> None:
     recording: Any = SimpleNamespace(_kineto=lambda: [broken, marked])
     assert Recording.phase_times(recording) == [(1, 2, "forward")]
     assert Recording(Timeline(), whole=True, modules=None)._profile.acc_events is False
+
+
+def test_a_server_that_answers_in_a_thread_of_its_own_has_its_calls_timed() -> None:
+    """FastAPI's handlers are called so: all of its model was told as what the program does outside of it."""
+    model, timeline = nn.Sequential(nn.Linear(200, 800), nn.Linear(800, 200)).eval(), Timeline()
+    rows = torch.ones(500, 200)
+    with Session([], [Phases(timeline, inference=True)], inference=True):
+        timeline.start()
+        for _ in range(3):
+            thread = threading.Thread(target=model, args=(rows,))
+            thread.start()
+            thread.join()
+        timeline.stop()
+    assert timeline.looks["forward"] == 3 and timeline.phase == "between"

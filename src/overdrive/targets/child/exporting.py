@@ -118,9 +118,7 @@ class _AsBefore(Exception):
     """No dimensions were always equal."""
 
 
-def _built(
-    subject: Subject, target: str, folder: Path, marks: dimensions.Marks, together: bool = False
-) -> _Artefact:
+def _built(subject: Subject, target: str, folder: Path, marks: dimensions.Marks, together: bool = False) -> _Artefact:
     zeros = dimensions.example(subject.calls[0], marks)  # of recorded inputs the exporter sees the shapes alone
     graph = subject.model.write(target, zeros, marks, subject.names, folder)
     recorded = subject.inputs(graph.shapes)

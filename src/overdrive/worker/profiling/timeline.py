@@ -86,6 +86,11 @@ class Timeline:
         """No phase is open: those that are will not be told to end."""
         self._stack, self.phase = [], BETWEEN
 
+    def move(self) -> None:
+        """To this thread, where no phase is open in the other: a server answers in threads of its own."""
+        if not self._stack:
+            self._thread = threading.get_ident()
+
     def mark_with(self, begin: Callable[[str], Any] | None, end: Callable[[Any], None] | None) -> None:
         """From here on each phase is marked in a recording; marks that are still open stay their owner's affair."""
         self.on_begin, self.on_end = begin, end

@@ -62,6 +62,8 @@ class Phases:
             self._timeline.end("optimizer")
 
     def called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._inference:
+            self._timeline.move()
         if self._timeline.phase in WITHIN:  # transforms of a data set may be modules, too
             return call(*args, **kwargs)
         phase = "forward" if self._inference or torch.is_grad_enabled() else "evaluation"
