@@ -124,7 +124,7 @@ def test_where_neighbours_disturbed_a_duel_the_screening_has_to_be_far_beyond_th
     Simulated(seconds=lambda names: 0.01 / (gain if "much" in names else 1.0), jitter=0.02, takes_time=True).enter(
         monkeypatch
     )
-    for place in ("trials.run_duel", "tuner.judge"):
+    for place in ("trials.run_duel", "tuner.neighbours"):
         monkeypatch.setattr(f"overdrive.{place}.share_disturbed", lambda pairs: 0.8)
     found = searched(tmp_path, budget=600.0)
     assert ("much" in {each.name for each in found.adopted}) is joins

@@ -23,7 +23,7 @@ from overdrive.tuner.duel_runner import AGAIN, DuelRunner, confirmation
 from overdrive.tuner.durations import FACTORIAL_ROUNDS
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.gain_with_screening import gain_with_screening
-from overdrive.tuner.neighbours import disturbed
+from overdrive.tuner.neighbours import disturbed, least_believed
 from overdrive.tuner.outcomes import Rejected, Standing
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.reasons import other_steps
@@ -211,6 +211,8 @@ class Finaliser:
         """Whether the confirmation says enough by itself, or else with what the search measured."""
         found, processes = self._found, full_processes(duel.kept())
         found.weigh(processes >= needed, None)
+        if duel.verdict is Verdict.FASTER and speedup(duel.kept()).low <= least_believed(duel, found.noise()):
+            duel.verdict = Verdict.INCONCLUSIVE
         if found.confirmed and (self._for_memory() or duel.verdict is not Verdict.INCONCLUSIVE):
             return
         duel.verdict = Verdict.INCONCLUSIVE
@@ -245,7 +247,7 @@ class Finaliser:
         full = of_full_processes(confirmation.kept())
         fresh = self._of_fresh(full, confirmation.sequential) if full else None
         count = f"{full_processes(full)}{'' if found.confirmed else f' of {needed}'} fresh process pairs"
-        if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
+        if fresh and (for_memory or self._believed(fresh, confirmation)):
             basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = found.led_here()
@@ -262,11 +264,16 @@ class Finaliser:
             return None  # the fresh processes speak against it
         if fresh and searched and not confirmation.sequential and not for_memory:
             both = combined([fresh, searched])
-            return Standing(together, told(both, MOST), None) if verdict(both) is Verdict.FASTER else None
-        if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
+            return Standing(together, told(both, MOST), None) if self._believed(both, *duels) else None
+        if not for_memory and (searched is None or not self._believed(searched, *duels)):
             return None
         whole = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
         return Standing(alone, told(searched, MOST) if searched else None, duels[0] if whole else None)
+
+    def _believed(self, gain: Interval, *measured: Duel) -> bool:
+        """Whether it is one, and no doing of others who had the machine while it was measured."""
+        least = max((least_believed(duel, self._found.noise()) for duel in measured), default=0.0)
+        return verdict(gain) is Verdict.FASTER and gain.low > least
 
     def _of_fresh(self, pairs: Sequence[Pair], sequential: bool) -> Interval:
         """What processes that are too few say of any.

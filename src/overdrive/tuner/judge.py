@@ -20,7 +20,7 @@ from overdrive.evidence.equivalence import (
     same_in_its_duel,
 )
 from overdrive.evidence.first_losses import no_rounding
-from overdrive.evidence.neighbours import MOST_BIAS, busy, often, share_disturbed
+from overdrive.evidence.neighbours import MOST_BIAS, often
 from overdrive.evidence.speed import Verdict, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
@@ -28,6 +28,7 @@ from overdrive.trials.run_duel import gains_too_little
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.gain_with_screening import gain_with_screening
+from overdrive.tuner.neighbours import least_believed
 from overdrive.tuner.outcomes import Adopted, Rejected, gain_of, loosest, shown_exact, without
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller, other_steps, ran_out_of_time
 from overdrive.tuner.schedule import Schedule
@@ -67,6 +68,8 @@ class Judge:
         told = both or duel.published or self._screened(candidate)  # by more than one pair of processes
         if reason is None and wanted == "time" and not told:
             duel, reason = self._in_more_processes(candidate, duel)
+        if reason is None and wanted == "time":
+            reason = self._in_doubt(both or duel.interval, duel)
         if reason is not None:
             late = wanted == "time" and ran_out_of_time(duel)
             return replace(_rejected(candidate, reason, duel), kind="time" if late else "measured")
@@ -128,8 +131,7 @@ class Judge:
         if not duel.interval or duel.interval.estimate <= 1:
             return None
         both = gain_with_screening(self._found, duel)
-        disturbed = max(share_disturbed(duel.pairs), self._found.screened.share_disturbed)
-        least = MOST_BIAS if busy(disturbed) else 0.0
+        least = MOST_BIAS if self._found.screened.busy() else 0.0
         return both if both and verdict(both) is Verdict.FASTER and both.low > least else None
 
     def _in_more_processes(self, candidate: Candidate, duel: Duel) -> tuple[Duel, str | None]:
@@ -171,6 +173,13 @@ class Judge:
         pairs = duel.kept()
         by_itself = full_processes(pairs) >= FEWEST and verdict(speedup(pairs)) is Verdict.FASTER
         return by_itself or verdict(self._found.of_any(pairs)) is Verdict.FASTER
+
+    def _in_doubt(self, gain: Interval | None, duel: Duel) -> str | None:
+        """Where other programs had the machine: why what was measured may be their doing."""
+        least = least_believed(duel, self._found.noise())
+        if not least or (gain and gain.low > least):
+            return None
+        return f"others had the cores, who may have made a gain of {least:.2f}x of nothing: {duel.describe()}"
 
     def _too_large(self, duel: Duel) -> str | None:
         if self._found.objective.allows(duel.new_side.peak_memory):
