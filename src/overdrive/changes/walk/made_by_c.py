@@ -71,5 +71,8 @@ OF_C: dict[type, Callable[[Any, Any], None]] = {
     type(threading.RLock()): _lock,
     np.ufunc: _ufunc,
 }
-for _kind in (types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType):
+for _kind in (
+    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType),
+    types.ClassMethodDescriptorType,
+):
     OF_C[_kind] = lambda walk, thing: walk.emit("builtin", repr(getattr(thing, "__name__", thing)))
