@@ -150,7 +150,7 @@ def test_a_generator_that_seeds_itself_is_said_where_nothing_holds_it() -> None:
 
 
 def test_a_method_of_a_class_of_c_is_code() -> None:
-    """One of a class, too: in a run of all tests `sample_cache` left itself out for a builtins.classmethod_descriptor."""
+    """One of the class, too: in a run of all tests `sample_cache` left itself out for one."""
     seen = fingerprint(Holder(of_class=vars(dict)["fromkeys"], of_object=vars(dict)["get"]))
     assert seen.hidden is None and seen.digest != fingerprint(Holder(of_class=1, of_object=vars(dict)["get"])).digest
 
