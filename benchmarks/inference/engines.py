@@ -177,10 +177,10 @@ def main() -> None:
     for name, (words, make) in CASES.items():
         if names and not any(name.startswith(each) for each in names):
             continue
-        found[name] = measured(words, make, args.seconds)
-        print(name, json.dumps(found[name], indent=1), flush=True)
         told = {"date": datetime.date.today().isoformat(), "machine": vars(summary()), "versions": versions()}
-        RESULTS.write_text(json.dumps({**told, "models": found}, indent=1, default=str) + "\n")
+        found[name] = {**told, "arms": measured(words, make, args.seconds)}
+        print(name, json.dumps(found[name]["arms"], indent=1), flush=True)
+        RESULTS.write_text(json.dumps({"models": found}, indent=1, default=str) + "\n")
 
 
 if __name__ == "__main__":
