@@ -104,9 +104,8 @@ class Judge:
             rules = replace(confirmation(FEWEST), selects=True)
             return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
-        if wanted == "time" and often(
-            self._found.screened.share_disturbed
-        ):  # a look takes more where others hold the cores
+        # A look takes more where others hold the cores.
+        if wanted == "time" and often(self._found.screened.share_disturbed):
             rules = replace(rules, looks=CANDIDATE.looks)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
