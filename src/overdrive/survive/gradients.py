@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.seams.parameters import parameters_of
@@ -40,7 +40,7 @@ class Gradients:
     def note(self, optimizers: Numbered, journal: Journal) -> None:
         """After a backward pass."""
         parts = self._parts()
-        there = {number: "".join([_digit(each, parts) for each in parameters_of(one)]) for number, one in optimizers}
+        there = {number: _digits(parameters_of(one), parts) for number, one in optimizers}
         if there == self._there:
             return
         known, self._there = self._there, there
@@ -77,11 +77,12 @@ class Gradients:
         return kept[0]
 
 
-def _digit(parameter: Any, parts: Parts | None) -> str:
+def _digits(parameters: Iterable[Any], parts: Parts | None) -> str:
+    """After each backward pass: no call of ours for each parameter."""
     if parts is not None:
-        return "10"[parts.lacks_gradient(parameter)]
-    gradient = parameter.grad
-    return "0" if gradient is None else "12"[gradient.is_sparse]
+        return "".join(["10"[parts.lacks_gradient(each)] for each in parameters])
+    gradients = [each.grad for each in parameters]
+    return "".join(["0" if each is None else "12"[each.is_sparse] for each in gradients])
 
 
 def _without_rows(parameter: Any) -> Any:
