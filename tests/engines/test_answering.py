@@ -375,6 +375,29 @@ def test_a_model_that_looks_at_values_but_exports_for_all_of_them_is_compared_mo
     assert 80 < served.answers.answered < 96
 
 
+class Calibrated(nn.Module):
+    """Its normalisation averages over all batches, which reads their number in training; its own switch is a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)
+        self.register_buffer("bounded", torch.tensor(True))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.fc(x))
+        return x.clamp(0, 6) if torch.compiler.is_exporting() or self.bounded.item() else x
+
+
+def test_what_a_model_reads_in_training_or_of_its_own_tensors_is_no_look_at_values() -> None:
+    with Served(Calibrated()) as served, torch.no_grad():
+        served.model(torch.randn(3, 4))
+        served.model.eval()
+        for _ in range(100):
+            given = torch.randn(3, 4)
+            assert torch.allclose(served.model(given), served.own(given), atol=1e-6)
+    assert served.answers.answered > 93
+
+
 @dataclass(unsafe_hash=True)
 class Sized(nn.Module):
     """Equal to any other of its size."""

@@ -36,7 +36,7 @@ from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import Parts, wants_gradients, without_graph
 from overdrive.model_state.state import State
 from overdrive.seams.torch.hooks import all_modules_have_hooks, hooks_of
-from overdrive.seams.torch.internals import writes_to
+from overdrive.seams.torch.internals import storage_id, writes_to
 from overdrive.seams.torch.layouts import as_array
 from overdrive.seams.torch.reads import noting_reads
 
@@ -64,6 +64,8 @@ class AnsweredTorchModel:
         self._state: State | None = None
         self._weights: Weights | None = None
         self._own: frozenset[int] = frozenset()  # the ids of its tensors
+        self._memories: frozenset[int] = frozenset()  # ... and of what they lie in: while they hold the same, what is
+        # read of them decides the same
         self._parts: Parts | None = None  # of the model as it was looked at
         self._digest = ""
         self._hooks: list[dict[int, Any]] = []  # where hooks would be, while the model is what it was
@@ -173,6 +175,7 @@ class AnsweredTorchModel:
         self._hooks = hooks_of(model)
         reach = self._state.reach
         self._in_training = ""
+        self._looks = False
         self._seen.clear()
         self._sizes.clear()
         self._gathered.forget()
@@ -184,6 +187,7 @@ class AnsweredTorchModel:
             return False
         tensors = [*model.parameters(), *model.buffers(), *reach.tensors]
         self._own = frozenset(map(id, tensors))
+        self._memories = frozenset(map(storage_id, tensors))
         if any(each.device.type != "cpu" or each.layout is not torch.strided or each.is_meta for each in tensors):
             self._refused = "not all of the model lies in the main memory"
             return False
@@ -260,7 +264,7 @@ class AnsweredTorchModel:
         assert self._state is not None and self._weights is not None
         chance, versions = States.now(), list(map(writes_to, given.tensors))
         before = tree_flatten((args, kwargs))
-        with noting_reads() as reads:
+        with noting_reads(self._memories) as reads:
             result = call(*args, **kwargs)
         self._looks |= bool(reads)
         why = ""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from overdrive.engines.runtime import Array
 
 # By input: the values that its engine is right for, by the graph; None where the graph does not tell, and those count
@@ -19,12 +17,8 @@ Bounds = Mapping[int, tuple[float, float] | None]
 
 
 def finite(arrays: Sequence[Array]) -> bool:
-    """Whether all numbers are. A sum takes 0.1 to 0.4 ms for a million, `isfinite` four times that and more; it is not
-    finite where one of them is not, or they are so large that they are looked at one by one."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return all(
-            math.isfinite(each.sum()) or bool(np.isfinite(each).all()) for each in arrays if each.dtype.kind == "f"
-        )
+    """Whether all numbers are. Either end of 150,000 takes 12 µs, their sum 62, and `isfinite` 30."""
+    return all(math.isfinite(each.max()) and math.isfinite(each.min()) for each in arrays if each.dtype.kind == "f")
 
 
 class Ranges:

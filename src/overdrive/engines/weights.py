@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 
 from overdrive.changes.array_content import Contents
+from overdrive.changes.words import Words
 from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.layouts import as_it_lies
+from overdrive.seams.torch.tensor_places import places_of_tensor
 
 
 class Weights:
@@ -23,16 +27,21 @@ class Weights:
         self._tensors = list({id(each): each for each in tensors}.values())
         # Of memory of their own, which lives as long as this.
         self._memories = [_bytes_of(each) for each in {storage_id(each): each for each in self._tensors}.values()]
-        self._forms = self._forms_now()
+        self._words = Words()
+        self._without_words = []
+        for each in self._tensors:
+            moved = partial(_lies_elsewhere, each, _form(each))
+            if places := places_of_tensor(each):
+                self._words.add(moved, places)
+            else:
+                self._without_words.append(moved)
+        self._words.seal()
         self._contents = Contents(self._memories)
 
     def changed(self) -> bool:
-        """Whether any was written to, or has another memory, shape or stride. Some microseconds for each."""
-        return self._forms_now() != self._forms or self._contents.changed()
-
-    def _forms_now(self) -> list[Any]:
-        """Where they lie and how, by calls that run no code of Python's."""
-        return [list(map(of, self._tensors)) for of in (_PLACE, _SHAPE, _STRIDES)]
+        """Whether any was written to, or has another memory, format, shape or stride. Some 0.1 µs for each."""
+        moved = self._words.changed() or any(each() for each in self._without_words)
+        return moved or self._contents.changed()  # whose memory is not there any more where it moved
 
     def digest(self) -> str:
         """sha256 of all that they hold, whatever memory it lies in."""
@@ -44,10 +53,15 @@ class Weights:
         return digest.hexdigest()
 
 
-_PLACE, _SHAPE, _STRIDES = torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride
+def _lies_elsewhere(tensor: torch.Tensor, form: tuple[Any, ...]) -> bool:
+    return _form(tensor) != form
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride(), tensor.is_neg(), tensor.is_conj()
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
-    """All of the memory that a tensor lies in, as an array of bytes that shares it."""
+    """All of the memory that a tensor lies in, as an array of bytes that shares it as long as it does not move."""
     with torch.no_grad():
-        return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+        return as_it_lies(torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()))

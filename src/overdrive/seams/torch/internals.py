@@ -59,6 +59,11 @@ def storage_id(tensor: Any) -> int:
         return id(tensor)
 
 
+def impl_of(tensor: Any) -> int:
+    """Where its C++ object lies, which a swap of two tensors exchanges."""
+    return int(tensor._cdata)
+
+
 def id_of(storage: Any) -> int:
     return int(storage._cdata)
 
