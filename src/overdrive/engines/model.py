@@ -110,14 +110,15 @@ class AnsweredTorchModel:
             return Answer(call(*args, **kwargs), self._refused or CHANGED)
         if not self._own.isdisjoint(map(id, given.tensors)):
             return Answer(call(*args, **kwargs), ITS_OWN)
-        if not finite(given.arrays()):
+        arrays = given.arrays()
+        if not finite(arrays):
             return Answer(call(*args, **kwargs), NOT_FINITE)
         engine = self._engines.get((self._circumstances(), given.key))
         if engine is None:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(apart(*args, **kwargs), engine.refused)
-        if engine.ranges.outside(given.arrays()):
+        if engine.ranges.outside(arrays):
             result = call(*args, **kwargs)
             engine.try_beyond(result, given)
             return Answer(result, OUTSIDE)

@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from overdrive.core.installing import pip_install
 from overdrive.engines.runtime import Array, Engine, NoEngine, Place, unlogged, versions_of
 
@@ -111,11 +113,18 @@ class OpenVino:
         one = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads)}
         settings = {"INFERENCE_PRECISION_HINT": hint, **mode, **one, "ENABLE_CPU_PINNING": "NO"}
         compiled = ov.Core().compile_model(model, "CPU", settings)
-        request, outputs = compiled.create_infer_request(), compiled.outputs
+        request, types = (
+            compiled.create_infer_request(),
+            [each.get_element_type().to_dtype() for each in compiled.inputs],
+        )
+        results = range(len(compiled.outputs))
 
         def answer(given: Sequence[Array]) -> list[Array]:
-            results = request.infer(list(given), share_inputs=True, share_outputs=False)
-            return [results[port] for port in outputs]
+            # `request.infer(given)` finds out what it was given by 30 calls of Python: 58 µs where this takes 17.
+            for place, (each, dtype) in enumerate(zip(given, types, strict=True)):
+                request.set_input_tensor(place, ov.Tensor(np.asarray(each, dtype, order="C"), shared_memory=True))
+            request.infer()
+            return [np.array(request.get_output_tensor(place).data) for place in results]
 
         return answer
 
