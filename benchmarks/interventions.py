@@ -16,7 +16,7 @@ from overdrive.seams.step_counter import StepCounter
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _BATCHES = 4  # kept of each loader, and handed out in turn
 
@@ -31,10 +31,11 @@ class _Without(Technique):
         Knob("first", 0, "0: the first block of each two, 1: the second; 2: all, 3: none"),
     )
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         away = _Away(int(settings["start"]), int(settings["size"]), int(settings["first"]))
         self.take(seams, away)
         seams.step_ends.subscribe(away.stepped)
+        return seams.handle()
 
     def take(self, seams: Seams, away: _Away) -> None:
         """Subscribe; what is `away.now` is taken away."""

@@ -9,7 +9,7 @@ from overdrive.seams.patch import Patches
 from overdrive.techniques.technique import Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class NativeKernels(Technique):
@@ -20,7 +20,7 @@ class NativeKernels(Technique):
     contract = Contract.ROUNDING
     targets = ()
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def arrived() -> None:
             import torch
 
@@ -28,6 +28,7 @@ class NativeKernels(Technique):
             seams.on_undo(lambda: torch.backends.mkldnn.set_flags(before))
 
         seams.framework_arrived.subscribe(arrived)
+        return seams.handle()
 
 
 class OtherOrder(Technique):
@@ -38,7 +39,7 @@ class OtherOrder(Technique):
     contract = Contract.ROUNDING
     targets = ()
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def arrived() -> None:
             import torch.nn.functional as F
 
@@ -58,3 +59,4 @@ class OtherOrder(Technique):
             seams.on_undo(patches.restore)
 
         seams.framework_arrived.subscribe(arrived)
+        return seams.handle()

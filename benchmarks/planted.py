@@ -9,7 +9,7 @@ from overdrive.core.contract import Contract
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class Planted(Technique):
@@ -24,7 +24,7 @@ class Planted(Technique):
     targets = ()
     knobs = (Knob("share", 0.05, "of the step's own time", low=0.0, high=1.0),)
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         share = float(settings["share"])
         seconds: list[float] = []
         ended = [0.0]
@@ -40,3 +40,4 @@ class Planted(Technique):
             ended[0] = time.perf_counter()
 
         seams.step_ends.subscribe(wait)
+        return seams.handle()

@@ -10,7 +10,7 @@ from overdrive.core.contract import Contract
 from overdrive.techniques.technique import Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class EveryLayer(Technique):
@@ -27,7 +27,7 @@ class EveryLayer(Technique):
     targets = ("forward", "backward")
     expected_saving = 0.3
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def compile_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import keras
 
@@ -36,3 +36,4 @@ class EveryLayer(Technique):
             return call(*args, **kwargs)
 
         seams.model_compiled.subscribe(compile_in_16_bits)
+        return seams.handle()
