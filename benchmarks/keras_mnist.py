@@ -22,8 +22,8 @@ from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
 from run import DATA, RESULTS, recorded, short, tune
 
 from overdrive.core.contract import Contract
+from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger
-from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.machine.inventory import machine, versions
 from overdrive.trials.checkpoint import TuneCheckpoint
@@ -82,8 +82,8 @@ def every_layer(folder: Path, rounds: int) -> dict[str, Any]:
     contract, only = Contract.STATISTICAL, frozenset({"every_layer"})
     checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), program, "every layer")
     with TrialPool(also=["planted_policy"]) as pool:
-        found = run_tune(TuneRequest(program, contract, 480.0, None, TIME, only), pool, checkpoint, Printed())
-    return short({**result_of(found, ""), "wall_seconds": found.seconds})
+        found = run_tune(TuneRequest(program, contract, 480.0, only=only), pool, checkpoint, Printed())
+    return short({**to_json(result_of(found, "")), "wall_seconds": found.seconds})
 
 
 class Printed(Progress):

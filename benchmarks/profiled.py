@@ -29,7 +29,8 @@ from overdrive.core.program import Program  # noqa: E402
 from overdrive.core.records import TrialOver  # noqa: E402
 from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed  # noqa: E402
-from overdrive.insight.profile.measure import CannotProfile, Measured, measure  # noqa: E402
+from overdrive.insight.profile.measure import CannotProfile, measure  # noqa: E402
+from overdrive.insight.profile.measured import Measured  # noqa: E402
 from overdrive.insight.profile.record import Profile  # noqa: E402
 from overdrive.insight.profile.result import profile_of  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
@@ -174,7 +175,7 @@ def _alternate(
             if reason := copies[without].left_out.get(technique):
                 raise _LeftOut(reason)
             if pairs or found.length is not None:  # the first warms up what hands out again
-                blocks.append(BlockPair(size, took[1 - without], took[without], {}, processes, without))
+                blocks.append(BlockPair(size, took[1 - without], took[without], {}, {}, processes, without))
             seconds, pairs = seconds + took[1 - without], pairs + 1
     except TrialOver as over:
         if over.exit_reason.kind != "ended":

@@ -20,7 +20,7 @@ from typing import Any
 from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
 
 from overdrive.machine.inventory import machine, versions
-from overdrive.tuner.result import whole_run
+from overdrive.tuner.whole_runs import whole_run
 
 DATA = ROOT.parent / "shared" / "data"
 RESULTS = ROOT / "benchmarks" / "results"
