@@ -18,7 +18,8 @@ from overdrive.changes.written_pages import Pages, Ranges, any_written, faults_s
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
 _LARGE = 64 << 10
 _SMALL = 2 << 10  # up to here they are compared together with all else
-_IN_VAIN = 32  # looks in turn before each of which there was a page fault: those to come are not asked for
+_IN_VAIN = 32  # looks in turn before each of which there was a page fault: those to come are not asked for,
+_AGAIN = 1024  # but after so many looks
 _BESIDE = 8  # looks in turn before each of which others had written to the pages of small arrays
 _PART = 1 << 20  # bytes that are copied and hashed at a time: they stay in the processor's cache
 # What numpy's C interface promises of each array (`PyArrayObject_fields`): where its content lies, the number of its
@@ -157,10 +158,12 @@ class Contents:
             self._in_vain = 0
             return False
         self._faults = None
-        if any_written(self._pages) or any(each.changed(faults is not None) for each in self._small):
-            return True
+        told = [each for each in self._small if each.pages is not None]
+        changed = any_written(self._pages) or any(each.changed(faults is not None) for each in told)
         self._always = [each for each in self._small if each.pages is None]
-        self._in_vain += 1
+        if changed:
+            return True
+        self._in_vain = (self._in_vain + 1) % _AGAIN
         self._faults = faults
         return False
 
@@ -185,9 +188,10 @@ class _Together:
         """Whether they do not hold what they held.
 
         Args:
-            by_faults: nobody asks again until there is another fault.
+            by_faults: nobody asks again until there is another fault: its pages are asked, which there are.
         """
-        if by_faults and self.pages is not None:
+        if by_faults:
+            assert self.pages is not None
             if not self.pages.written():
                 self._beside = 0
                 return False
