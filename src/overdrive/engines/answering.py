@@ -25,7 +25,7 @@ from overdrive.engines.kept import KeptEngines
 from overdrive.engines.model import AnsweredTorchModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature, signature
-from overdrive.engines.submodules import Submodules
+from overdrive.engines.submodules import Submodules, under_way
 from overdrive.model_state.later_backward import wants_gradients
 from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
@@ -66,11 +66,7 @@ class EngineAnswers(Answers):
             submodules = self._submodules.get(model)
             if submodules is None:
                 submodules = self._submodules[model] = Submodules(model, self._follow)
-            before, self._thread.under_way = self._thread.under_way, submodules
-            try:
-                return submodules.call(call, args, kwargs)
-            finally:
-                self._thread.under_way = before
+            return submodules.call(call, args, kwargs)
 
         self._thread.settles = False
         answer = self._answer(model, call, apart, args, kwargs)
@@ -82,7 +78,7 @@ class EngineAnswers(Answers):
 
     def submodule_called(self, module: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam of that name."""
-        submodules = self._thread.under_way
+        submodules = under_way()
         if submodules is None:
             return call(*args, **kwargs)
         submodules.came(module)
@@ -118,7 +114,6 @@ class EngineAnswers(Answers):
 
 
 class _Thread(threading.local):
-    under_way: Submodules | None = None  # of the model whose call this thread makes
     settles = False  # an engine for one of them is not there yet, or not proved
 
 

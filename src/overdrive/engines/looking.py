@@ -25,7 +25,6 @@ def look_at_calls(seams: Seams) -> Callable[[], Mapping[str, Any]]:
     """Subscribe, for `Technique.observe`."""
     looked: Counter[str] = Counter()  # calls, by why they are the model's own
     submodules: ByIdentity[Submodules] = ByIdentity()
-    within: list[Any] = []  # of the model whose call is under way, what may be answered by itself
 
     def called(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if "" in looked or looked.total() >= _MOST:
@@ -41,22 +40,19 @@ def look_at_calls(seams: Seams) -> Callable[[], Mapping[str, Any]]:
         if not lasts(why):
             return call(*args, **kwargs)
         found = submodules[model] = submodules.get(model) or Submodules(model, partial(follow_forward, seams))
-        within.append(found)
-        try:
-            return found.call(call, args, kwargs)
-        finally:
-            within.pop()
+        return found.call(call, args, kwargs)
 
     def submodule_called(module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.engines.answering import lasts, why_the_models_own
+        from overdrive.engines.submodules import under_way
 
-        if within:
-            within[-1].came(module)
+        if (found := under_way()) is not None:
+            found.came(module)
             why = why_the_models_own(module, args, kwargs)
             if not why:
                 looked[why] += 1
             elif lasts(why):
-                within[-1].replace(module)
+                found.replace(module)
         return call(*args, **kwargs)
 
     seams.submodule_called.subscribe(submodule_called)

@@ -3,6 +3,7 @@ sentences, which writes to the dict that it is given; the backbone of a detector
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -41,8 +42,12 @@ class Submodules:
         if not self._named:
             return whole(*args, **kwargs)
         waited_for = list(self._uncalled)
-        with within(dict(self._named)):
-            result = whole(*args, **kwargs)
+        before, _thread.under_way = _thread.under_way, self
+        try:
+            with within(dict(self._named)):
+                result = whole(*args, **kwargs)
+        finally:
+            _thread.under_way = before
         for place in waited_for:
             self._did_not_come(place)
         return result
@@ -74,6 +79,18 @@ class Submodules:
         if isinstance(module, torch.jit.ScriptModule) or _size(module) < self._least:
             return False
         return sum(bool(own_parameters(each)) for each in torch.nn.Module.modules(module)) >= _LEAST_PARTS
+
+
+class _Thread(threading.local):
+    under_way: Submodules | None = None
+
+
+_thread = _Thread()
+
+
+def under_way() -> Submodules | None:
+    """Those of the model whose call this thread makes."""
+    return _thread.under_way
 
 
 def _size(module: torch.nn.Module) -> int:
