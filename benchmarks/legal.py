@@ -82,14 +82,19 @@ def main() -> None:
         [str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     sys.path.insert(0, str(ROOT / "benchmarks"))
-    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": [], "rows": []}
+    runs: list[dict[str, Any]] = found["runs"]
+    rows: list[dict[str, Any]] = found["rows"]
+    now = {"date": datetime.date.today().isoformat(), "machine": machine(), "versions": versions()}
     done = {(row["network"], row["seed"], row["change"]) for row in rows}
     for seed in range(1, options.seeds + 1):
         for network in options.only.split(","):
             if left := [each for each in CHANGES if (network, seed, each) not in done]:
+                if now not in runs:
+                    runs.append(now)
                 for row in judged(network, seed, left):
-                    rows.append(row)
-                    write(rows)
+                    rows.append({"run": runs.index(now), **row})
+                    write(runs, rows)
     print(json.dumps(dict(summary(rows).items()), indent=1))
 
 
@@ -103,16 +108,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def write(rows: list[dict[str, Any]]) -> None:
+def write(runs: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """After every change: a benchmark that is stopped loses nothing."""
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(),
-        "versions": versions(),
-        "summary": summary(rows),
-        "rows": rows,
-    }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({"summary": summary(rows), "runs": runs, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
