@@ -6,6 +6,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,42 @@ def test_faults_tell_where_the_kernel_keeps_account_of_writes() -> None:
     made[5_000_000] = 2
     after = faults_so_far()
     assert after is not None and after[0] == before[0] and after[1] > before[1] and pages.written()
+
+
+CHANGES: dict[str, Callable[[Any, Path], object]] = {
+    "by this process": lambda array, file: array.__setitem__(150_000, 1),
+    "to its last byte": lambda array, file: array.__setitem__(-1, 1),
+    "to the file": lambda array, file: file.open("r+b").write(b"abc"),
+    "to the file's end": lambda array, file: os.truncate(file, LARGE - 1),
+    "another in its place": lambda array, file: file.rename(file.with_suffix(".old")),
+}
+
+
+@pytest.mark.parametrize("looks", [0, 3])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_private_mapping_of_a_file_is_not_read_to_tell(
+    change: Callable[[Any, Path], object], looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if faults_so_far() is None:
+        pytest.skip("this kernel keeps no account of writes (Linux 6.7 does)")
+    monkeypatch.setattr(array_content, "ArrayContent", None)  # which would hash it
+    file = tmp_path / "the weights"
+    file.write_bytes(bytes(LARGE))
+    array = np.memmap(file, np.uint8, "c")
+    contents = Contents([array])
+    assert array.sum() == 0
+    assert not any(contents.changed() for _ in range(looks))
+    change(array, file)
+    assert contents.changed()
+
+
+def test_a_file_that_is_another_by_now_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(LARGE))
+    array = np.memmap(file, np.uint8, "c")
+    file.unlink()
+    file.write_bytes(bytes(LARGE))
+    contents = Contents([array])
+    assert not contents.changed() and not contents.changed()
+    array[150_000] = 1
+    assert contents.changed()

@@ -13,7 +13,7 @@ import numpy as np
 from overdrive.changes import word_places
 from overdrive.changes.identities import Held
 from overdrive.changes.word_places import Places
-from overdrive.changes.written_pages import Pages, Ranges, any_written, faults_so_far, private_memory
+from overdrive.changes.written_pages import Pages, Private, any_written, faults_so_far, private_memory, written_at
 
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
 _LARGE = 64 << 10
@@ -132,7 +132,7 @@ class Contents:
         self._pages: list[Pages] = []
         self._others: list[ArrayContent] = []
         pieces: list[tuple[int, int]] = []
-        private = private_memory()
+        private = private_memory(files=True)
         for array in arrays:
             start, end = _address(array), _address(array) + array.nbytes
             pages = Pages.of(start, array.nbytes, private) if array.nbytes >= _LARGE else None
@@ -147,11 +147,15 @@ class Contents:
             _Together(each, private) for each in _on_the_same_pages([each for each in pieces if each[0] < each[1]])
         ]
         self._always = [each for each in self._small if each.pages is None]  # of which no fault tells
+        watched = [*self._pages, *(each.pages for each in self._small if each.pages is not None)]
+        self._files = {each.file: written_at(each.file) for each in watched if each.file}
         self._faults: tuple[int, int] | None = None  # that the process had when all was looked at
         self._in_vain = 0
 
     def changed(self) -> bool:
         if any(not each.same() for each in self._always) or any(each.changed() for each in self._others):
+            return True
+        if any(written_at(file) != before for file, before in self._files.items()):
             return True
         faults = faults_so_far() if self._in_vain < _IN_VAIN else None
         if faults is not None and faults == self._faults:
@@ -175,7 +179,7 @@ class _Together:
         pages: whose first write is a page fault; None where there is no such account, or others write there often.
     """
 
-    def __init__(self, pieces: list[tuple[int, int]], private: Ranges) -> None:
+    def __init__(self, pieces: list[tuple[int, int]], private: list[Private]) -> None:
         start, end = pieces[0][0], pieces[-1][1]
         self.pages = Pages.around(start, end - start, private)
         self._held = Held(*((start, ctypes.string_at(start, end - start)) for start, end in pieces))

@@ -3,6 +3,8 @@
 Linux 6.7 write-protects pages and notes, without a signal, which of them were written to (`userfaultfd` with
 `UFFD_FEATURE_WP_ASYNC`, and the ioctl `PAGEMAP_SCAN`). The first write to each page costs the program 0.4 µs. It is a
 page fault: where a process has had none, none of the pages that are watched was written to since they were looked at.
+Of a private mapping of a file (as safetensors are read) it notes what this process writes, which is its own from then
+on. What others write to the file is seen through the mapping, and told by the file's times alone.
 Sources: Linux, Documentation/admin-guide/mm/pagemap.rst and userfaultfd.rst; include/uapi/linux/userfaultfd.h and fs.h.
 """
 
@@ -22,8 +24,16 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import repeat
 from operator import attrgetter
+from typing import NamedTuple
 
-Ranges = list[tuple[int, int]]  # of addresses
+
+class Private(NamedTuple):
+    """Memory that is this process's alone, from one address to before another. `file`: what it is a mapping of."""
+
+    first: int
+    last: int
+    file: str = ""
+
 
 _SYSCALL = {"x86_64": 323, "aarch64": 282}
 _USER_MODE_ONLY = 1  # what needs no privilege; writes by the kernel (a `readinto`) are noted all the same
@@ -36,10 +46,15 @@ _AND_PROTECT = 1 | 2  # PM_SCAN_WP_MATCHING, PM_SCAN_CHECK_WPASYNC
 
 
 class Pages:
-    """The whole pages of a piece of memory, which must live as long as this is asked. Use `of`."""
+    """The whole pages of a piece of memory, which must live as long as this is asked. Use `of` or `around`.
 
-    def __init__(self, kernel: _Kernel, start: int, end: int) -> None:
+    Attributes:
+        file: of which they are a private mapping; empty for memory without one.
+    """
+
+    def __init__(self, kernel: _Kernel, start: int, end: int, file: str = "") -> None:
         self.kernel = kernel
+        self.file = file
         self.start = start
         self.end = end
         self.writes = 0  # times that writes were come upon
@@ -47,31 +62,32 @@ class Pages:
         self._forgotten = 0
 
     @classmethod
-    def of(cls, address: int, size: int, private: Ranges | None = None) -> Pages | None:
+    def of(cls, address: int, size: int, private: list[Private] | None = None) -> Pages | None:
         """None where the kernel keeps no account of it (an older one; memory that is shared, or a file's; no page is
         whole).
 
         Args:
-            private: what `private_memory` says now, where it is not to be asked each time.
+            private: what `private_memory` says now. With files in it, who asks has to look at those, too.
         """
         start, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
         return cls._watched(start, end, private)
 
     @classmethod
-    def around(cls, address: int, size: int, private: Ranges | None = None) -> Pages | None:
+    def around(cls, address: int, size: int, private: list[Private] | None = None) -> Pages | None:
         """The same of all pages in which it lies, with whatever else may lie there."""
         start, end = address // mmap.PAGESIZE * mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE) * mmap.PAGESIZE
         return cls._watched(start, end, private)
 
     @classmethod
-    def _watched(cls, start: int, end: int, private: Ranges | None) -> Pages | None:
+    def _watched(cls, start: int, end: int, private: list[Private] | None) -> Pages | None:
         kernel = _kernel(os.getpid())
         if kernel is None or start >= end:
             return None
         ranges = private_memory() if private is None else private
-        if not any(first <= start and end <= last for first, last in ranges):
+        around = next((each for each in ranges if each.first <= start and end <= each.last), None)
+        if around is None:
             return None
-        pages = cls(kernel, start, end)
+        pages = cls(kernel, start, end, around.file)
         return pages if kernel.watch(pages) else None
 
     def written(self) -> bool:
@@ -110,7 +126,8 @@ def faults_so_far() -> tuple[int, int] | None:
 
 
 def _faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt + usage.ru_majflt  # a page that was swapped out is read from the disk first
 
 
 @cache
@@ -207,20 +224,36 @@ def _scan(start: int, end: int, flags: int, found: int = 0, most: int = 0) -> by
     return bytearray(struct.pack("12Q", *where, found, most, *which))
 
 
-def private_memory() -> Ranges:
-    """Memory that is this process's alone, in order, what is adjacent as one: what others may write to is not noted
-    here."""
-    found: list[tuple[int, int]] = []
+def private_memory(files: bool = False) -> list[Private]:
+    """All of it, what is adjacent as one. What others may write to is not noted here.
+
+    Args:
+        files: private mappings of files, too, which are there under the name by which they were opened.
+    """
+    found: list[Private] = []
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
-            places, rights, _, _, inode = line.split(maxsplit=5)[:5]
+            places, rights, _, _, inode, *file = line.rstrip("\n").split(maxsplit=5)
             first, last = (int(each, 16) for each in places.split("-"))
-            if "p" not in rights or inode != "0":
+            if "p" not in rights:
                 continue
-            if found and found[-1][1] == first:
-                first = found.pop()[0]
-            found.append((first, last))
+            if inode != "0":
+                if files and file and (written_at(file[0]) or (0,))[0] == int(inode):
+                    found.append(Private(first, last, file[0]))
+            elif found and found[-1].last == first and not found[-1].file:
+                found[-1] = found[-1]._replace(last=last)
+            else:
+                found.append(Private(first, last))
     return found
+
+
+def written_at(file: str) -> tuple[int, ...] | None:
+    """Which file it is, and when somebody last wrote to it; None where it is not there."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @cache
