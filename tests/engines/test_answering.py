@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from overdrive.engines.answering import EngineAnswers
+from overdrive.engines.tally import Tally
 from overdrive.seams.torch.models import follow_forward
 from overdrive.worker.session import Session
 from tests.engines.graph_runtime import Graphs
@@ -396,6 +398,13 @@ def test_what_a_model_reads_in_training_or_of_its_own_tensors_is_no_look_at_valu
             given = torch.randn(3, 4)
             assert torch.allclose(served.model(given), served.own(given), atol=1e-6)
     assert served.answers.answered > 93
+
+
+def test_such_a_model_is_compared_less_often_once_many_answers_agreed() -> None:
+    tally = Tally()
+    due = [number for number in range(1, 5001) if tally.due(looks=True)]
+    assert due[:3] == [16, 32, 48] and due[-2:] == [4864, 4992]
+    assert all(later - earlier in (16, 32, 64, 128) for earlier, later in pairwise([0, *due]))
 
 
 @dataclass(unsafe_hash=True)

@@ -31,7 +31,6 @@ from overdrive.engines.ranges import finite
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import Signature, same_things
 from overdrive.engines.sizes import Sizes, Wide
-from overdrive.engines.tally import EVERY
 from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import Parts, wants_gradients, without_graph
 from overdrive.model_state.state import State
@@ -41,9 +40,6 @@ from overdrive.seams.torch.layouts import as_array
 from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
-# More answers are made by both where the model's own code looks at values (whether a mask hides anything, say), and
-# exports another way for all of them.
-_EVERY_OF_A_LOOKER = 16
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
 _MOST_SIZES = 1024  # that engines answer for
 _MOST_FORMS = 64  # kinds of inputs and plain values: a number that is another one in each call has no engine
@@ -127,7 +123,7 @@ class AnsweredTorchModel:
         assert self._parts is not None
         kind = tuple([each.requires_grad for each in given.tensors])
         requiring = engine.requiring.of(self._parts, kind)
-        if engine.due(_EVERY_OF_A_LOOKER if self._looks else EVERY) or requiring is None:
+        if engine.due(self._looks) or requiring is None:
             settles, early = not engine.established, engine.early
             result = call(*args, **kwargs)
             engine.compare(result, given)
