@@ -27,7 +27,7 @@ from overdrive.trials.pool import TrialPool
 
 TARGET = Path(__file__).parent / "results" / "cpu_kernels.json"
 EXAMPLES = Path(__file__).parent.parent / "examples"
-KERNELS = (("fast_max_pool", {}), ("fast_dropout", {}))
+KERNELS: tuple[tuple[str, dict[str, Any]], ...] = (("fast_max_pool", {}), ("fast_dropout", {}))
 ROWS: dict[str, tuple[Path, tuple[str, ...]]] = {
     "the example's CNN, batch 64": (MODELS / "cnn.py", ("--batch-size", "64")),
     "the example's CNN, batch 512": (MODELS / "cnn.py", ("--batch-size", "512")),
@@ -55,6 +55,8 @@ def row(script: Path, words: tuple[str, ...], sets: int) -> dict[str, Any]:
         "failed": {arm.name: arm.failure for arm in (plain, ours) if arm.failure},
         "load_average": os.getloadavg()[1],
         "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
     }
 
 
@@ -71,7 +73,7 @@ def main() -> None:
             continue
         rows[name] = row(script, words, options.sets)
         print(f"{name:32} {ratio_text(rows[name]['times_as_fast'])}  {rows[name]['ms_per_step']}", flush=True)
-        TARGET.write_text(json.dumps({"machine": machine(), "versions": versions(), "rows": rows}, indent=1) + "\n")
+        TARGET.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
