@@ -64,8 +64,8 @@ PROVED: dict[str, list[Case]] = {
 
 # Their `applies` refuses a program on a GPU, which the test asks.
 OF_THE_CPU = (
-    *("fast_dropout", "fast_max_pool", "hugepages", "interop", "malloc_trim", "onednn", "onnxruntime", "openvino"),
-    *("openvino_narrow", "tensorflow_threads", "threads", "waiting"),
+    *("fast_dropout", "fast_max_pool", "hugepages", "int8_products", "interop", "malloc_trim", "onednn"),
+    *("onnxruntime", "openvino", "openvino_narrow", "tensorflow_threads", "threads", "waiting"),
 )
 
 _KERAS = "of Keras's: the stand-in is one for PyTorch, and TensorFlow and JAX come to their GPUs another way"

@@ -67,7 +67,6 @@ IN_SEAMS = (
     "torch._inductor.metrics.generated_kernel_count",
     "torch._inductor.runtime.cache_dir_utils.cache_dir",
     "torch._jit_internal.boolean_dispatched",
-    "torch._neg_view",
     "torch.autograd.Variable._execution_engine.queue_callback",
     "torch.autograd.forward_ad._current_level",
     "torch.jit._builtins._find_builtin",

@@ -241,7 +241,7 @@ def private_memory(files: bool = False) -> list[Private]:
                 if files and file and (written_at(file[0]) or (0,))[0] == int(inode):
                     found.append(Private(first, last, file[0]))
             elif found and found[-1].last == first and not found[-1].file:
-                found[-1] = found[-1]._replace(last=last)
+                found[-1] = Private(found[-1].first, last)
             else:
                 found.append(Private(first, last))
     return found

@@ -15,9 +15,9 @@ import torch
 
 from overdrive.changes.array_content import Contents
 from overdrive.changes.words import Words
+from overdrive.model_state.tensor_places import places_of_tensor
 from overdrive.seams.torch.internals import storage_id
 from overdrive.seams.torch.layouts import as_it_lies
-from overdrive.seams.torch.tensor_places import places_of_tensor
 
 
 class Weights:

@@ -18,10 +18,11 @@ from overdrive.seams.torch.overriding import NOBODY, overridden
 from overdrive.seams.torch.scripted import scripted_alike
 from overdrive.seams.torch.tracing import of_the_compiler, traced
 
-OPERATORS = {  # by name, functions of `torch`
+OPERATORS = {  # by name, functions of `torch` or `F`
     "conv": ("conv1d", "conv2d"),
     "max_pool2d": ("max_pool2d",),
     "batch_norm": ("batch_norm",),
+    "linear": ("linear",),
 }
 METHODS = {  # likewise, methods of tensors
     "view": ("view", "view_as"),
@@ -38,7 +39,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             for owner in point.techniques:
                 hub.leave_out(owner, f"no operator is called {operator!r}")
         for name in OPERATORS.get(operator, ()) if point.wanted else ():
-            plain = getattr(torch, name)
+            plain = getattr(torch, name, None) or getattr(F, name)
             seen = _seen(point, plain, function=True)
             for holder in (torch, F):
                 if vars(holder).get(name) is plain:

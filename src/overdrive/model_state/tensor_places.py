@@ -57,14 +57,7 @@ def _offsets() -> _Offsets:
     known = torch.empty(20_000).as_strided(sizes, strides, offset)
     impl = _words(impl_of(known), _WORDS_OF_IMPL)
     memory = known.data_ptr() - offset * known.element_size()
-    kinds: set[int] = set()
-    for other in (known.view(torch.int32), torch._neg_view(known)):
-        changed = torch.empty(0)
-        changed.data = known
-        before = _words(impl_of(changed), _WORDS_OF_IMPL)
-        changed.data = other
-        now = _words(impl_of(changed), _WORDS_OF_IMPL)
-        kinds |= {place for place in range(_WORDS_OF_IMPL) if before[place] != now[place]}
+    plain, pairs = torch.zeros(3), torch.zeros(3, dtype=torch.complex64)
     return _Offsets(
         impl=_only(_words(id(known), type(known).__basicsize__ // WORD), impl_of(known)),
         storage=_only(impl, storage_id(known)),
@@ -73,12 +66,23 @@ def _offsets() -> _Offsets:
         strides=_only(impl, *strides),
         offset=_only(impl, offset),
         memory=_words(storage_id(known), _WORDS_OF_STORAGE).index(memory),  # its deleter has it once more
-        kinds=tuple(kinds),
+        kinds=(_other(plain, plain.view(torch.int32)), _other(pairs.imag, pairs.conj().imag)),
     )
 
 
 def _words(address: int, number: int) -> list[int]:
     return [word_at(address + WORD * each) for each in range(number)]
+
+
+def _other(one: torch.Tensor, other: torch.Tensor) -> int:
+    """The only word that is another one in a tensor that is the one, and then the other."""
+    tensor = torch.empty(0)
+    tensor.data = one
+    before = _words(impl_of(tensor), _WORDS_OF_IMPL)
+    tensor.data = other
+    now = _words(impl_of(tensor), _WORDS_OF_IMPL)
+    (place,) = (each for each in range(_WORDS_OF_IMPL) if before[each] != now[each])
+    return place
 
 
 def _only(words: list[int], *wanted: int) -> int:
@@ -128,7 +132,6 @@ _CHANGES: tuple[Callable[[Any], object], ...] = (
     _to(lambda data: data.reshape(6, 2, 4)),
     _to(lambda data: data.as_strided((6, 4, 2), (8, 2, 0))),
     _to(lambda data: data.view(torch.int32)),
-    _to(torch._neg_view),
     lambda known: known.transpose_(0, 1),
     lambda known: known.resize_(3, 4, 2),
     lambda known: known.untyped_storage().resize_(1 << 20),

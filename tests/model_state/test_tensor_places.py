@@ -12,7 +12,7 @@ import torch
 from overdrive.changes.words import Words
 from overdrive.engines import weights
 from overdrive.engines.weights import Weights
-from overdrive.seams.torch.tensor_places import places_of_tensor
+from overdrive.model_state.tensor_places import places_of_tensor
 
 
 def to(other: Callable[[Any], Any]) -> Callable[[Any], None]:

@@ -1,0 +1,1 @@
+"""Technique `int8_products`, with the weights that it multiplies with."""
