@@ -24,7 +24,7 @@ class Int8Products(Technique):
     What it does: before the first call of a model the weights of its linear layers are rounded to eight bits, each row
     of outputs by its own largest value. A product rounds its inputs, too, by their least and largest value at each
     call, and adds up in 32 bits (`quantized::linear_dynamic` of PyTorch). All else is computed as before. The
-    program's own weights stay as they are; a fifth of their memory is added.
+    program's own weights stay as they are; a quarter of their memory is added.
 
     When it helps: models that no engine answers for, since they keep keys and values between calls or go ways that
     depend on their data: decoders that write token by token read a quarter of the bytes. On one core of an Intel Xeon
