@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -72,3 +73,27 @@ def test_engines_are_not_tried_where_that_is_in_vain(monkeypatch: pytest.MonkeyP
         technique = catalogue()[name]
         facts = Facts(inference=True, device="cpu", own={name: {"in_vain": "hooks"}})
         assert technique.applies(facts) is not None
+
+
+class Part(nn.Sequential):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(nn.Linear(4, 4), nn.Linear(4, 4))
+        self.seconds = seconds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return super().forward(x)
+
+
+class Around(nn.Module):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.part = Part(seconds)
+
+    def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:
+        return self.part(x)  # type: ignore[no-any-return]
+
+
+def test_modules_within_such_a_model_count_where_their_calls_take_long_enough() -> None:
+    assert "Cache" in (found(Around(0), cache=Cache()) or "")
+    assert found(Around(0.01), cache=Cache()) is None
