@@ -32,9 +32,9 @@ class Int8Products(Technique):
     core 21 to 22 instead of 44 to 46.
 
     When it hurts: processors without VNNI, which have no arithmetic for it; models that fit into the caches (of a
-    decoder of 6 layers of 384, 5 ms a token, a duel found 0.91x [0.80, 1.04]); small layers, so that those of fewer than
-    65,536 weights are left; models whose activations have few very large values (large language models from some billions
-    of parameters on), which leave few of 256 steps for the others. The proof refuses those.
+    decoder of 6 layers of 384, 5 ms a token, a duel found 0.91x [0.80, 1.04]); small layers, so that those of fewer
+    than 65,536 weights are left; models whose activations have few very large values (large language models from some
+    billions of parameters on), which leave few of 256 steps for the others. The proof refuses those.
 
     What it watches: before each call whether any of these weights was written to, moved or replaced, and whether the
     inputs are finite; for each product its type, and whether gradients are recorded: then it is PyTorch's own. What
