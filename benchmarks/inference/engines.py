@@ -1,10 +1,12 @@
 """Calls of one model, by PyTorch, by engines under it and by the same libraries by hand: python engines.py [NAME...]
 
-All in one process, in blocks of a fifth of a second or one call, in random order, 30 rounds, or as many as --seconds
-allow (8 at least); ratios to PyTorch's own calls, each round a pair, with 95 % intervals. What is timed is the call
-alone, with its input there, under `torch.inference_mode()`; "by hand" is OpenVINO (fp32, bf16) or ONNX Runtime on an
-exported model, with the library's own threads as many as PyTorch's, or `torch.compile`. Writes
-benchmarks/results/engines.json; a minute or two for each model. ResNet-50 and MobileNetV3 need torchvision.
+Of each engine three are set beside each other: PyTorch's own calls, those of the engine, in a session of its own, and
+the library's by hand. In one process, in blocks of a fifth of a second or one call, in random order, 30 rounds, or as
+many as --seconds allow (8 at least); ratios to PyTorch's own calls and to those by hand, each round a pair, with 95 %
+intervals. What is timed is the call alone, with its input there, under `torch.inference_mode()`; "by hand" is OpenVINO
+(fp32, bf16) or ONNX Runtime on an exported model, with the library's own threads as many as PyTorch's, or
+`torch.compile`. Writes benchmarks/results/engines.json; a minute or two for each model. ResNet-50 and MobileNetV3 need
+torchvision.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from overdrive.worker.session import Session
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "engines.json"
 ROUNDS, FEWEST, BLOCK_SECONDS = 30, 8, 0.2
-# By their arms' names. Those in fewer bits are for the level `statistical`.
-TECHNIQUES: dict[str, tuple[str, dict[str, Any]]] = {
-    "openvino": ("openvino", {}),
-    "onnxruntime": ("onnxruntime", {}),
-    "openvino_narrow, bf16": ("openvino_narrow", {"format": "bfloat16"}),
-    "openvino_narrow, int8": ("openvino_narrow", {"format": "int8"}),
+FIRST_CALLS = 20  # in which an engine is calibrated and built, and its first answers are compared
+# By their arms' names: the technique, its settings, who does the same by hand. Those in fewer bits are for the level
+# `statistical`.
+TECHNIQUES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "openvino": ("openvino", {}, "openvino by hand"),
+    "onnxruntime": ("onnxruntime", {}, "onnxruntime by hand"),
+    "openvino_narrow, bf16": ("openvino_narrow", {"format": "bfloat16"}, "openvino by hand, bf16"),
+    "openvino_narrow, int8": ("openvino_narrow", {"format": "int8"}, ""),
 }
 
 
@@ -48,6 +52,8 @@ def model_of(*words: str) -> Any:
         exec(compile((HERE / words[0]).read_text(), words[0], "exec"), space)
     finally:
         sys.argv = argv
+    for name, value in space.items():  # where the compiler looks for them
+        vars(sys.modules["__main__"]).setdefault(name, value)
     return space["model"]
 
 
@@ -103,62 +109,71 @@ def block(call: Callable[[], Any]) -> float:
 
 def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor], most: float) -> dict[str, Any]:
     model, x = model_of(*words), make()
-    rng = random.Random(0)
+    most /= 1 + len(TECHNIQUES)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = model(x)
         by_hand = {
-            "compile by hand": compiled_by_hand(model, x),
             "openvino by hand": openvino_by_hand(model, x),
             "openvino by hand, bf16": openvino_by_hand(model, x, "bf16"),
             "onnxruntime by hand": onnxruntime_by_hand(model, x),
         }
-        arms: dict[str, tuple[str, Callable[[], Any]]] = {"pytorch": ("", lambda: model(x))}
-        arms |= {name: (name, lambda: model(x)) for name in _sessions}
-        arms |= {name: ("", call) for name, call in by_hand.items()}
-        errors: dict[str, float] = {}
-        seconds: dict[str, list[float]] = {name: [] for name in arms}
-        began = time.monotonic()
-        for turn in range(-2, ROUNDS):
-            if turn >= FEWEST and time.monotonic() - began > most:
-                break
-            for name in rng.sample(list(arms), len(arms)):
-                technique, call = arms[name]
-                handle = handle_of(technique)
-                if handle:
-                    handle.on()
-                for _ in range(_first_calls(name) if turn < 0 else 1):  # cold after the others
-                    errors[name] = float((call() - expected).abs().max() / expected.abs().max())
-                took = block(call)
-                if handle:
-                    handle.off()
-                if turn >= 0:
-                    seconds[name].append(took)
-    rows: dict[str, Any] = {}
-    for name, took in seconds.items():
-        if name == "pytorch":
-            rows[name] = {"milliseconds": round(1e3 * statistics.median(took), 3)}
-            continue
-        pairs = [Pair(0, 1, a, b, True) for a, b in zip(seconds["pytorch"], took, strict=True)]
-        ratio = speedup_of_these(pairs)
-        rows[name] = {
-            "milliseconds": round(1e3 * statistics.median(took), 3),
-            "times_as_fast": [round(each, 3) for each in (ratio.low, ratio.estimate, ratio.high)],
-            "largest_error": float(f"{errors[name]:.2g}"),
-        }
+        rows = beside_each_other({"pytorch": lambda: model(x), "compile by hand": compiled_by_hand(model, x)}, x, most)
+        for name, (technique, settings, rival) in TECHNIQUES.items():
+            with Session([(technique, settings)], inference=True) as session:
+                if technique not in session.handles:  # its library is not there
+                    continue
+                handle = session.handles[technique]
+                arms = {"pytorch": lambda: model(x), name: lambda: model(x)}
+                if rival:
+                    arms[rival] = by_hand[rival]
+                found = beside_each_other(arms, x, most, {name: handle})
+            del found["pytorch"]
+            rows |= found
     return rows
 
 
-_sessions: dict[str, Any] = {}  # one each: in one plan they exclude each other
+def beside_each_other(
+    arms: dict[str, Callable[[], Any]], x: torch.Tensor, most: float, handles: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Rows of these arms. `handles`: of techniques that are on in one of them alone."""
+    rng, handles = random.Random(0), handles or {}
+    for handle in handles.values():
+        handle.off()
+    expected = arms["pytorch"]()
+    errors: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    began = time.monotonic()
+    for turn in range(-2, ROUNDS):
+        if turn >= FEWEST and time.monotonic() - began > most:
+            break
+        for name in rng.sample(list(arms), len(arms)):
+            if handle := handles.get(name):
+                handle.on()
+            for _ in range(FIRST_CALLS if turn < 0 and handle else 2 if turn < 0 else 1):  # cold after the others
+                errors[name] = float((arms[name]() - expected).abs().max() / expected.abs().max())
+            took = block(arms[name])
+            if handle:
+                handle.off()
+            if turn >= 0:
+                seconds[name].append(took)
+    return rows_of(seconds, errors, [name for name in arms if name.endswith("by hand") or " by hand, " in name])
 
 
-def _first_calls(name: str) -> int:
-    """In which an engine is built, and its first answers are compared."""
-    return 20 if name == "openvino_narrow, int8" else 12 if name in _sessions else 2
+def rows_of(seconds: dict[str, list[float]], errors: dict[str, float], rivals: list[str]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for name, took in seconds.items():
+        rows[name] = {"milliseconds": round(1e3 * statistics.median(took), 3)}
+        if name != "pytorch":
+            rows[name]["times_as_fast"] = ratio_of(seconds["pytorch"], took)
+            rows[name]["largest_error"] = float(f"{errors[name]:.2g}")
+            if name not in rivals and rivals:
+                rows[name]["as_fast_as_by_hand"] = ratio_of(seconds[rivals[0]], took)
+    return rows
 
 
-def handle_of(arm: str) -> Any:
-    return _sessions[arm].handles[TECHNIQUES[arm][0]] if arm else None
+def ratio_of(before: list[float], after: list[float]) -> list[float]:
+    ratio = speedup_of_these([Pair(0, 1, a, b, True) for a, b in zip(before, after, strict=True)])
+    return [round(each, 3) for each in (ratio.low, ratio.estimate, ratio.high)]
 
 
 def main() -> None:
@@ -168,12 +183,6 @@ def main() -> None:
     args = parser.parse_args()
     names = args.names
     found = json.loads(RESULTS.read_text())["models"] if RESULTS.exists() else {}
-    for arm, (technique, settings) in TECHNIQUES.items():
-        session = Session([(technique, settings)], inference=True)
-        session.__enter__()
-        if technique in session.handles:  # else its library is not there
-            _sessions[arm] = session
-            handle_of(arm).off()
     for name, (words, make) in CASES.items():
         if names and not any(name.startswith(each) for each in names):
             continue
