@@ -18,7 +18,6 @@ import os
 import platform
 import resource
 import struct
-import tempfile
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -136,20 +135,24 @@ def _faults_tell(process: int) -> bool:
     known = mmap.mmap(-1, 2 * _TRIED * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     known.write(b"x" * len(known))
     places = range(0, len(known) // 2, mmap.PAGESIZE)
-    with memoryview(known) as memory, tempfile.TemporaryFile(buffering=0) as file:
-        file.write(b"y" * len(places))
-        file.seek(0)
-        pages = Pages.around(ctypes.addressof(held := ctypes.c_char.from_buffer(known)), len(known))
-        if pages is None:
-            return False
-        before = _faults()
-        for each in places:
-            memory[each] = 1
-        between = _faults()
-        for each in places:
-            file.readinto(memory[len(known) // 2 + each :][:1])
-        after = _faults()
-        del held, pages
+    given, taken = os.pipe()
+    try:
+        os.write(taken, b"y" * len(places))
+        with memoryview(known) as memory:
+            pages = Pages.around(ctypes.addressof(held := ctypes.c_char.from_buffer(known)), len(known))
+            if pages is None:
+                return False
+            before = _faults()
+            for each in places:
+                memory[each] = 1
+            between = _faults()
+            for each in places:
+                os.readv(given, [memory[len(known) // 2 + each :][:1]])
+            after = _faults()
+            del held, pages
+    finally:
+        os.close(given)
+        os.close(taken)
     return between - before >= len(places) and after - between >= len(places)
 
 

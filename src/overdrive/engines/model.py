@@ -60,12 +60,12 @@ class AnsweredTorchModel:
         self._state: State | None = None
         self._weights: Weights | None = None
         self._own: frozenset[int] = frozenset()  # the ids of its tensors
-        self._memories: frozenset[int] = frozenset()  # ... and of what they lie in: while they hold the same, what is
-        # read of them decides the same
+        # ... and of what they lie in: while these hold the same, what is read of them decides the same.
+        self._memories: frozenset[int] = frozenset()
         self._parts: Parts | None = None  # of the model as it was looked at
         self._digest = ""
         self._hooks: list[dict[int, Any]] = []  # where hooks would be, while the model is what it was
-        self._looks = False  # its code has been seen to look at values
+        self._looks = False  # its code has been seen to look at values, as it is now
         self._changes = 0
         self._engines: dict[tuple[Any, Any], Proved] = {}
         self._wide: dict[Any, list[Wide]] = {}  # by all but the signature
@@ -123,7 +123,7 @@ class AnsweredTorchModel:
         assert self._parts is not None
         kind = tuple([each.requires_grad for each in given.tensors])
         requiring = engine.requiring.of(self._parts, kind)
-        if engine.due(self._looks) or requiring is None:
+        if engine.due() or requiring is None:
             settles, early = not engine.established, engine.early
             result = call(*args, **kwargs)
             engine.compare(result, given)
@@ -217,6 +217,7 @@ class AnsweredTorchModel:
             self._wide.clear()
             sizes.stiff = True
             return Answer(result, proved.refused, settles=True)
+        proved.looks = self._looks
         self._engines[self._circumstances(), given.key] = proved
         return Answer(result, proved.refused or BY_BOTH, settles=True)
 

@@ -47,12 +47,14 @@ class Compared:
 
     Attributes:
         compared: how many; what counts them is who compares.
+        looks: the code that it answers for looks at values.
         tally: of its answers from then on.
     """
 
     def __init__(self, tally: Tally | None = None) -> None:
         """`tally`: that of the answers for other sizes, too."""
         self.compared = 0
+        self.looks = False
         self.tally = tally or Tally()
 
     @property
@@ -60,9 +62,9 @@ class Compared:
         """Whether enough of its answers were compared for it to answer by itself."""
         return self.compared >= COMPARED
 
-    def due(self, looks: bool = False) -> bool:
-        """Whether the next call is to be made by the model too. `looks`: its own code looks at values."""
-        return not self.established or self.tally.due(looks)
+    def due(self) -> bool:
+        """Whether the next call is to be made by the model too."""
+        return not self.established or self.tally.due(self.looks)
 
     @property
     def early(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from overdrive.engines.ranges import finite
+from overdrive.engines.signature import takes
 from overdrive.engines.weights import Weights
 from overdrive.machine.cpu import cpu
 from overdrive.seams.torch.layouts import as_it_lies
@@ -34,20 +35,22 @@ class RoundedWeights:
     def changed(self) -> bool:
         return self._weights.changed()
 
-    def product(self, x: Any, weight: Any, bias: Any = None) -> Any:
+    def product(self, input: Any, weight: Any, bias: Any = None) -> Any:
         """What `F.linear` is asked for; None where it is to be PyTorch's."""
         packed = self._packed.get(_key(weight, bias))
-        if packed is None or type(x) is not torch.Tensor or x.dtype is not torch.float32 or x.device.type != "cpu":
+        if packed is None or type(input) is not torch.Tensor or input.dtype is not torch.float32:
             return None
-        if x.dim() < 2 or not x.numel() or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+        if input.device.type != "cpu" or input.dim() < 2 or not input.numel():
             return None
-        return torch.ops.quantized.linear_dynamic(x, packed, self._seven_bits)
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            return None
+        return torch.ops.quantized.linear_dynamic(input, packed, self._seven_bits)
 
 
 def all_finite(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether all numbers of these tensors are: NaN would be none after rounding."""
-    given = [each for each in (*args, *kwargs.values()) if type(each) is torch.Tensor and each.device.type == "cpu"]
-    return finite([as_it_lies(each) for each in given if each.is_floating_point() and each.numel()])
+    """Whether all of these are plain tensors of numbers that are finite: NaN would be none after rounding."""
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+    return all(map(takes, given)) and finite([as_it_lies(each) for each in given if each.is_floating_point()])
 
 
 def _is_fit(layer: torch.nn.Linear) -> bool:
