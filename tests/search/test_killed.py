@@ -88,6 +88,21 @@ def test_a_damaged_journal_is_told_with_what_to_do(change: bytes, tmp_path: Path
             searched(program, tmp_path / "journal")
 
 
+def test_an_error_of_optunas_is_no_damage_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is to delete hours of runs for it."""
+    program = Simulated(lambda values, chance: 90.0, 0)
+    searched(program, tmp_path / "journal")
+
+    def changed(*_: object) -> None:
+        raise TypeError("an unexpected keyword argument 'multivariate'")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("overdrive.search.samplers.make", changed)
+        with pytest.raises(TypeError, match="multivariate"):
+            searched(program, tmp_path / "journal")
+    assert searched(program, tmp_path / "journal").trials  # it was let go
+
+
 @pytest.mark.fault(13)
 def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Simulated(lambda values, chance: 90.0, 0)

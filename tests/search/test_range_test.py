@@ -27,7 +27,7 @@ def test_the_rate_with_the_lowest_loss_is_found_within_the_lag_of_its_mean() -> 
     for lowest in (0.1, 1.0, 30.0):
         found = read(losses(lowest), STEPS)
         assert found and lowest / 1.5 < found.lowest < 4 * lowest
-        assert all(rate < lowest for rate in found.suggested)
+        assert found.suggested and all(rate < lowest for rate in found.suggested)
 
 
 def test_where_the_loss_is_no_number_the_training_has_broken() -> None:

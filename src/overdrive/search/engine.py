@@ -78,12 +78,16 @@ class Engine:
                 self.seconds_remembered()  # all runs are read
                 self._give_back_unfinished()
                 self._salt = 0 if self.sharing.alone() else zlib.crc32(self.sharing.name.encode())
-            self.expect(_HYPERBAND_FROM // 2)
         except BaseException as error:
             self.close()
             if not isinstance(error, Exception) or isinstance(error, OSError):
                 raise
             raise Damaged(f"The journal of this search is damaged: delete {path} to begin it anew.") from error
+        try:
+            self.expect(_HYPERBAND_FROM // 2)
+        except BaseException:  # a fault of Optuna's or ours, for which nobody should delete a journal
+            self.close()
+            raise
 
     def expect(self, runs: int, first_look: int = 0) -> None:
         """Plan for so many runs of the search.
