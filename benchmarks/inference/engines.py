@@ -117,25 +117,28 @@ def measured(words: tuple[str, ...], make: Callable[[], torch.Tensor], most: flo
             "openvino by hand, bf16": openvino_by_hand(model, x, "bf16"),
             "onnxruntime by hand": onnxruntime_by_hand(model, x),
         }
-        rows = beside_each_other({"pytorch": lambda: model(x), "compile by hand": compiled_by_hand(model, x)}, x, most)
+        rows = beside_each_other({"pytorch": lambda: model(x), "compile by hand": compiled_by_hand(model, x)}, most)
         for name, (technique, settings, rival) in TECHNIQUES.items():
             with Session([(technique, settings)], inference=True) as session:
                 if technique not in session.handles:  # its library is not there
                     continue
-                handle = session.handles[technique]
                 arms = {"pytorch": lambda: model(x), name: lambda: model(x)}
                 if rival:
                     arms[rival] = by_hand[rival]
-                found = beside_each_other(arms, x, most, {name: handle})
+                found = beside_each_other(arms, most, {name: session.handles[technique]})
+                if rival:
+                    found[name]["as_fast_as_by_hand"] = ratio_of(found[rival]["seconds"], found[name]["seconds"])
             del found["pytorch"]
             rows |= found
+    for row in rows.values():
+        del row["seconds"]
     return rows
 
 
 def beside_each_other(
-    arms: dict[str, Callable[[], Any]], x: torch.Tensor, most: float, handles: dict[str, Any] | None = None
+    arms: dict[str, Callable[[], Any]], most: float, handles: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Rows of these arms. `handles`: of techniques that are on in one of them alone."""
+    """Rows of these arms, with the seconds a call of each round. `handles`: of techniques that are on in one alone."""
     rng, handles = random.Random(0), handles or {}
     for handle in handles.values():
         handle.off()
@@ -149,25 +152,20 @@ def beside_each_other(
         for name in rng.sample(list(arms), len(arms)):
             if handle := handles.get(name):
                 handle.on()
-            for _ in range(FIRST_CALLS if turn < 0 and handle else 2 if turn < 0 else 1):  # cold after the others
+            calls = 1 if turn >= 0 else FIRST_CALLS if handle else 2
+            for _ in range(calls):  # cold after the others
                 errors[name] = float((arms[name]() - expected).abs().max() / expected.abs().max())
             took = block(arms[name])
             if handle:
                 handle.off()
             if turn >= 0:
                 seconds[name].append(took)
-    return rows_of(seconds, errors, [name for name in arms if name.endswith("by hand") or " by hand, " in name])
-
-
-def rows_of(seconds: dict[str, list[float]], errors: dict[str, float], rivals: list[str]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for name, took in seconds.items():
-        rows[name] = {"milliseconds": round(1e3 * statistics.median(took), 3)}
+        rows[name] = {"milliseconds": round(1e3 * statistics.median(took), 3), "seconds": took}
         if name != "pytorch":
             rows[name]["times_as_fast"] = ratio_of(seconds["pytorch"], took)
             rows[name]["largest_error"] = float(f"{errors[name]:.2g}")
-            if name not in rivals and rivals:
-                rows[name]["as_fast_as_by_hand"] = ratio_of(seconds[rivals[0]], took)
     return rows
 
 

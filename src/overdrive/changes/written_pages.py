@@ -27,11 +27,20 @@ from typing import NamedTuple
 
 
 class Private(NamedTuple):
-    """Memory that is this process's alone, from one address to before another. `file`: what it is a mapping of."""
+    """Memory that is this process's alone, from one address to before another.
+
+    Attributes:
+        file: what it is a mapping of, by its name when it was opened, and that file's inode.
+    """
 
     first: int
     last: int
     file: str = ""
+    inode: int = 0
+
+    def is_named_so_still(self) -> bool:
+        """Whether the file is there, and no other in its place."""
+        return not self.file or (written_at(self.file) or (0,))[0] == self.inode
 
 
 _SYSCALL = {"x86_64": 323, "aarch64": 282}
@@ -84,7 +93,7 @@ class Pages:
             return None
         ranges = private_memory() if private is None else private
         around = next((each for each in ranges if each.first <= start and end <= each.last), None)
-        if around is None:
+        if around is None or not around.is_named_so_still():
             return None
         pages = cls(kernel, start, end, around.file)
         return pages if kernel.watch(pages) else None
@@ -231,7 +240,7 @@ def private_memory(files: bool = False) -> list[Private]:
     """All of it, what is adjacent as one. What others may write to is not noted here.
 
     Args:
-        files: private mappings of files, too, which are there under the name by which they were opened.
+        files: private mappings of files, too.
     """
     found: list[Private] = []
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -241,8 +250,8 @@ def private_memory(files: bool = False) -> list[Private]:
             if "p" not in rights:
                 continue
             if inode != "0":
-                if files and file and (written_at(file[0]) or (0,))[0] == int(inode):
-                    found.append(Private(first, last, file[0]))
+                if files and file:
+                    found.append(Private(first, last, file[0], int(inode)))
             elif found and found[-1].last == first and not found[-1].file:
                 found[-1] = Private(found[-1].first, last)
             else:

@@ -77,6 +77,11 @@ class Facts:
         """Why what is TensorFlow's own cannot help; None on TensorFlow, and where no backend is known."""
         return None if self.backend in ("", "tensorflow") else f"Keras runs on {self.backend} here"
 
+    def not_in_32_bits(self) -> str | None:
+        """Which of the parameters' formats are others; None where there is none."""
+        unlike = [name for name in self.parameter_dtypes if name.rpartition(".")[2] != "float32"]
+        return f"the parameters are {', '.join(unlike)}, not 32-bit" if unlike else None
+
     def without_module(self) -> str | None:
         """Why what acts on modules of PyTorch's cannot help; None where there may be some."""
         return None if self.modules else "the trained parameters belong to no nn.Module"

@@ -74,6 +74,14 @@ def test_answers_are_near_the_models_own_and_no_more_than_near(rows: int, sessio
     assert 1e-4 < apart(answer(model, words(rows)), own(session, model, words(rows))) < 0.02
 
 
+@torch.no_grad()
+def test_on_a_processor_that_tells_of_no_such_arithmetic(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.machine.cpu._FEATURES", ())
+    monkeypatch.setattr("overdrive.machine.cpu._COMPILED_TO", frozenset())
+    model = made()
+    assert 1e-4 < apart(answer(model, words()), own(session, model, words())) < 0.03  # inputs in seven bits
+
+
 CHANGES: dict[str, Callable[[Decoder], Any]] = {
     "in place": lambda model: model.mixed.weight.mul_(-1),
     "by way of numpy": lambda model: model.out.weight.detach().numpy().__imul__(-1),

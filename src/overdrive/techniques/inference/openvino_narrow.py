@@ -65,10 +65,8 @@ class OpenVinoNarrow(Technique):
         from overdrive.engines.openvino import OpenVino
         from overdrive.engines.session import of_no_use
 
-        unlike = [name for name in facts.parameter_dtypes if name.rpartition(".")[2] != "float32"]
         runtime = OpenVino() if facts.bf16_fast else OpenVino("int8")
-        reason = of_no_use(runtime, facts, self.own(facts))
-        return reason or (f"the parameters are {', '.join(unlike)}, not 32-bit" if unlike else None)
+        return of_no_use(runtime, facts, self.own(facts)) or facts.not_in_32_bits()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         from overdrive.engines.openvino import OpenVino

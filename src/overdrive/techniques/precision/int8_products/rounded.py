@@ -10,7 +10,7 @@ import torch
 from overdrive.engines.ranges import finite
 from overdrive.engines.signature import takes
 from overdrive.engines.weights import Weights
-from overdrive.machine.cpu import cpu
+from overdrive.machine.cpu import instructions
 from overdrive.seams.torch.layouts import as_it_lies
 
 _LEAST = 1 << 16  # weights: a smaller layer waits for the rounding of its inputs longer than for them
@@ -19,18 +19,17 @@ _EIGHT_BITS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # arit
 
 
 class RoundedWeights:
-    """Those of a model's linear layers, as they are now. `any`: whether there are some."""
+    """Those of a model's linear layers, as they are now."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         layers = [
             each for each in torch.nn.Module.modules(model) if isinstance(each, torch.nn.Linear) and _is_fit(each)
         ]
         # Without such arithmetic sums of pairs have 16 bits, which they would run over.
-        self._seven_bits = not set(_EIGHT_BITS) & set(cpu()["features"])
+        self._seven_bits = not set(_EIGHT_BITS) & set(instructions())
         self._packed = {_key(each.weight, each.bias): _packed(each.weight, each.bias) for each in layers}
         # It keeps them alive, too: an id says nothing once its object is gone.
         self._weights = Weights(tensor for each in layers for tensor in (each.weight, each.bias) if tensor is not None)
-        self.any = bool(layers)
 
     def changed(self) -> bool:
         return self._weights.changed()

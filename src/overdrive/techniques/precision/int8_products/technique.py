@@ -58,12 +58,7 @@ class Int8Products(Technique):
     order = 39
 
     def applies(self, facts: Facts) -> str | None:
-        unlike = [name for name in facts.parameter_dtypes if name.rpartition(".")[2] != "float32"]
-        if unlike:
-            return f"the parameters are {', '.join(unlike)}, not 32-bit"
-        if facts.device != "cpu":
-            return "it is for CPUs"
-        return None
+        return "the model is on the GPU" if facts.device != "cpu" else facts.not_in_32_bits()
 
     def computes_in(self, settings: Settings) -> str:
         return "int8"
