@@ -203,9 +203,9 @@ def test_a_full_disk_of_another_rank_ends_all_with_its_error(script: Write, over
 @pytest.mark.fault(13)
 def test_a_full_disk_for_the_programs_own_checkpoint_ends_all_as_in_one_process(script: Write, python: Run) -> None:
     path = script(acting("open('/dev/full', 'w').write('x' * 10_000_000)"))
-    plain, began = python(path.name, cwd=path.parent), time.monotonic()
+    plain = python(path.name, cwd=path.parent)
     told = subprocess.run(RUN, cwd=path.parent, capture_output=True, text=True, timeout=MOST)
-    assert told.returncode == plain.returncode == 1 and time.monotonic() - began < MOST
+    assert told.returncode == plain.returncode == 1
     assert plain.stderr.splitlines()[-1] == "OSError: [Errno 28] No space left on device"
     assert told.stderr.count(plain.stderr.splitlines()[-1]) == 1 and "src/overdrive" not in told.stderr, told.stderr
     assert not left_in(path.parent)

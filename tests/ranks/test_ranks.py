@@ -273,12 +273,10 @@ def test_a_rank_does_not_find_what_another_has_written_before_it(script: Write, 
 @pytest.mark.fault(16)
 def test_the_error_of_one_rank_ends_all_and_is_shown(script: Write, overdrive: Run) -> None:
     path = script(acting("if rank == 1: raise ValueError('only here')"))
-    began = time.monotonic()
     told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=60)
     assert told.returncode == 1
     assert "rank 1 of 2" in told.stderr and "failed in step 4" in told.stderr
     assert told.stderr.count("ValueError: only here") == 1 and "src/overdrive" not in told.stderr
-    assert time.monotonic() - began < 60
 
 
 @cluster
@@ -342,10 +340,9 @@ def test_signals_end_all_ranks(number: signal.Signals, script: Write) -> None:
     assert process.stdout is not None
     while "ready" not in process.stdout.readline():
         assert process.poll() is None
-    began = time.monotonic()
     process.send_signal(number)
     process.communicate(timeout=30)
-    assert process.returncode == -number and time.monotonic() - began < 30
+    assert process.returncode == -number
     assert not left_in(path.parent)
 
 

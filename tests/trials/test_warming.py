@@ -46,6 +46,14 @@ def test_calls_whose_engine_is_not_there_yet_are_not_measured() -> None:
     assert 200 <= warmed.steps == plain.steps == served.steps < 400
 
 
+def test_an_engine_that_is_built_for_long_is_waited_for_all_the_same() -> None:
+    """Of a ResNet-50 its first call took that long alone, and blocks began while its next ones were compared."""
+    served = Stepped(settles=5, seconds=20.0)
+    assert warm_up([served]).steps >= 5  # type: ignore[list-item]
+    never = Stepped(settles=math.inf, seconds=20.0)
+    assert warm_up([never]).steps == 8  # type: ignore[list-item]
+
+
 def test_what_never_settles_is_measured_as_it_is() -> None:
     served = Stepped(settles=math.inf, seconds=0.01)
     warmed = warm_up([served])  # type: ignore[list-item]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,46 @@ def test_the_hash_of_where_it_ended_has_the_last_answer_in_it() -> None:
             return recorder.state_hash()
 
     assert ended(torch.ones(2, 4)) == ended(torch.ones(2, 4)) != ended(torch.zeros(2, 4))
+
+
+class Remembered(torch.autograd.Function):
+    """A part of a graph; `alive` has a weak reference to each that was made."""
+
+    alive: list[weakref.ref[Any]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        Remembered.alive.append(weakref.ref(ctx))
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 2
+
+
+class Many(nn.Module):
+    def __init__(self, of: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.inner, self.of = nn.Linear(4, 4), of
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.of(Remembered.apply(self.inner(x)))
+
+
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: {"logits": x, "several": (x, 3)}])
+def test_what_an_answer_was_computed_from_is_gone_when_the_program_lets_go_of_it(of: Callable[..., Any]) -> None:
+    """A script that forgot `no_grad` had two graphs in its trials, and one without them."""
+    recorder, model = Recorder(losses=True, clock=InferenceClock()), Many(of)
+    Remembered.alive.clear()
+    with Session([], [recorder], inference=True):
+        for _ in range(3):
+            answer = model(torch.ones(2, 4))
+            assert Remembered.alive[-1]() is not None
+            before = recorder.state_hash()
+            del answer
+            assert all(each() is None for each in Remembered.alive)
+            assert recorder.state_hash() == before
+    assert len(Remembered.alive) == 3
 
 
 def test_a_model_that_is_gone_by_the_end_is_told_of_all_the_same() -> None:

@@ -20,7 +20,7 @@ _OTHERS = 30  # that the margin allows among the samples that are wanted: half a
 _MOST_CALLS, _FEWEST_CALLS = 6000, 4
 _BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program an eighth ...
 _BEGUN_AT_LEAST = 12  # ... but so many, where enough are left: of large batches eight give an engine its ranges
-_RECORDING = 1.5  # times as long as the call, with what is written
+_RECORDING, _RECORDING_SECONDS = 1.5, 0.15  # times as long as the call, with what is written; but no more than that
 _SHARE = 0.6  # of the time for a proof to its first look that recording may take: candidates answer sooner, as a rule
 _ENOUGH = 2  # times the samples that tell if none differs: these are recorded all the same, where there is time at all
 _NO_SHARE = "--margin is the share of answers that may differ here, which is below 1 (0.02, say)"
@@ -55,10 +55,9 @@ class AgreementProof:
 
     def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0, seeds: int = 0) -> float:
         """An estimate for the proof of a whole plan. `seeds`: it has none."""
-        runs = self._runs
-        each = runs.budget.start + _RECORDING * self._last_call() * self.step_seconds
-        answered = each if self._recorded is None else runs.budget.start + (each - runs.budget.start) / max(1.0, gain)
-        return answered + (each if self._recorded is None else 0.0) + runs.seconds_for_what_was_made()
+        start, calls = self._runs.budget.start, self._last_call() * self._call_seconds()
+        recording = start + calls if self._recorded is None else 0.0
+        return recording + start + calls / max(1.0, gain) + self._runs.seconds_for_what_was_made()
 
     def seed_curves(self) -> list[list[float]]:
         """Such a program has no losses."""
@@ -161,11 +160,15 @@ class AgreementProof:
         wanted = max(min(runs.steps, runs.budget.length or runs.steps), _BEGUN + self._wanted())
         left = runs.untimed.until - time.monotonic() - runs.budget.start
         if self.step_seconds and math.isfinite(left):
-            each = _RECORDING * self.step_seconds
+            each = self._call_seconds()
             fewest = _BEGUN_AT_LEAST + self._enough_calls()
             seconds = min(max(0.0, left) / 3, max(_SHARE * runs.budget.seconds, fewest * each))
             wanted = min(wanted, int(seconds / each))
         return max(_BEGUN + _FEWEST_CALLS, min(wanted, runs.budget.length or wanted))
+
+    def _call_seconds(self) -> float:
+        """Of a call of the original that is recorded."""
+        return min(_RECORDING * self.step_seconds, self.step_seconds + _RECORDING_SECONDS)
 
     def _samples_a_call(self) -> float:
         """As the last comparison of inputs has them; before the first, as the control has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -21,7 +21,7 @@ from overdrive.core.search_result import (
     Tried,
     are_alike,
 )
-from overdrive.core.settings import Value
+from overdrive.core.settings import Value, in_words, value_in_words
 from overdrive.core.units import clock, count, duration
 from overdrive.report.paper import Paper
 from overdrive.report.search_costs import cost, cost_in_words, front
@@ -48,7 +48,7 @@ def parameters(rows: Sequence[tuple[str, Value, str, str, str]], program: str, c
         paper.say(f"{program} has nothing that could be varied without an edit.")
         return
     body = [
-        (name, value(default), f"{place}, moves the {effect}" if effect else place, domain)
+        (name, value_in_words(default), f"{place}, moves the {effect}" if effect else place, domain)
         for name, default, place, effect, domain in rows
     ]
     paper.rows(("parameter", "default", "where it is set", "sensible range"), body)
@@ -111,13 +111,18 @@ def _trials(result: SearchResult, paper: Paper) -> None:
     varied = [each.name for each in result.parameters]
     own = {each.name: each.default for each in result.parameters}
     body = [
-        (name, *(value((run.values or own)[each]) for each in varied), *_ending(result, run), *costs(result, run))
+        (
+            name,
+            *(value_in_words((run.values or own)[each]) for each in varied),
+            *_ending(result, run),
+            *costs(result, run),
+        )
         for name, run in [("defaults", result.defaults), *((str(run.number), run) for run in ranked[:_MOST_SHOWN])]
     ]
     paper.rows(("run", *varied, result.metric, "seconds", "", *([result.against] if result.against else [])), body)
     counts = {state: sum(run.state == state for run in result.trials) for state in ("pruned", "failed", "diverged")}
     words = {"pruned": "ended early", "failed": "failed", "diverged": "without a finite metric"}
-    told = ", ".join(f"{count} {words[state]}" for state, count in counts.items() if count)
+    told = ", ".join(f"{number} {words[state]}" for state, number in counts.items() if number)
     paper.say(f"{len(result.trials)} runs beside the defaults{f': {told}' if told else ''}.")
     paper.say()
 
@@ -255,7 +260,7 @@ def _selection(apparent: float, lost: float) -> str:
 
 def sentence(result: SearchResult) -> str:
     """The verdict."""
-    found, what = result.comparison, shown(result.chosen)
+    found, what = result.comparison, in_words(result.chosen)
     if result.verdict == RUNNING:
         best = f"best so far {what}, not compared on fresh seeds" if what else "nothing is better than the defaults yet"
         return f"Not over yet: {best}."
@@ -297,15 +302,3 @@ def sentence(result: SearchResult) -> str:
         return f"Better than your defaults{f', {more},' if more else ''} on {pairs} fresh seeds: {what} ({way})."
     may_be = "" if result.against else ", which may be nothing"
     return f"No better than your defaults: of {what}, {pairs} fresh seeds leave {way}{may_be}."
-
-
-def shown(values: Mapping[str, Value]) -> str:
-    """`lr 0.0123, batch-size 64`."""
-    return ", ".join(f"{name} {value(each)}" for name, each in values.items())
-
-
-def value(given: Value) -> str:
-    """One value, for people."""
-    if isinstance(given, bool):
-        return "on" if given else "off"
-    return f"{given:.4g}" if isinstance(given, float) else str(given)

@@ -35,11 +35,16 @@ class AnswersOfModels:
 
     def _called(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._sizes.given(args, kwargs)
+        self._answer = None  # what the program has let go of takes no memory while the next is computed
         result = call(*args, **kwargs)
         given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
         self._pending_samples = given if given == made else 0  # else its first dimension is not that of samples
-        self._answer = result if self._with_losses else None
+        self._answer = self._alone(result) if self._with_losses else None
         return result
+
+    def _alone(self, answer: Any) -> Any:
+        """An answer without all else that it keeps alive."""
+        return answer
 
     def stepped(self, optimizer: Any, ticked: bool) -> bool:
         if not isinstance(optimizer, AnsweringModel) or optimizer.framework != self.framework:

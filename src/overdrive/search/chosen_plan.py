@@ -11,9 +11,9 @@ from overdrive.core.plan import Plan
 from overdrive.core.plan.written import one_line
 from overdrive.core.program import Program
 from overdrive.core.search_result import GAINED, SearchResult, Tried
+from overdrive.core.settings import in_words
 from overdrive.search.parameters import Parameter, command_of
 from overdrive.search.plan_cover import without
-from overdrive.search.search import shown
 from overdrive.techniques.catalogue import catalogue
 
 
@@ -47,7 +47,7 @@ def run_of_chosen(
     if path.resolve() != Path(result.plan).resolve():  # what was given is left as it is
         text = found.dumps({name: each.summary() for name, each in catalogue().items()})
         try:
-            write_atomically(path, f"# For {one_line(shown(result.chosen))}, as `overdrive search` ran it.\n{text}")
+            write_atomically(path, f"# For {one_line(in_words(result.chosen))}, as `overdrive search` ran it.\n{text}")
         except OSError as error:
             tell(f"a plan for what was chosen could not be written into {path}: {error.strerror}")
             return ""

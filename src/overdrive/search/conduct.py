@@ -18,7 +18,7 @@ from overdrive.core.ledger import default_path
 from overdrive.core.metric import Metric
 from overdrive.core.program import Program
 from overdrive.core.search_result import RUNNING, SearchResult, Tried
-from overdrive.core.settings import Chosen
+from overdrive.core.settings import Chosen, in_words
 from overdrive.core.units import duration
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names, samplers
@@ -36,7 +36,7 @@ from overdrive.search.model_tree import tree_diff
 from overdrive.search.parameters import Parameter, command_of, find
 from overdrive.search.plan_cover import chosen_of, loosest_of, planned
 from overdrive.search.runs import Runs
-from overdrive.search.search import CannotSearch, Search, shown
+from overdrive.search.search import CannotSearch, Search
 from overdrive.trials.pool import TrialPool
 
 _VALIDATION, _TEST = re.compile(r"(?i)\bval|\bdev\b"), re.compile(r"(?i)\btest")
@@ -160,7 +160,7 @@ def _searched(order: Search, runs: Runs, keep: Callable[[SearchResult], object])
         trials = order.trials(defaults)
     except KeyboardInterrupt:
         best = order.best(defaults, order.engine.runs())
-        what = f"{shown(best.values)}: {best.metric}" if best else "the defaults"
+        what = f"{in_words(best.values)}: {best.metric}" if best else "the defaults"
         order.tell(f"best so far, not compared on fresh seeds: {what}")
         raise
     if not trials:

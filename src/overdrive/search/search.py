@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
-from overdrive.core.settings import Value
+from overdrive.core.settings import Value, in_words
 from overdrive.search import names
 from overdrive.search.domain import Domain
 from overdrive.search.engine import Engine
@@ -168,10 +168,9 @@ class Search:
         key = key_of(values)
         while key in {key_of(each) for other, each in self.engine.under_way().items() if other < number}:
             time.sleep(_LOOK_AGAIN)
-        patience = SLOWER * defaults.seconds
         known = {own: defaults, **{key_of(run.values): run for run in self.engine.runs()}}.get(key)
         if known is None:
-            self.tell(f"{number}: {shown(values)}")
+            self.tell(f"{number}: {in_words(values)}")
             watch = partial(self._falls_behind, number)
             left = _LATER * max(self._most(defaults) - self.engine.seconds_remembered(), _length(defaults))
             most = min(self._soon_enough(defaults), left)
@@ -179,7 +178,7 @@ class Search:
             if run.state == "failed" and run.seconds >= left:
                 run = replace(run, state="pruned", why="the time of the search was over")
         again = replace(known or run, number=number, values=values, seconds=0.0 if known else run.seconds)
-        self.engine.tell(again, self.goal.score(again, patience))
+        self.engine.tell(again, self.goal.score(again, _patience(defaults)))
 
     def _falls_behind(self, number: int, unit: int, score: float) -> bool:
         """Whether a run is to end here: never where rates may fall, as what is gained by that comes last."""
@@ -188,8 +187,12 @@ class Search:
 
     def _soon_enough(self, defaults: Tried) -> float:
         """Seconds after which a run is given up: none that comes so late would be chosen."""
-        patience = SLOWER * defaults.seconds + 5.0
-        return min([patience, *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached)])
+        return min(
+            [
+                _patience(defaults) + 5.0,
+                *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached),
+            ]
+        )
 
     def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
         """The configuration with the best score, where that is better than the defaults'.
@@ -197,7 +200,7 @@ class Search:
         One whose comparison the budget does not hold is passed over. Where the metric is set against a cost, it is the
         one that costs least of those that are as good as the defaults.
         """
-        patience = SLOWER * defaults.seconds
+        patience = _patience(defaults)
         compared = [run for run in trials if self._holds_pairs_of(run, defaults, trials)]
         scores = [(score, run) for run in compared if (score := self.goal.score(run, patience)) is not None]
         its = self.goal.score(defaults, patience)
@@ -212,7 +215,7 @@ class Search:
 
     def passed_over(self, defaults: Tried, trials: Sequence[Tried]) -> str:
         """In words, where the best one takes too long to be compared within the budget."""
-        patience = SLOWER * defaults.seconds
+        patience = _patience(defaults)
         scores = {run.number: score for run in trials if (score := self.goal.score(run, patience)) is not None}
         best = self.best(defaults, trials)
         if self.goal.against:
@@ -224,7 +227,7 @@ class Search:
         first = min(over, key=lambda run: scores[run.number])
         needed = self._before_comparing(defaults, trials) + FEWEST_PAIRS * (_length(defaults) + first.seconds)
         return (
-            f"{shown(first.values)} looked better, but a run of it takes {_seconds(first.seconds)}: to compare it "
+            f"{in_words(first.values)} looked better, but a run of it takes {_seconds(first.seconds)}: to compare it "
             f"takes --budget {math.ceil(needed / 60)}m."
         )
 
@@ -296,11 +299,9 @@ def verdict(comparison: SeedComparison | None) -> str:
     return "cheaper" if cost and gain.high >= 0 else "no better"
 
 
-def shown(values: Mapping[str, Value]) -> str:
-    """`lr 0.0123, batch-size 64`."""
-    return ", ".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
-    )
+def _patience(defaults: Tried) -> float:
+    """Seconds after which a run that has not arrived counts as one that never does."""
+    return SLOWER * defaults.seconds
 
 
 def _seconds(value: float) -> str:

@@ -27,7 +27,7 @@ from overdrive.trials.duel import (
 )
 from overdrive.trials.process_pair import Pace, ProcessPair, blame
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import in_time, warm_up
+from overdrive.trials.warming import in_time, may_settle, settles, warm_up
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
 _LONGER = 1.5  # than its last look was reckoned to take: its steps have become longer
@@ -81,6 +81,7 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace, until: float
     looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
     mine: list[Pair] = []
     seconds, began = 0.0, time.monotonic()
+    settling, settling_seconds = 0, 0.0
     while True:
         old_first = order.random() < 0.5
         blocks: dict[bool, Block] = {}
@@ -88,6 +89,13 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace, until: float
             with blame(duel, new=not is_old):
                 in_time(math.inf if mine else until)
                 blocks[is_old] = (old if is_old else new).run(size, lead)
+        # A program that calls its model to prepare something comes to the calls that an engine is built for late.
+        if any(map(settles, blocks.values())) and may_settle(settling, settling_seconds):
+            settling += size
+            settling_seconds += blocks[True].seconds + blocks[False].seconds
+            if time.monotonic() > pair.deadline:
+                return
+            continue
         mine.append(pair.measured(blocks[True], blocks[False], old_first))
         pair.on_pair(duel)
         kept = counted(mine)

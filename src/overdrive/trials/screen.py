@@ -16,7 +16,7 @@ from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.trials.duel import block_steps, in_a_step, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import LONGEST_CHUNK, SETTLING_SECONDS, settles, settles_in, warmed_up
+from overdrive.trials.warming import LONGEST_CHUNK, may_settle, settles, settles_in, warmed_up
 
 
 class SwitchedTrial(Trial):
@@ -94,7 +94,7 @@ class ScreeningTrial:
                 self._batches |= block.samples > 0
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
-                unsettled |= settles(block) and seconds < SETTLING_SECONDS
+                unsettled |= settles(block) and may_settle(steps // len(rows), seconds)
             chunk = min(steps // len(rows), LONGEST_CHUNK)
         self._size = block_steps(min(paces), max(paces))
         self.start_seconds = time.monotonic() - self._started

@@ -161,7 +161,7 @@ def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Cal
     assert needs.step["workspace"] == pytest.approx(2 * needs.largest, rel=0.01)
     assert needs.step["activations"] == pytest.approx(4 * 64 * (256 + 2), rel=0.05)
     assert needs.samples == 64
-    assert 0 < needs.step_seconds <= needs.usual_seconds < 60
+    assert 0 < needs.step_seconds <= needs.usual_seconds
     assert needs.estimated_peak == pytest.approx(needs.measured_peak, rel=0.15)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -358,6 +359,26 @@ def takes_parameters_away(model: Any, optimizer: torch.optim.Optimizer, step: in
     return usual(model, optimizer, step)
 
 
+def takes_one_out_of_the_list(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    if step == 7:
+        del optimizer.param_groups[0]["params"][1]
+    return usual(model, optimizer, step)
+
+
+def sets_a_part_of_the_state(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    if step == 7:
+        held = optimizer.state[model.head.weight]
+        held.update({name: each * 0.5 for name, each in held.items() if isinstance(each, torch.Tensor) and each.dim()})
+    return usual(model, optimizer, step)
+
+
+def sets_all_of_the_state(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+    if step == 7:
+        others = {name: dict(held) for name, held in optimizer.state.items() if name is not model.head.weight}
+        optimizer.state = defaultdict(dict, others)
+    return usual(model, optimizer, step)
+
+
 def is_looked_at_for_anomalies(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
     with torch.autograd.set_detect_anomaly(step == 9):
         return usual(model, optimizer, step)
@@ -395,6 +416,7 @@ def gives_a_closure_at_times(model: Any, optimizer: torch.optim.Optimizer, step:
 
 
 OTHER = [
+    *(takes_one_out_of_the_list, sets_a_part_of_the_state, sets_all_of_the_state),
     *(takes_parameters_away, is_looked_at_for_anomalies, steps_on_another_stream, gives_a_closure_at_times),
     *(reads_at_times, reads_results_at_times, looks_at_gradients_at_times, another_loss_from_now_on),
     *(another_batch_size_at_times, evaluates, calls_the_model_in_between, reads_running_means),
@@ -410,7 +432,7 @@ def test_a_step_that_is_another_one_is_made_as_written(gpu: FakeGpu, wholes: Any
     assert wholes[0].replayed >= 2
 
 
-@pytest.mark.parametrize("loop", [another_momentum_from_now_on, loads, reads_at_times])
+@pytest.mark.parametrize("loop", [another_momentum_from_now_on, loads, reads_at_times, sets_a_part_of_the_state])
 def test_the_same_of_an_optimizer_that_counts_its_steps(gpu: FakeGpu, wholes: Any, loop: Loop) -> None:
     assert not same(gpu, loop=loop, optimizer_of=adam, settings=STEP, steps=STEPS)
     assert wholes[0].replayed >= 2

@@ -32,6 +32,17 @@ class Decoder(nn.Module):
         return self.out(x) + sum(each.mean() for each in self.seen)
 
 
+class Conv1D(nn.Module):
+    """As GPT-2 has it: its weights lie the other way round."""
+
+    def __init__(self, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs) / 16), nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+
+
 def made() -> Decoder:
     torch.manual_seed(0)
     return Decoder().eval()
@@ -100,6 +111,41 @@ def test_weights_are_those_of_now(change: Callable[[Decoder], Any], session: Ses
     change(model)
     expected = own(session, model, words())
     assert apart(answer(model, words()), expected) < 0.02 < apart(before, expected)
+
+
+@torch.no_grad()
+def test_layers_whose_weights_lie_the_other_way_round(session: Session) -> None:
+    torch.manual_seed(0)
+    model, given = nn.Sequential(Conv1D(384, 256), nn.ReLU(), Conv1D(256, 384)), torch.randn(2, 5, 256)
+    assert 1e-4 < apart(model(given), own(session, model, given)) < 0.02
+    model[0].weight.mul_(-1)
+    assert 1e-4 < apart(model(given), own(session, model, given)) < 0.02
+
+
+class Product(nn.Module):
+    def __init__(self, bias: torch.Tensor, **others: float) -> None:
+        super().__init__()
+        self.bias, self.weight, self.others = nn.Parameter(bias), nn.Parameter(torch.randn(256, 300)), others
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x, self.weight, **self.others)
+
+
+OTHERS = {
+    "a bias for each row": lambda: Product(torch.randn(4, 300)),
+    "a bias for all": lambda: Product(torch.randn(1)),
+    "a factor": lambda: Product(torch.randn(300), beta=0.5),
+    "weights with NaN": lambda: nn.Sequential(nn.Linear(256, 300).requires_grad_(False)),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_other_products_are_pytorchs(make: Callable[[], nn.Module], session: Session) -> None:
+    model, given = make(), torch.randn(4, 256)
+    if isinstance(model, nn.Sequential):
+        model[0].weight[3, 4] = float("nan")
+    torch.testing.assert_close(model(given), own(session, model, given), rtol=0, atol=0, equal_nan=True)
 
 
 @torch.no_grad()

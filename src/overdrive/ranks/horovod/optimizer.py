@@ -11,7 +11,7 @@ import torch
 
 from overdrive.core.flag import Flag
 from overdrive.ranks.horovod.compression import Compression
-from overdrive.ranks.horovod.handles import Handle, synchronize
+from overdrive.ranks.horovod.handles import Handle, for_all, synchronize
 from overdrive.ranks.horovod.operations import sparse_allreduce_async
 from overdrive.ranks.horovod.reductions import Average, allreduce_async_, reduction
 from overdrive.ranks.horovod.world import global_process_set, size
@@ -45,8 +45,7 @@ def DistributedOptimizer(
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
-    if process_set is not global_process_set:
-        raise NotImplementedError("Overdrive's Horovod interface has no process sets but that of all ranks.")
+    for_all(process_set)
     kind = type(optimizer)
     made: Any = kind.__new__(type(kind.__name__, (_Reducing, kind), {}))
     made.__dict__ = {name: value for name, value in vars(optimizer).items() if name != "step"}  # a scheduler's

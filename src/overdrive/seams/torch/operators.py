@@ -23,6 +23,7 @@ OPERATORS = {  # by name, functions of `torch` or `F`
     "max_pool2d": ("max_pool2d",),
     "batch_norm": ("batch_norm",),
     "linear": ("linear",),
+    "addmm": ("addmm",),
 }
 METHODS = {  # likewise, methods of tensors
     "view": ("view", "view_as"),

@@ -19,31 +19,46 @@ _EIGHT_BITS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # arit
 
 
 class RoundedWeights:
-    """Those of a model's linear layers, as they are now."""
+    """Those that its products ask for, as they are now."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        layers = [
-            each for each in torch.nn.Module.modules(model) if isinstance(each, torch.nn.Linear) and _is_fit(each)
-        ]
+        parameters = [each for each in torch.nn.Module.parameters(model) if _is_plain(each)]
+        weights = [each for each in parameters if each.dim() == 2 and each.numel() >= _LEAST]
+        biases = [each for each in parameters if each.dim() == 1]
+        # It keeps them alive, too: an id says nothing once its object is gone.
+        self._weights = Weights([*weights, *biases])
+        self._own = {*map(id, weights), *map(id, biases), id(None)}
+        self._packed: dict[tuple[int, int], Any] = {}
         # Without such arithmetic sums of pairs have 16 bits, which they would run over.
         self._seven_bits = not set(_EIGHT_BITS) & set(instructions())
-        self._packed = {_key(each.weight, each.bias): _packed(each.weight, each.bias) for each in layers}
-        # It keeps them alive, too: an id says nothing once its object is gone.
-        self._weights = Weights(tensor for each in layers for tensor in (each.weight, each.bias) if tensor is not None)
 
     def changed(self) -> bool:
         return self._weights.changed()
 
-    def product(self, input: Any, weight: Any, bias: Any = None) -> Any:
+    def linear(self, input: Any, weight: Any, bias: Any = None) -> Any:
         """What `F.linear` is asked for; None where it is to be PyTorch's."""
-        packed = self._packed.get(_key(weight, bias))
-        if packed is None or type(input) is not torch.Tensor or input.dtype is not torch.float32:
+        return self._product(input, weight, bias, False)
+
+    def addmm(self, input: Any, mat1: Any, mat2: Any, **others: Any) -> Any:
+        """Likewise of `torch.addmm`, as a layer asks it: its bias, and its weights as (inputs, outputs)."""
+        if others or input.dim() != 1 or mat2.dim() != 2 or mat2.size(1) != input.size(0):
             return None
-        if input.device.type != "cpu" or input.dim() < 2 or not input.numel():
+        return self._product(mat1, mat2, input, True)
+
+    def _product(self, given: Any, weight: Any, bias: Any, transposed: bool) -> Any:
+        if id(weight) not in self._own or id(bias) not in self._own or weight.dim() != 2:
+            return None
+        if type(given) is not torch.Tensor or given.dtype is not torch.float32 or given.device.type != "cpu":
+            return None
+        if given.dim() < 2 or not given.numel():
             return None
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return None
-        return torch.ops.quantized.linear_dynamic(input, packed, self._seven_bits)
+        key = id(weight), id(bias)
+        if key not in self._packed:
+            self._packed[key] = _packed(weight.detach().t() if transposed else weight.detach(), bias)
+        packed = self._packed[key]
+        return None if packed is None else torch.ops.quantized.linear_dynamic(given, packed, self._seven_bits)
 
 
 def all_finite(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -52,18 +67,15 @@ def all_finite(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return all(map(takes, given)) and finite([as_it_lies(each) for each in given if each.is_floating_point()])
 
 
-def _is_fit(layer: torch.nn.Linear) -> bool:
-    weight = layer.weight
-    if type(weight) is not torch.nn.Parameter or weight.dtype is not torch.float32 or weight.device.type != "cpu":
-        return False
-    return weight.numel() >= _LEAST and bool(torch.isfinite(weight).all())
-
-
-def _key(weight: Any, bias: Any) -> tuple[int, int]:
-    return id(weight), id(bias)
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is a parameter of 32 bits in the memory of the host."""
+    return type(tensor) is torch.nn.Parameter and tensor.dtype is torch.float32 and tensor.device.type == "cpu"
 
 
 def _packed(weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
+    """These as (outputs, inputs) in eight bits; None where one is not finite."""
+    if not torch.isfinite(weight).all():
+        return None
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such tensors are to go from PyTorch some day
         scales = (weight.abs().amax(1) / _LARGEST).clamp(min=torch.finfo(torch.float32).tiny)

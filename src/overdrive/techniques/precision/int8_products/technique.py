@@ -21,8 +21,8 @@ _MOST_CHANGES = 4  # of a model's weights: one whose weights change all the time
 class Int8Products(Technique):
     """Multiplies with the weights of linear layers in eight bits, where the program only calls its model.
 
-    What it does: before the first call of a model the weights of its linear layers are rounded to eight bits, each row
-    of outputs by its own largest value. A product rounds its inputs, too, by their least and largest value at each
+    What it does: when a linear layer is first called its weights are rounded to eight bits, those of each output by
+    their own largest value. A product rounds its inputs, too, by their least and largest value at each
     call, and adds up in 32 bits (`quantized::linear_dynamic` of PyTorch). All else is computed as before. The
     program's own weights stay as they are; a quarter of their memory is added.
 
@@ -38,8 +38,8 @@ class Int8Products(Technique):
 
     What it watches: before each call whether any of these weights was written to, moved or replaced, and whether the
     inputs are finite; for each product its type, and whether gradients are recorded: then it is PyTorch's own. What
-    would escape: NaN that first arises within the model may come out as a number; layers whose product is not made by
-    `F.linear` (the Conv1D of GPT-2, attention by PyTorch's fast path) stay in 32 bits.
+    would escape: NaN that first arises within the model may come out as a number; products that are not made by
+    `F.linear` or `torch.addmm` of a whole parameter (attention by PyTorch's fast path) stay in 32 bits.
 
     Contract: statistical. Answers to recorded inputs are compared with the model's own, sample by sample.
 
@@ -96,11 +96,15 @@ class Int8Products(Technique):
             finally:
                 thread.weights = before
 
-        def product(plain: Any, args: Any, kwargs: Any) -> Any:
-            return None if thread.weights is None else thread.weights.product(*args, **kwargs)
+        def linear(plain: Any, args: Any, kwargs: Any) -> Any:
+            return None if thread.weights is None else thread.weights.linear(*args, **kwargs)
+
+        def addmm(plain: Any, args: Any, kwargs: Any) -> Any:
+            return None if thread.weights is None else thread.weights.addmm(*args, **kwargs)
 
         seams.model_called.subscribe(called)
-        seams.operator_called("linear").subscribe(product)
+        seams.operator_called("linear").subscribe(linear)
+        seams.operator_called("addmm").subscribe(addmm)
         return seams.handle()
 
 
