@@ -105,6 +105,8 @@ def ran(folder: Path, words: tuple[str, ...], seconds: float, place: Path) -> di
     """p50 and p99 of its calls in a run of so long under its plan."""
     record = place / "record.json"
     command = [sys.executable, "-m", "overdrive", "run", "--record", str(record), *words]
+    # A shell has what it starts in the background ignore Ctrl-C, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, cwd=folder, stdout=sys.stderr) as process:
         try:
             process.wait(seconds)

@@ -187,12 +187,8 @@ class Search:
 
     def _soon_enough(self, defaults: Tried) -> float:
         """Seconds after which a run is given up: none that comes so late would be chosen."""
-        return min(
-            [
-                _patience(defaults) + 5.0,
-                *(_LATER * run.reached for run in (defaults, *self.engine.runs()) if run.reached),
-            ]
-        )
+        reached = [run.reached for run in (defaults, *self.engine.runs()) if run.reached]
+        return min([_patience(defaults) + 5.0, *(_LATER * each for each in reached)])
 
     def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
         """The configuration with the best score, where that is better than the defaults'.

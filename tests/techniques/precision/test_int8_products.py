@@ -122,6 +122,17 @@ def test_layers_whose_weights_lie_the_other_way_round(session: Session) -> None:
     assert 1e-4 < apart(model(given), own(session, model, given)) < 0.02
 
 
+@torch.no_grad()
+def test_one_weight_that_is_multiplied_by_in_both_ways(session: Session) -> None:
+    class Both(Conv1D):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.linear(super().forward(x), self.weight, self.bias)
+
+    torch.manual_seed(0)
+    model, given = Both(256, 256), torch.randn(2, 5, 256)
+    assert 1e-4 < apart(model(given), own(session, model, given)) < 0.03
+
+
 class Product(nn.Module):
     def __init__(self, bias: torch.Tensor, **others: float) -> None:
         super().__init__()

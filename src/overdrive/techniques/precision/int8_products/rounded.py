@@ -27,8 +27,8 @@ class RoundedWeights:
         biases = [each for each in parameters if each.dim() == 1]
         # It keeps them alive, too: an id says nothing once its object is gone.
         self._weights = Weights([*weights, *biases])
-        self._own = {*map(id, weights), *map(id, biases), id(None)}
-        self._packed: dict[tuple[int, int], Any] = {}
+        self._matrices, self._biases = {*map(id, weights)}, {*map(id, biases), id(None)}
+        self._packed: dict[tuple[int, int, bool], Any] = {}
         # Without such arithmetic sums of pairs have 16 bits, which they would run over.
         self._seven_bits = not set(_EIGHT_BITS) & set(instructions())
 
@@ -41,12 +41,12 @@ class RoundedWeights:
 
     def addmm(self, input: Any, mat1: Any, mat2: Any, **others: Any) -> Any:
         """Likewise of `torch.addmm`, as a layer asks it: its bias, and its weights as (inputs, outputs)."""
-        if others or input.dim() != 1 or mat2.dim() != 2 or mat2.size(1) != input.size(0):
-            return None
-        return self._product(mat1, mat2, input, True)
+        return None if others else self._product(mat1, mat2, input, True)
 
     def _product(self, given: Any, weight: Any, bias: Any, transposed: bool) -> Any:
-        if id(weight) not in self._own or id(bias) not in self._own or weight.dim() != 2:
+        if id(weight) not in self._matrices or id(bias) not in self._biases:
+            return None
+        if bias is not None and bias.numel() != weight.size(1 if transposed else 0):  # one for all, say
             return None
         if type(given) is not torch.Tensor or given.dtype is not torch.float32 or given.device.type != "cpu":
             return None
@@ -54,7 +54,7 @@ class RoundedWeights:
             return None
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return None
-        key = id(weight), id(bias)
+        key = id(weight), id(bias), transposed
         if key not in self._packed:
             self._packed[key] = _packed(weight.detach().t() if transposed else weight.detach(), bias)
         packed = self._packed[key]
