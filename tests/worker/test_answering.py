@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -169,7 +169,7 @@ def test_the_hash_of_where_it_ended_has_the_last_answer_in_it() -> None:
 class Remembered(torch.autograd.Function):
     """A part of a graph; `alive` has a weak reference to each that was made."""
 
-    alive: list[weakref.ref[Any]] = []
+    alive: ClassVar[list[weakref.ref[Any]]] = []
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:

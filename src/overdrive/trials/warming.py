@@ -21,8 +21,8 @@ _ENOUGH_WARM_UP_SECONDS = 2.0  # after which nobody waits for twice as many step
 # GPT that generates 64 tokens, each call one token longer, blocks that began before told 0.46x of OpenVINO.
 _SETTLED = 0.1  # of a chunk's calls
 SETTLING_SECONDS = 15.0  # after which what ever new sizes cost is part of the measurement
-# That time alone may go by while an engine is built in one call: ResNet-50's answered from the fourth call on, and blocks
-# that began before that told 2.58x [0.86, 7.74] of what was five times as fast.
+# That time alone may go by while an engine is built in one call: ResNet-50's answered from the fourth call on, and
+# blocks that began before told 2.58x [0.86, 7.74] of what was seven times as fast.
 _SETTLING_STEPS = 8
 
 
