@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overdrive.core.search_result import GAINED, RUNNING, SearchResult, Tried
+from overdrive.core.settings import in_words, value_in_words
 from overdrive.core.units import duration
 from overdrive.report import search as words
 from overdrive.report import search_costs as costs
@@ -47,7 +48,7 @@ def page(result: SearchResult) -> str:
         cost=result.against or "the time of a run",
         pairs=_pairs(result) if found else (),
         parameters=[
-            (each.name, words.value(each.default), f"{each.place}{_moves(each.effect)}", each.domain)
+            (each.name, value_in_words(each.default), f"{each.place}{_moves(each.effect)}", each.domain)
             for each in result.parameters
         ],
         importances=_importances(result),
@@ -122,7 +123,7 @@ def _tradeoff(result: SearchResult) -> Plot | None:
 
 
 def _values(run: Tried) -> str:
-    return words.shown(run.values) if run.values else "as it is"
+    return in_words(run.values) if run.values else "as it is"
 
 
 def _parallel(result: SearchResult) -> Plot | None:
@@ -171,7 +172,7 @@ def _runs(result: SearchResult) -> list[tuple[str, ...]]:
     names = [each.name for each in result.parameters]
     own = {each.name: each.default for each in result.parameters}
     return [
-        (name, *(words.value((run.values or own)[each]) for each in names), *_end(run), *words.costs(result, run))
+        (name, *(value_in_words((run.values or own)[each]) for each in names), *_end(run), *words.costs(result, run))
         for name, run in [("defaults", result.defaults), *((str(run.number), run) for run in result.trials)]
     ]
 
