@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from overdrive.changes.watch import Watch
 from overdrive.model_state.state import identical
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import capturable_as_it_is
@@ -38,8 +37,6 @@ class RecordedStep:
         self._settings = self._settings_now()
         self._addresses = [each.data_ptr() for each in parameters]
         self._state = self._state_now()
-        self._held = self._containers()
-        self._watch = self._watching()
 
     def fits(self, parameters: Sequence[torch.Tensor]) -> bool:
         return (
@@ -49,23 +46,11 @@ class RecordedStep:
         )
 
     def has_its_settings(self) -> bool:
-        if self._settings_now() != self._settings:  # a schedule sets others of a group in each step
-            return False
-        if identical(self._containers(), self._held) and not self._watch.changed():
-            return True
-        return identical(parameters_of(self._optimizer), self._all) and self.state_is_kept()
-
-    def _containers(self) -> list[Any]:
-        return [self._optimizer.state, *(group["params"] for group in self._optimizer.param_groups)]
-
-    def _watching(self) -> Watch:
-        """Which parameters it has, and their state: where nothing of it was set at all, none is looked up."""
-        watch = Watch()
-        for each in (*self._held, *self._optimizer.state.values()):
-            watch.items(each)
-        watch.hold()
-        watch.seal()
-        return watch
+        return (
+            self._settings_now() == self._settings
+            and identical(parameters_of(self._optimizer), self._all)
+            and self.state_is_kept()
+        )
 
     def step(self) -> None:
         """Take a step: once carried out in the form in which it is recorded, then recorded and replayed."""
