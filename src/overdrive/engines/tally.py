@@ -6,8 +6,7 @@ COMPARED = 2  # calls that both make before an engine answers by itself
 _EVERY = 512  # afterwards the 32nd, 64th, … and each of so many
 # More where the model's own code looks at values (whether a mask hides anything, say), and exports another way for all
 # of them: each 16th at first, each 128th after a thousand, each 256th after two. Each 16th for ever took an eighth of a
-# call, where an engine is twice as fast as the model; each 128th is nearly one in a hundred, and with it p99: of an
-# encoder 6.6 ms where its own calls take 4.2.
+# call, where an engine is twice as fast as the model; each 128th is nearly one in a hundred, and so near to p99.
 _OF_A_LOOKER = (16, 32, 64, 128, 256)
 _AT_EACH = 16  # comparisons
 # Answers until the next such call, then twice as many, and so on. From the first on, half of the calls of a duel were
